@@ -1,0 +1,46 @@
+# Everything a newcomer runs. `make run` and `make test` need Python 3.11 (or 3.12), git and make.
+
+# The interpreter that makes the virtual environment.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+# An extra package index for torch, for example PyTorch's own CPU index: make run TORCH_INDEX=...
+TORCH_INDEX ?=
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+FLOWS := $(BIN)/python -m flows
+
+.PHONY: run test check ui clean install
+.DEFAULT_GOAL := run
+
+run: $(INSTALLED)
+	@$(FLOWS) run
+
+test: $(INSTALLED)
+	@$(FLOWS) exec python -m pytest tests
+
+check: $(INSTALLED)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+ui: $(INSTALLED)
+	@$(FLOWS) ui
+
+clean: $(INSTALLED)
+	@$(FLOWS) clean
+
+install: $(INSTALLED)
+
+# The import at the end is the check that pip's own cannot do: with other versions of FastAPI the
+# packages agree and Prefect's server still does not start.
+$(INSTALLED): constraints.txt pyproject.toml
+	@echo "Installing into $(VENV): about 2 GB, two minutes or more ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
+		--constraint constraints.txt --editable '.[pipeline,dev]'
+	@$(FLOWS) exec python -c 'import prefect.server.api.server'
+	@$(FLOWS) setup
+	@touch $@

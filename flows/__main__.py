@@ -1,0 +1,70 @@
+"""``python -m flows <stage or command>``: the one entry of the Makefile, ``dvc.yaml`` and people.
+
+Errors of the project end as one sentence on stderr with exit code 1.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from flows.stages import PARAMS_FILE, check_inputs, find_stage, load_stages
+from selverify.errors import SelverifyError
+from selverify.params import load_params
+
+# Named, not imported: Prefect, DVC and MLflow take seconds to import and each command needs few.
+COMMANDS = {
+    "run": ("flows.launcher", "run", "bring every stage up to date (dvc repro), print the table"),
+    "pipeline": ("flows.launcher", "run_pipeline", "the same as one Prefect flow, as deployed"),
+    "publish": ("flows.tracking", "publish_all", "log finished stages to MLflow, each once"),
+    "show": ("flows.launcher", "show", "print the main table of the last run"),
+    "ui": ("flows.server", "serve_ui", "MLflow and Prefect on the loopback address"),
+    "setup": ("flows.tracking", "create_database", "create the MLflow database"),
+    "clean": ("flows.preflight", "clean", "remove what a run made"),
+}
+EXECUTE = "exec"
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command or stage; returns the exit code."""
+    if not arguments or arguments[0] in {"-h", "--help"}:
+        print(_usage())
+        return 0
+    try:
+        _dispatch(arguments[0], arguments[1:])
+    except SelverifyError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    return 0
+
+
+def _dispatch(name: str, rest: Sequence[str]) -> None:
+    if name == EXECUTE and rest:
+        _function("flows.launcher", "execute_under_environment")(rest)
+    elif name in COMMANDS:
+        module, function, _ = COMMANDS[name]
+        _function(module, function)()
+    else:
+        # Before Prefect is imported, because a mistake should be answered at once.
+        check_inputs(find_stage(load_stages(load_params(PARAMS_FILE)), name))
+        _function("flows.stage_flow", "run_stage")(name)
+
+
+def _function(module: str, name: str) -> Callable[..., object]:
+    found: Callable[..., object] = getattr(import_module(module), name)
+    return found
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10} {help_}" for name, (_, _, help_) in COMMANDS.items()]
+    lines.append(f"  {EXECUTE:<10} any command under the project's environment variables")
+    return "\n".join(["python -m flows STAGE (as in dvc.yaml), or", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,48 @@
+"""Environment variables that every command, test and deployment runs under.
+
+Knows: names and values. Does not know: what runs under them. A variable that is set already wins.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+TRACKING_URI = "MLFLOW_TRACKING_URI"
+TRACKING_DIRECTORY = ".mlflow"
+PREFECT_DIRECTORY = ".prefect"
+
+
+def settings(root: Path) -> dict[str, str]:
+    """The variables for the project at ``root``, with absolute paths."""
+    home = root.resolve()
+    return {
+        "PREFECT_HOME": str(home / PREFECT_DIRECTORY),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "DO_NOT_TRACK": "true",
+        # Eight to twelve seconds on an idle machine; a busy one needs far more than the default.
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        # Progress comes from our own loggers; Prefect adds only what went wrong.
+        "PREFECT_LOGGING_LEVEL": "WARNING",
+        "PREFECT_LOGGING_EXTRA_LOGGERS": "selverify,tasks,flows",
+        "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+        TRACKING_URI: f"sqlite:///{home / TRACKING_DIRECTORY / 'mlflow.db'}",
+        "DVC_NO_ANALYTICS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        # Spinning threads starve each other as soon as anything else uses a core.
+        "OMP_WAIT_POLICY": "PASSIVE",
+    }
+
+
+def load(root: Path) -> None:
+    """Set what is not set yet, and let ``python`` in ``dvc.yaml`` mean this interpreter."""
+    for name, value in settings(root).items():
+        os.environ.setdefault(name, value)
+    programs = str(Path(sys.executable).parent)
+    path = os.environ.get("PATH", os.defpath)
+    if programs not in path.split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join((programs, path))

@@ -1,0 +1,88 @@
+"""``make run``: is there anything to do, a Prefect server while ``dvc repro`` works, the table.
+
+Knows: the order of these steps. Does not know: the DAG, or how a stage is run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from flows import terminal
+from flows.preflight import preflight
+from flows.server import prefect_server, stop_on_signals
+from flows.stages import Stage
+from selverify.errors import ArtifactError, ProtocolError
+
+TABLE_NAME = "main.txt"
+
+
+def run() -> None:
+    """Bring every stage up to date with ``dvc repro`` and print the main table.
+
+    Raises:
+        ProtocolError: a stage failed; its own sentence stands on the terminal above.
+    """
+    stages = preflight()
+    if _fresh():
+        print("Nothing to do: every stage is up to date.\n")
+    else:
+        with stop_on_signals(), prefect_server() as api:
+            print(f"Prefect server for this run: {api}", flush=True)
+            _python("-m", "dvc", "repro")
+        _python("-m", "flows", "publish")
+    show_table(stages)
+
+
+def run_pipeline() -> None:
+    """Run the pipeline flow once, on a Prefect server of its own unless one is named already."""
+    preflight()
+    with stop_on_signals(), prefect_server():
+        # Prefect reads the server's address when it is imported.
+        pipeline = import_module("flows.pipeline").pipeline
+        try:
+            pipeline()
+        finally:
+            terminal.flush()
+
+
+def show() -> None:
+    """Print the main table of the last run and where the rest is."""
+    show_table(preflight())
+
+
+def show_table(stages: dict[str, Stage]) -> None:
+    """Print the main table that the last stage wrote.
+
+    Raises:
+        ArtifactError: it is not there yet.
+    """
+    last = list(stages.values())[-1]
+    report = last.outputs[last.name]
+    table = report / TABLE_NAME
+    if not table.is_file():
+        raise ArtifactError(f"{table}: missing; stage {last.name!r} writes it (make run)")
+    print(table.read_text(encoding="utf-8").rstrip())
+    print(f"\nFigures and tables: {report}/")
+    print("MLflow comparison of methods and budgets: make ui")
+
+
+def execute_under_environment(arguments: Sequence[str]) -> None:
+    """Replace this process by a command that runs under the project's environment variables."""
+    os.execvp(arguments[0], list(arguments))
+
+
+def _fresh() -> bool:
+    return _call("-m", "dvc", "status", "--quiet") == 0
+
+
+def _python(*arguments: str) -> None:
+    if code := _call(*arguments):
+        raise ProtocolError(f"{' '.join(arguments[1:])} ended with exit code {code}")
+
+
+def _call(*arguments: str) -> int:
+    return subprocess.run([sys.executable, *arguments], check=False).returncode

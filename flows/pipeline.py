@@ -1,0 +1,38 @@
+"""The pipeline flow: every stage in order, through DVC, so that fresh ones are skipped.
+
+Knows: Prefect and DVC. Does not know: the DAG, which is ``dvc.yaml``. A deployment runs this flow;
+``dvc repro`` does the same work without it.
+"""
+
+from __future__ import annotations
+
+from dvc.exceptions import DvcException
+from dvc.repo import Repo
+from prefect import flow, task
+
+from flows import terminal
+from flows.preflight import preflight
+from selverify.errors import ProtocolError
+
+
+@task(task_run_name="{name}")
+def reproduce(name: str) -> bool:
+    """Bring one stage up to date; True when it had to run or be restored.
+
+    Raises:
+        ProtocolError: the stage failed; its own sentence stands on the terminal above.
+    """
+    try:
+        with Repo() as repo:
+            return bool(repo.reproduce(targets=[name], single_item=True))
+    except DvcException as error:
+        raise ProtocolError(f"stage {name!r} failed: {error}") from error
+
+
+@flow(name="pipeline")
+def pipeline() -> list[str]:
+    """Bring every stage up to date; returns the names of those that were not."""
+    terminal.prepare()
+    changed = [name for name in preflight() if reproduce(name)]
+    print(f"pipeline: {', '.join(changed) or 'nothing'} brought up to date", flush=True)
+    return changed

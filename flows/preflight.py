@@ -1,0 +1,90 @@
+"""What has to hold before DVC runs, and mending of what an interrupted run left behind.
+
+Knows: DVC's lock file, temporary names of ``selverify.storage``. Does not know: stages' contents.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from flows.environment import PREFECT_DIRECTORY
+from flows.stages import PARAMS_FILE, Stage, load_stages
+from selverify.errors import ArtifactError
+from selverify.params import load_params
+
+DVC_DIRECTORY = Path(".dvc")
+LEFTOVER = re.compile(r"\.(?:tmp|old)-(\d+)$")
+
+
+def preflight() -> dict[str, Stage]:
+    """Check parameters and stages, remove leftovers, and return the stages in order.
+
+    Raises:
+        ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
+        ArtifactError: this is no DVC project.
+    """
+    stages = load_stages(load_params(PARAMS_FILE))
+    if not DVC_DIRECTORY.is_dir():
+        raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
+    mend_lock(DVC_DIRECTORY / "tmp" / "rwlock")
+    remove_leftovers(path for stage in stages.values() for path in stage.outputs.values())
+    return stages
+
+
+def mend_lock(path: Path) -> bool:
+    """Remove a lock file of no bytes: an interrupt leaves one, and every DVC command trips on it.
+
+    Returns True when there was one.
+    """
+    empty = path.is_file() and path.stat().st_size == 0
+    if empty:
+        path.unlink()
+    return empty
+
+
+def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
+    """Remove temporary siblings of ``outputs`` whose writer no longer runs; returns them."""
+    removed = []
+    for output in outputs:
+        for path in sorted(output.parent.glob(f"{output.name}.*-*")):
+            match = LEFTOVER.search(path.name)
+            if match and not _runs(int(match.group(1))):
+                delete(path)
+                removed.append(path)
+    return removed
+
+
+def clean() -> None:
+    """Remove what a run made: outputs, cached replies, DVC's cache, Prefect's home.
+
+    The output of a frozen stage, the virtual environment and MLflow's history stay.
+    """
+    stages = preflight().values()
+    outputs = [path for stage in stages if not stage.frozen for path in stage.outputs.values()]
+    replies = Path(load_params(PARAMS_FILE).tracking.reply_cache)
+    kept_by_tools = (DVC_DIRECTORY / "cache", DVC_DIRECTORY / "tmp", Path(PREFECT_DIRECTORY))
+    # SQLite keeps its journal beside the database.
+    for path in (*outputs, *replies.parent.glob(f"{replies.name}*"), *kept_by_tools):
+        delete(path)
+
+
+def delete(path: Path) -> None:
+    """Remove a file or a whole directory; nothing happens where there is none."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,1 @@
+"""Where should a limited number of verifier calls be spent?"""

@@ -1,0 +1,69 @@
+"""How many verifier calls a state deserves: k(w) (paper, Eq. kw).
+
+Knows: scores h and the formula. Does not know: where scores come from or what budget is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+ALLOCATIONS = ("all", "fixed", "adaptive", "margin")
+
+
+def dispersion(scores: Sequence[float]) -> float:
+    """sigma(w): the population standard deviation of the scores; 0 for fewer than two."""
+    if len(scores) < 2:
+        return 0.0
+    mean = math.fsum(scores) / len(scores)
+    return math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+
+
+def margin(scores: Sequence[float]) -> float:
+    """The gap between the two best (lowest) scores; 0 for fewer than two."""
+    if len(scores) < 2:
+        return 0.0
+    best, second = sorted(scores)[:2]
+    return second - best
+
+
+def verification_budget(
+    sigma: float, reference: float, *, k_base: float, beta: float, k_min: int, k_max: int
+) -> int:
+    """k(w) = clip(k_min, k_max, k_base (1 + beta (sigma / reference - 1))), Eq. kw.
+
+    Rounded half up. A ``reference`` (sigma-bar) of 0 or less says nothing: the factor is then 1.
+    With beta > 0 spread scores get more calls, which is the equation; with beta < 0 close scores
+    do, which is the paper's prose.
+    """
+    factor = 1.0 + beta * (sigma / reference - 1.0) if reference > 0 else 1.0
+    return math.floor(min(max(k_base * factor, k_min), k_max) + 0.5)
+
+
+def calls_at(
+    scores: Sequence[float],
+    *,
+    allocation: str,
+    reference: float,
+    k_base: float,
+    beta: float,
+    k_min: int,
+    k_max: int,
+) -> int:
+    """k(w) for the scores h of all unverified survivors, before the budget left is looked at.
+
+    ``all``: every survivor. ``fixed``: k_base, clipped. ``adaptive``: Eq. kw. ``margin``: Eq. kw
+    with the margin of the two best scores in place of sigma and the sign of beta turned, so that
+    with beta > 0 a smaller margin gets more calls; the reference stays sigma-bar.
+    """
+    if allocation == "all":
+        return len(scores)
+    if allocation == "fixed":
+        spread, slope = 0.0, 0.0
+    elif allocation == "adaptive":
+        spread, slope = dispersion(scores), beta
+    else:
+        spread, slope = margin(scores), -beta
+    return verification_budget(
+        spread, reference, k_base=k_base, beta=slope, k_min=k_min, k_max=k_max
+    )

@@ -1,0 +1,1 @@
+"""What answers requests: models, servers, recordings, and a deterministic fake."""

@@ -1,0 +1,302 @@
+"""The backend of models that we trained: generator, heuristic and process reward model in process.
+
+Knows: how requests become batches of words and what replies the models give. Does not know: calls,
+budgets, searches. Randomness: an item's seed follows from (run seed, problem, trace, index) alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from selverify.backends.decoder import Decoder
+from selverify.backends.models import Backbone, Policy, RewardModel
+from selverify.domains.base import Domain
+from selverify.errors import ProtocolError
+from selverify.heuristic.embedding import Embeddings, concatenate
+from selverify.heuristic.hybrid import cosine_distance
+from selverify.params import Sampling
+from selverify.requests import (
+    Complete,
+    CompleteItem,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Sample, State, Verdict
+
+WORDS_AT_ONCE = 40_000
+
+
+@dataclass(frozen=True, slots=True)
+class Continuations:
+    """Rows of words that continue one prefix."""
+
+    prefix: tuple[int, ...]
+    rows: tuple[tuple[int, ...], ...]
+
+
+class LocalBackend:
+    """Answers requests with trained models; see the module's text."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        backbone: Backbone,
+        sampling: Sampling,
+        *,
+        seed: int,
+        reward: RewardModel | None = None,
+        policy: Policy | None = None,
+    ) -> None:
+        self.domain = domain
+        self.backbone = backbone
+        self.sampling = sampling
+        self.seed = seed
+        self.reward = reward
+        self.policy = policy
+        self.words = backbone.words
+        self._end = self.words.ids[domain.end_of_move]
+        parts = (
+            backbone.digest,
+            reward.digest if reward else "",
+            policy.digest if policy else "",
+            sampling.model_dump_json(),
+            str(seed),
+        )
+        self.identity = hashlib.sha256("|".join(parts).encode()).hexdigest()
+
+    def answer(self, request: Request) -> Reply:
+        """The reply to one plural request.
+
+        Raises:
+            ProtocolError: the request needs a model that this backend was not given.
+        """
+        if isinstance(request, Propose):
+            return self._propose(request.items)
+        if isinstance(request, Complete):
+            return self._complete(request.items)
+        if isinstance(request, Rank):
+            return self._rank(request.items)
+        if isinstance(request, Verify):
+            return self._verify(request.items)
+        raise ProtocolError(f"given a {type(request).__name__}, expected a request for a model")
+
+    def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
+        """Embeddings of every item's moves at its state, from the frozen generator."""
+        decoder, words = self.backbone.decoder, self.words
+        goals = {item.state.problem.goal: self._goal(item.state) for item in items}
+        groups = [
+            Continuations(
+                self._prefix(item.state), tuple(tuple(words.encode(m.text)) for m in item.moves)
+            )
+            for item in items
+        ]
+        found: list[Embeddings] = [EMPTY] * len(groups)
+        for chosen, last, hidden, tokens in _batches(decoder, groups):
+            before = torch.cat((last[:, None, None].expand_as(hidden[:, :, :1]), hidden), 2)
+            logprobs = decoder.logits(before[:, :, :-1]).log_softmax(-1)
+            said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
+            for line, index in enumerate(chosen):
+                goal = goals[items[index].state.problem.goal]
+                lengths = [len(row) for row in groups[index].rows]
+                found[index] = _pick(last[line], hidden[line], said[line], lengths, goal)
+        return found
+
+    def _propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
+        limit = self.sampling.max_move_tokens
+        stops = (self._end, self.words.eos)
+        return self._sample(items, stops=stops, limit=limit, greedy=False)
+
+    def _complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
+        replies: list[tuple[Sample, ...]] = [()] * len(items)
+        for greedy in (False, True):
+            chosen = [index for index, item in enumerate(items) if item.greedy == greedy]
+            part = self._sample(
+                [items[index] for index in chosen],
+                stops=(self.words.eos,),
+                limit=self.sampling.max_solution_tokens,
+                greedy=greedy,
+            )
+            for index, reply in zip(chosen, part, strict=True):
+                replies[index] = reply
+        return tuple(replies)
+
+    def _sample(
+        self,
+        items: Sequence[ProposeItem] | Sequence[CompleteItem],
+        *,
+        stops: Sequence[int],
+        limit: int,
+        greedy: bool,
+    ) -> tuple[tuple[Sample, ...], ...]:
+        prefixes = [self._prefix(item.state) for item in items]
+        replies: list[tuple[Sample, ...]] = [()] * len(items)
+        order = sorted(range(len(items)), key=lambda i: (items[i].count, len(prefixes[i])))
+        for chosen in _runs(order, [item.count for item in items], self.sampling.batch_rows):
+            seeds = np.array([self._seeds(items[index]) for index in chosen], dtype=np.uint64)
+            said, lengths, logprobs = self.backbone.decoder.sample(
+                self.backbone.decoder.prefixes([prefixes[index] for index in chosen]),
+                seeds,
+                stops=stops,
+                limit=limit,
+                temperature=0.0 if greedy else self.sampling.temperature,
+            )
+            for line, index in enumerate(chosen):
+                replies[index] = tuple(
+                    Sample(self.words.decode(row[:length].tolist()), int(length), float(logprob))
+                    for row, length, logprob in zip(
+                        said[line], lengths[line], logprobs[line], strict=True
+                    )
+                )
+        return tuple(replies)
+
+    def _seeds(self, item: ProposeItem | CompleteItem) -> list[int]:
+        key = f"{self.seed}|{item.state.problem.problem_id}|{item.state.trace}"
+        start = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
+        mask = (1 << 64) - 1
+        step = 0xD1342543DE82EF95  # an odd multiplier spreads consecutive indices over 64 bits
+        return [(start ^ (index * step & mask)) & mask for index in _indices(item)]
+
+    def _rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
+        embeddings = self.embed(items)
+        sizes = [len(item.moves) for item in items]
+        rows = concatenate(embeddings)
+        scores = torch.empty(sum(sizes))
+        scorers = [item.scorer for item in items for _ in item.moves]
+        for scorer in dict.fromkeys(scorers):
+            here = torch.tensor([index for index, name in enumerate(scorers) if name == scorer])
+            scores[here] = self._score(scorer, rows.take(here))
+        flat = scores.tolist()
+        replies, start = [], 0
+        for size in sizes:
+            replies.append(tuple(flat[start : start + size]))
+            start += size
+        return tuple(replies)
+
+    @torch.inference_mode()
+    def _score(self, scorer: str, rows: Embeddings) -> Tensor:
+        if scorer == "likelihood":
+            return -rows.logprob
+        if scorer == "distance_cosine":
+            return cosine_distance(rows.after, rows.goal)
+        if self.policy is None:
+            raise ProtocolError(f"scorer {scorer!r} given, expected a trained policy beside it")
+        heuristic = self.policy.heuristic
+        if scorer == "distance":
+            return heuristic.distances(rows)
+        if scorer == "residual":
+            return heuristic.residuals(rows)
+        if scorer == "hybrid":
+            scores: Tensor = heuristic(rows)
+            return scores
+        raise ProtocolError(
+            f"scorer {scorer!r} given, expected likelihood, distance_cosine, distance, residual "
+            "or hybrid"
+        )
+
+    def _verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        if self.reward is None:
+            raise ProtocolError("a Verify request given, expected a backend with a verifier")
+        by_state: dict[tuple[int, ...], list[int]] = {}
+        for index, item in enumerate(items):
+            by_state.setdefault(self._prefix(item.state), []).append(index)
+        words = self.words
+        groups, owners = [], []
+        for prefix, indices in by_state.items():
+            for start in range(0, len(indices), 64):
+                part = indices[start : start + 64]
+                rows = tuple(
+                    tuple(words.encode(" ".join(m.text for m in items[i].steps))) for i in part
+                )
+                groups.append(Continuations(prefix, rows))
+                owners.append(part)
+        verdicts: list[Verdict] = [Verdict(0.0, ())] * len(items)
+        for chosen, _, hidden, tokens in _batches(self.reward.decoder, groups):
+            scores = self.reward.scores(hidden)
+            for line, index in enumerate(chosen):
+                for row, owner in enumerate(owners[index]):
+                    length = len(groups[index].rows[row])
+                    ends = tokens[line, row, :length] == self._end
+                    steps = tuple(scores[line, row, :length][ends].tolist())
+                    verdicts[owner] = Verdict(steps[-1], steps)
+        return tuple(verdicts)
+
+    def _prefix(self, state: State) -> tuple[int, ...]:
+        return (self.words.bos, *self.words.encode(self.domain.serialise(state)))
+
+    def _goal(self, state: State) -> Tensor:
+        goal = (self.words.bos, *self.words.encode(state.problem.goal))
+        return self.backbone.decoder.prefixes([goal]).last[0]
+
+
+def _indices(item: ProposeItem | CompleteItem) -> range:
+    return range(item.start, item.start + item.count)
+
+
+def _runs(order: Sequence[int], counts: Sequence[int], limit: int) -> Iterator[list[int]]:
+    """Consecutive items of one count, at most ``limit`` rows together."""
+    run: list[int] = []
+    for index in order:
+        full = run and (len(run) + 1) * counts[index] > limit
+        if full or (run and counts[run[0]] != counts[index]):
+            yield run
+            run = []
+        run.append(index)
+    if run:
+        yield run
+
+
+def _batches(
+    decoder: Decoder, groups: Sequence[Continuations]
+) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
+    """Indices, last prefix states [G, D], hidden states [G, S, M, D] and words [G, S, M]."""
+    shapes = [(len(group.rows), max(map(len, group.rows))) for group in groups]
+    order = sorted(range(len(groups)), key=lambda i: (shapes[i], len(groups[i].prefix)))
+    start = 0
+    while start < len(order):
+        stop = start + 1
+        while stop < len(order):
+            rows, length = (
+                max(shapes[i][axis] for i in order[start : stop + 1]) for axis in (0, 1)
+            )
+            if (stop + 1 - start) * rows * length > WORDS_AT_ONCE or stop - start >= 256:
+                break
+            stop += 1
+        chosen = order[start:stop]
+        rows, length = (max(shapes[i][axis] for i in chosen) for axis in (0, 1))
+        tokens = torch.zeros((len(chosen), rows, length), dtype=torch.long)
+        for line, index in enumerate(chosen):
+            for row, words in enumerate(groups[index].rows):
+                tokens[line, row, : len(words)] = torch.tensor(words)
+        prefix = decoder.prefixes([groups[index].prefix for index in chosen])
+        yield chosen, prefix.last, decoder.extend(prefix, tokens), tokens
+        start = stop
+
+
+def _pick(
+    last: Tensor, hidden: Tensor, said: Tensor, lengths: list[int], goal: Tensor
+) -> Embeddings:
+    rows = len(lengths)
+    ends = torch.tensor(lengths)
+    mask = (torch.arange(hidden.shape[1]) < ends[:, None]).to(hidden.dtype)
+    return Embeddings(
+        state=last.expand(rows, -1),
+        move=(hidden[:rows] * mask[..., None]).sum(1) / ends[:, None],
+        after=hidden[torch.arange(rows), ends - 1],
+        goal=goal.expand(rows, -1),
+        logprob=(said[:rows] * mask).sum(1),
+    )
+
+
+EMPTY = Embeddings(*(torch.empty(0) for _ in range(5)))

@@ -1,0 +1,154 @@
+"""Checkpoints on disk and in memory: backbone, process reward model, policy.
+
+Knows: files, schemas, digests. Weights are safetensors and configuration is JSON, never pickle.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import LlamaForCausalLM, LlamaForTokenClassification
+
+from selverify.backends.decoder import Decoder
+from selverify.errors import ArtifactError, SchemaError
+from selverify.heuristic.hybrid import Heuristic
+from selverify.storage import digest
+from selverify.tokenizer import Words, load_words
+
+PREFIXES = 1536
+POLICY_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Backbone:
+    """A frozen generator."""
+
+    decoder: Decoder
+    words: Words
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewardModel:
+    """A process reward model: a backbone with one output, read at the end of each move."""
+
+    decoder: Decoder
+    weight: Tensor
+    bias: Tensor
+    digest: str
+
+    def scores(self, hidden: Tensor) -> Tensor:
+        """Probability in [0, 1] that the step is right, for hidden states [..., D]."""
+        return torch.sigmoid(hidden @ self.weight + self.bias)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The trained heuristic with sigma-bar, the mean dispersion of its exploration log."""
+
+    heuristic: Heuristic
+    reference_dispersion: dict[str, float]
+    patterns: tuple[str, ...]
+    digest: str
+
+
+def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
+    """A generator in the Hugging Face layout.
+
+    Raises:
+        ArtifactError: a file of the checkpoint is missing.
+        SchemaError: the tokenizer or the architecture is another one.
+    """
+    words = load_words(folder, vocabulary)
+    _expect(folder, "LlamaForCausalLM")
+    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    return Backbone(Decoder(model.model, capacity=PREFIXES), words, _digest(folder))
+
+
+def load_reward_model(folder: Path) -> RewardModel:
+    """A process reward model in the Hugging Face layout; errors as in ``load_backbone``."""
+    _expect(folder, "LlamaForTokenClassification")
+    model = LlamaForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
+    weight, bias = model.score.weight.detach()[0], model.score.bias.detach()[0]
+    return RewardModel(Decoder(model.model, capacity=PREFIXES), weight, bias, _digest(folder))
+
+
+def save_policy(
+    folder: Path,
+    heuristic: Heuristic,
+    *,
+    width: int,
+    hidden: int,
+    backbone: str,
+    reference_dispersion: dict[str, float],
+    patterns: Sequence[str],
+) -> None:
+    """Write ``heuristic.safetensors`` and ``policy.json``."""
+    save_file(heuristic.state_dict(), folder / "heuristic.safetensors")
+    described = {
+        "schema": POLICY_SCHEMA,
+        "width": width,
+        "hidden": hidden,
+        "backbone": backbone,
+        "reference_dispersion": reference_dispersion,
+        "patterns": list(patterns),
+    }
+    text = json.dumps(described, indent=1, sort_keys=True)
+    (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
+
+
+def load_policy(folder: Path, backbone: Backbone) -> Policy:
+    """The heuristic that was trained on the embeddings of ``backbone``.
+
+    Raises:
+        ArtifactError: a file is missing.
+        SchemaError: another schema, or embeddings of another backbone.
+    """
+    path = folder / "policy.json"
+    described = _json(path)
+    if described.get("schema") != POLICY_SCHEMA:
+        raise SchemaError(f"{path}: schema {described.get('schema')}, expected {POLICY_SCHEMA}")
+    if described["backbone"] != backbone.digest:
+        raise SchemaError(
+            f"{path}: backbone {described['backbone'][:12]}, expected {backbone.digest[:12]}; "
+            "train the residual again for this generator"
+        )
+    heuristic = Heuristic(described["width"], described["hidden"])
+    heuristic.load_state_dict(load_file(folder / "heuristic.safetensors"))
+    return Policy(
+        heuristic.eval(),
+        dict(described["reference_dispersion"]),
+        tuple(described["patterns"]),
+        _digest(folder),
+    )
+
+
+def _expect(folder: Path, architecture: str) -> None:
+    path = folder / "config.json"
+    found = _json(path).get("architectures", [None])[0]
+    if found != architecture:
+        raise SchemaError(f"{path}: architecture {found}, expected {architecture}")
+    weights = folder / "model.safetensors"
+    if not weights.is_file():
+        raise ArtifactError(f"{weights}: no such file; expected the weights beside config.json")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file; expected a checkpoint there")
+    try:
+        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SchemaError(f"{path}: not JSON: {error}") from error
+    return read
+
+
+def _digest(folder: Path) -> str:
+    return digest(folder)

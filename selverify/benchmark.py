@@ -1,0 +1,104 @@
+"""The embedded benchmarks: problems and truths of three splits that share no problem.
+
+Knows: seeds, sizes, fingerprints. Does not know: files, models. The test split is drawn first, so
+it does not change when the others grow.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from selverify.domains.base import Domain
+from selverify.errors import LeakError
+from selverify.params import Benchmark
+from selverify.types import Problem, Truth
+
+SPLITS = ("test", "validation", "train")
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A problem, the truth that only grading and audits may see, and its split."""
+
+    split: str
+    problem: Problem
+    truth: Truth
+    fingerprint: str
+
+
+def build(domain: Domain, settings: Benchmark) -> tuple[Task, ...]:
+    """All tasks, test first; a problem drawn twice, in any split, is drawn again."""
+    seen: set[str] = set()
+    tasks: list[Task] = []
+    for name in SPLITS:
+        split = getattr(settings, name)
+        rng = random.Random(split.seed)
+        found = 0
+        while found < split.problems:
+            problem_id = f"{domain.name}-{name}-{found:05d}"
+            problem, truth = domain.generate(
+                rng, problem_id=problem_id, minimum=settings.minimum, maximum=settings.maximum
+            )
+            fingerprint = domain.fingerprint(problem)
+            if fingerprint not in seen:
+                seen.add(fingerprint)
+                tasks.append(Task(name, problem, truth, fingerprint))
+                found += 1
+    return tuple(tasks)
+
+
+def check_leaks(tasks: Iterable[Task]) -> None:
+    """Refuse a problem that stands in two splits.
+
+    Raises:
+        LeakError: names both problems and both splits.
+    """
+    first: dict[str, Task] = {}
+    for task in tasks:
+        other = first.setdefault(task.fingerprint, task)
+        if other.split != task.split:
+            raise LeakError(
+                f"problem {task.problem.problem_id!r} of split {task.split!r} also stands in "
+                f"split {other.split!r} as {other.problem.problem_id!r}; expected disjoint splits"
+            )
+
+
+def to_rows(tasks: Iterable[Task]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+    """Rows of the problems table and of the truths table."""
+    problems, truths = [], []
+    for task in tasks:
+        problem, truth = task.problem, task.truth
+        problems.append(
+            {
+                "split": task.split,
+                "problem_id": problem.problem_id,
+                "domain": problem.domain,
+                "text": problem.text,
+                "goal": problem.goal,
+                "fingerprint": task.fingerprint,
+            }
+        )
+        truths.append(
+            {"problem_id": truth.problem_id, "answer": truth.answer, "facts": truth.facts}
+        )
+    return problems, truths
+
+
+def from_rows(
+    problems: Sequence[Mapping[str, Any]], truths: Sequence[Mapping[str, Any]], split: str
+) -> tuple[Task, ...]:
+    """The tasks of one split, in table order."""
+    answers = {row["problem_id"]: Truth(**row) for row in truths}
+    return tuple(
+        Task(
+            split,
+            Problem(row["problem_id"], row["domain"], row["text"], row["goal"]),
+            answers[row["problem_id"]],
+            row["fingerprint"],
+        )
+        for row in problems
+        if row["split"] == split
+    )

@@ -1,0 +1,86 @@
+"""What a domain gives: operators, parse, apply, serialise, goal, constraints, exact truth.
+
+Does not know: models, gates' bookkeeping, search. Model text is hostile until ``parse`` took it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Protocol
+
+from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
+
+
+class Domain(Protocol):
+    """One family of problems. Instances are stateless and cheap."""
+
+    name: str
+    operators: Mapping[str, type[Arguments]]
+    vocabulary: tuple[str, ...]
+    """Every word a problem, a goal or a move can contain, in a fixed order."""
+
+    end_of_move: str
+    """The word that closes a move's text."""
+
+    def generate(
+        self, rng: random.Random, *, problem_id: str, minimum: int, maximum: int
+    ) -> tuple[Problem, Truth]:
+        """A fresh problem whose size (quantities, cards) lies in [minimum, maximum]."""
+        ...
+
+    def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
+        """A right derivation, ending in an answer move, drawn from those that exist."""
+        ...
+
+    def fingerprint(self, problem: Problem) -> str:
+        """Equal for problems that count as the same one across splits."""
+        ...
+
+    def initial_state(self, problem: Problem, *, budget: int) -> State:
+        """w_0 = (B, s_0, l_0)."""
+        ...
+
+    def parse(self, text: str) -> Candidate:
+        """A whitelist parse with caps on length; never evaluates."""
+        ...
+
+    def apply(self, state: State, move: Move) -> State:
+        """w' = Apply(w, m); only for a move that passed both gates."""
+        ...
+
+    def structural_violation(self, state: State, move: Move) -> str | None:
+        """Gate 1: the reason a well-formed move does not fit the state's symbols, or None."""
+        ...
+
+    def context_violation(self, state: State, move: Move) -> str | None:
+        """Gate 2: the reason a move contradicts the tracked constraints, or None."""
+        ...
+
+    def serialise(self, state: State) -> str:
+        """Canonical text of a state: the problem, then the derivation, single spaces."""
+        ...
+
+    def is_final(self, state: State) -> bool:
+        """True once an answer move was applied."""
+        ...
+
+    def answer(self, state: State) -> str | None:
+        """The final answer in a state, or None."""
+        ...
+
+    def checks_answers(self) -> bool:
+        """True where a finished answer can be checked for free (countdown)."""
+        ...
+
+    def alive(self, state: State, truth: Truth) -> bool:
+        """Exact truth, for audits only: can the right answer still be derived rightly?"""
+        ...
+
+    def pattern(self, state: State, move: Move) -> str | None:
+        """An abstract, name-free key of a verified move, for retrieval; None if it has none."""
+        ...
+
+    def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
+        """The moves at ``state`` that a stored pattern stands for; its preconditions match."""
+        ...

@@ -1,0 +1,365 @@
+"""Countdown: combine the given numbers with + - * / until one is left and equals the target.
+
+Knows: the rules, exact solvability, the text of problems and moves. Does not know: models, search,
+verdicts. Game of 24 is the preset with four cards of 1 to 13 and all of them used::
+
+    use 4 7 8 8 to make 24 .            problem
+    8 / 8 = 1 left 1 4 7 ;              divide (add: +, subtract: -, multiply: *)
+    answer = 24 ;                       answer
+
+A number is one word, so every result is a whole number from 0 to 200: divisions are exact and
+differences are not negative. The classic rules allow fractions, as in 8 / (3 - 8 / 3); of the
+1,820 hands of four cards they solve 1,362 and these rules 1,346.
+
+A finished derivation can be checked for free. ``Countdown.answer`` therefore is None unless every
+move of the derivation passed both gates: otherwise "answer = 24 ;" after any nonsense would count.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import combinations
+from types import MappingProxyType
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from selverify.errors import ParamsError, ProtocolError, SchemaError
+from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
+
+TARGET = 24
+HIGHEST_CARD = 13
+HIGHEST_NUMBER = 200
+FEWEST_CARDS, MOST_CARDS = 2, 6
+MAX_TEXT = 200
+MAX_PATTERN_NUMBERS = 3
+SOLVABLE_CACHE = 2**18
+SIGNS = MappingProxyType({"add": "+", "subtract": "-", "multiply": "*", "divide": "/"})
+OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
+COMMUTATIVE = frozenset({"add", "multiply"})
+NUMBERS = MappingProxyType({str(value): value for value in range(HIGHEST_NUMBER + 1)})
+WORDS = ("use", "to", "make", ".", "left", "reach", "answer", "=", "+", "-", "*", "/", ";")
+
+Number = Annotated[int, Field(ge=0, le=HIGHEST_NUMBER)]
+Numbers = tuple[int, ...]
+
+
+class Combine(Arguments):
+    """Two numbers of the table become ``result``; ``left`` is the table after it, ascending."""
+
+    first: Number
+    second: Number
+    result: Number
+    left: tuple[Number, ...]
+
+
+class Add(Combine):
+    """result = first + second."""
+
+
+class Subtract(Combine):
+    """result = first - second, not negative."""
+
+
+class Multiply(Combine):
+    """result = first * second."""
+
+
+class Divide(Combine):
+    """result = first / second, exact."""
+
+
+class Answer(Arguments):
+    """The one number left."""
+
+    value: Number
+
+
+COMBINERS: Mapping[str, type[Combine]] = MappingProxyType(
+    {"add": Add, "subtract": Subtract, "multiply": Multiply, "divide": Divide}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The tracked constraints l. ``legal``: every move so far passed both gates."""
+
+    numbers: Numbers
+    target: int
+    answer: int | None
+    legal: bool
+
+
+def combine(op: str, first: int, second: int) -> int | None:
+    """The result of ``op``, or None where the rules do not allow it (see the module's text)."""
+    if op == "divide":
+        return first // second if second and first % second == 0 else None
+    if op == "subtract":
+        return first - second if first >= second else None
+    result = first + second if op == "add" else first * second
+    return result if result <= HIGHEST_NUMBER else None
+
+
+class Claim(NamedTuple):
+    """A legal combination as plain numbers: the arguments of a move, unvalidated and fast."""
+
+    op: str
+    first: int
+    second: int
+    result: int
+    left: Numbers
+
+
+def claims(numbers: Numbers) -> tuple[Claim, ...]:
+    """Every legal combination of two of the ascending ``numbers``, once each, in a fixed order."""
+    found: dict[Claim, None] = {}
+    for low, high in combinations(numbers, 2):
+        for op in SIGNS:
+            orders = ((low, high),) if op in COMMUTATIVE else ((low, high), (high, low))
+            for first, second in orders:
+                result = combine(op, first, second)
+                if result is not None:
+                    left = _after(numbers, (first, second), result)
+                    found[Claim(op, first, second, result, left)] = None
+    return tuple(found)
+
+
+@lru_cache(maxsize=SOLVABLE_CACHE)
+def solvable(numbers: Numbers, target: int) -> bool:
+    """Whether ascending ``numbers`` can all be combined into ``target``; exact."""
+    if len(numbers) == 1:
+        return numbers[0] == target
+    tables = {claim.left for claim in claims(numbers)}
+    return any(solvable(left, target) for left in sorted(tables))
+
+
+class Countdown:
+    """The second domain; see the module's text."""
+
+    name = "countdown"
+    end_of_move = ";"
+    vocabulary = WORDS + tuple(NUMBERS)
+    operators: Mapping[str, type[Arguments]] = MappingProxyType({**COMBINERS, "answer": Answer})
+
+    def generate(
+        self, rng: random.Random, *, problem_id: str, minimum: int, maximum: int
+    ) -> tuple[Problem, Truth]:
+        """A solvable hand of ``minimum`` to ``maximum`` cards, drawn with repeats.
+
+        Raises:
+            ParamsError: the sizes do not satisfy 2 <= minimum <= maximum <= 6.
+        """
+        if not FEWEST_CARDS <= minimum <= maximum <= MOST_CARDS:
+            raise ParamsError(
+                f"benchmark.countdown: given minimum {minimum} and maximum {maximum}, expected "
+                f"{FEWEST_CARDS} <= minimum <= maximum <= {MOST_CARDS} cards"
+            )
+        size = rng.randint(minimum, maximum)
+        cards = _deal(rng, size)
+        while not solvable(tuple(sorted(cards)), TARGET):
+            cards = _deal(rng, size)
+        text = f"use {_join(cards)} to make {TARGET} ."
+        facts = json.dumps({"cards": sorted(cards), "target": TARGET})
+        problem = Problem(problem_id, self.name, text, f"reach {TARGET}")
+        return problem, Truth(problem_id, str(TARGET), facts)
+
+    def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
+        """At each table one of the moves that keep the target within reach, uniformly drawn.
+
+        Raises:
+            ParamsError: the problem's hand has no solution under these rules.
+        """
+        target = int(truth.answer)
+        numbers = _table(self.initial_state(problem, budget=0)).numbers
+        moves: list[Move] = []
+        while len(numbers) > 1:
+            alive = [claim for claim in claims(numbers) if solvable(claim.left, target)]
+            if not alive:
+                raise ParamsError(f"{problem.problem_id}: no solution of {problem.text!r}")
+            claim = rng.choice(alive)
+            moves.append(_combination(claim))
+            numbers = claim.left
+        return (*moves, _answer(target))
+
+    def fingerprint(self, problem: Problem) -> str:
+        """The target and the hand without its order."""
+        table = _table(self.initial_state(problem, budget=0))
+        return _key(table)
+
+    def initial_state(self, problem: Problem, *, budget: int) -> State:
+        """All cards on the table.
+
+        Raises:
+            SchemaError: the problem's text is none of this domain.
+        """
+        match problem.text.split():
+            case ["use", first, *rest, "to", "make", target, "."] if {
+                first,
+                *rest,
+                target,
+            } <= NUMBERS.keys():
+                numbers = tuple(sorted(NUMBERS[word] for word in (first, *rest)))
+                return State(problem, (), Table(numbers, NUMBERS[target], None, True), budget)
+        raise SchemaError(
+            f"{problem.problem_id}: given the text {problem.text[:MAX_TEXT]!r}, "
+            f"expected one like 'use 4 7 8 8 to make 24 .'"
+        )
+
+    def parse(self, text: str) -> Candidate:
+        """Whitelist parse of one move; operands of + and * and the table are put in order."""
+        if len(text) > MAX_TEXT:
+            return Malformed(text[:MAX_TEXT], "too long")
+        match text.split():
+            case ["answer", "=", value, ";"] if value in NUMBERS:
+                return _answer(NUMBERS[value])
+            case [first, sign, second, "=", result, "left", *left, ";"] if (
+                sign in OPERATIONS and {first, second, result, *left} <= NUMBERS.keys()
+            ):
+                op = OPERATIONS[sign]
+                table = tuple(sorted(NUMBERS[word] for word in left))
+                return _combination(
+                    Claim(op, NUMBERS[first], NUMBERS[second], NUMBERS[result], table)
+                )
+        return Malformed(text, "not an operator with its arguments")
+
+    def apply(self, state: State, move: Move) -> State:
+        """Take the operands that are there, put the claimed result; total on parsed moves."""
+        table = _table(state)
+        legal = table.legal and self._violation(state, move) is None
+        if isinstance(move.args, Answer):
+            after = replace(table, answer=move.args.value, legal=legal)
+        else:
+            numbers = _table_after(table, _combined(move))
+            after = replace(table, numbers=numbers, legal=legal)
+        return replace(state, derivation=(*state.derivation, move), context=after)
+
+    def structural_violation(self, state: State, move: Move) -> str | None:
+        """Numbers that are not there, an operator that does not apply, an answer out of turn."""
+        table, args = _table(state), move.args
+        if table.answer is not None:
+            return "after the answer"
+        if isinstance(args, Answer):
+            return None if len(table.numbers) == 1 else "answer before one number is left"
+        args = _combined(move)
+        if len(_table_after(table, args)) != len(table.numbers) - 1:
+            return "operand not available"
+        if combine(move.op, args.first, args.second) is None:
+            return _inapplicable(move.op, args.second)
+        return None
+
+    def context_violation(self, state: State, move: Move) -> str | None:
+        """The arithmetic claim, the remaining table, the answer against number and target."""
+        table, args = _table(state), move.args
+        if isinstance(args, Answer):
+            if table.numbers != (args.value,):
+                return "answer is not the number left"
+            return None if args.value == table.target else "answer is not the target"
+        args = _combined(move)
+        if combine(move.op, args.first, args.second) != args.result:
+            return "arithmetic"
+        return None if args.left == _table_after(table, args) else "remaining list"
+
+    def serialise(self, state: State) -> str:
+        """The problem's text, then the moves so far."""
+        return f"{state.problem.text} {state.trace}" if state.derivation else state.problem.text
+
+    def is_final(self, state: State) -> bool:
+        """True once an answer was given, legal or not."""
+        return _table(state).answer is not None
+
+    def answer(self, state: State) -> str | None:
+        """The answer, if the whole derivation passes the gates: the domain's free check."""
+        table = _table(state)
+        return str(table.answer) if table.legal and table.answer is not None else None
+
+    def checks_answers(self) -> bool:
+        """Yes: the gates refuse every answer that is not the target."""
+        return True
+
+    def alive(self, state: State, truth: Truth) -> bool:
+        """No rule was broken so far and the numbers left still reach the target."""
+        table = _table(state)
+        return table.legal and solvable(table.numbers, int(truth.answer))
+
+    def pattern(self, state: State, move: Move) -> str | None:
+        """An endgame: target, at most three numbers left, and the move."""
+        table = _table(state)
+        if len(table.numbers) > MAX_PATTERN_NUMBERS:
+            return None
+        return f"{_key(table)} | {move.text}"
+
+    def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
+        """The endgame's move where the same numbers are left for the same target."""
+        table = _table(state)
+        key, _, text = pattern.rpartition(" | ")
+        if key != _key(table) or table.answer is not None:
+            return ()
+        move = self.parse(text)
+        return (move,) if isinstance(move, Move) else ()
+
+    def _violation(self, state: State, move: Move) -> str | None:
+        return self.structural_violation(state, move) or self.context_violation(state, move)
+
+
+def _table(state: State) -> Table:
+    if not isinstance(state.context, Table):
+        raise ProtocolError(
+            f"{state.problem.problem_id}: given a context {type(state.context).__name__}, "
+            f"expected a countdown Table"
+        )
+    return state.context
+
+
+def _combined(move: Move) -> Combine:
+    if not isinstance(move.args, Combine):
+        raise ProtocolError(f"given the move {move.text!r}, expected a move of countdown")
+    return move.args
+
+
+def _deal(rng: random.Random, size: int) -> list[int]:
+    return [rng.randint(1, HIGHEST_CARD) for _ in range(size)]
+
+
+def _join(numbers: list[int] | Numbers) -> str:
+    return " ".join(map(str, numbers))
+
+
+def _key(table: Table) -> str:
+    return f"{table.target} | {_join(table.numbers)}"
+
+
+def _answer(value: int) -> Move:
+    return Move("answer", Answer(value=value), f"answer = {value} ;")
+
+
+def _combination(claim: Claim) -> Move:
+    """The move of a claim; the smaller operand of + and * comes first."""
+    op, first, second, result, left = claim
+    if op in COMMUTATIVE and first > second:
+        first, second = second, first
+    args = COMBINERS[op](first=first, second=second, result=result, left=left)
+    words = (first, SIGNS[op], second, "=", result, "left", *left, ";")
+    return Move(op, args, " ".join(map(str, words)))
+
+
+def _after(numbers: Numbers, operands: tuple[int, int], result: int) -> Numbers:
+    """The ascending table without the operands that are there, with the result."""
+    table = list(numbers)
+    for operand in operands:
+        if operand in table:
+            table.remove(operand)
+    return tuple(sorted([*table, result]))
+
+
+def _table_after(table: Table, args: Combine) -> Numbers:
+    return _after(table.numbers, (args.first, args.second), args.result)
+
+
+def _inapplicable(op: str, second: int) -> str:
+    if op == "divide":
+        return "division is not exact" if second else "division by zero"
+    return "difference is negative" if op == "subtract" else "result above 200"

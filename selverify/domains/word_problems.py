@@ -1,0 +1,476 @@
+"""Grade-school word problems told in text, with an exact hidden truth.
+
+Knows: how a dependency graph of quantities becomes shuffled sentences, what a move is, what
+applying it does, which facts the gates may use. Does not know: models, search, verdicts.
+
+Arithmetic is modulo a small prime, so every number is one word. A move *defines* one quantity and
+repeats the values it used, which lets a gate check it against the tracked context alone::
+
+    apples 7 ;                                given
+    pears = apples 7 + plums 5 = pears 12 ;   add       (subtract: -)
+    figs = 3 * pears 12 = figs 36 ;           scale
+    answer 36 ;                               answer
+
+Wherever a value is said, its quantity stands right before it: copying a binding is then the
+simplest thing that a small transformer learns.
+
+What the gates cannot see is whether the relation is the one that the text states: that is the
+verifier's work. The line of research is iGSM (Ye et al. 2024) and GSM-Symbolic.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
+
+PRIME = 41
+MAX_TEXT = 200
+# fmt: off
+NAMES = (
+    "apples", "pears", "plums", "figs", "limes", "nuts", "dates", "beans", "peas", "corns", "cups",
+    "pens", "books", "coins", "cards", "balls", "kites", "drums", "boats", "carts", "ducks",
+    "hens", "goats", "foxes", "bears", "wolves", "crows", "moths", "frogs", "snails",
+)
+# fmt: on
+FACTORS = (2, 3, 4, 5)
+PHRASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "given": ("there are {v} {x} .", "we count {v} {x} .", "someone brings {v} {x} ."),
+        "add": (
+            "{x} equal {a} plus {b} .",
+            "{x} are {a} and {b} together .",
+            "{x} number as many as {a} with {b} .",
+        ),
+        "subtract": (
+            "{x} equal {a} minus {b} .",
+            "{x} are {a} less {b} .",
+            "{x} remain when {b} leave {a} .",
+        ),
+        "scale": (
+            "{x} equal {v} times {a} .",
+            "{x} are {a} taken {v} times .",
+            "{x} come {v} for each of {a} .",
+        ),
+    }
+)
+QUESTIONS = ("how many {x} ?", "find {x} ?")
+SIGNS = MappingProxyType({"add": "+", "subtract": "-"})
+OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
+NUMBERS = MappingProxyType({str(value): value for value in range(PRIME)})
+_NAME_SET = frozenset(NAMES)
+
+
+class Given(Arguments):
+    """The quantity has the value that the text gives."""
+
+    quantity: str
+    value: int
+
+
+class Binary(Arguments):
+    """The quantity is the sum or the difference of two bound quantities."""
+
+    quantity: str
+    left: str
+    left_value: int
+    right: str
+    right_value: int
+    value: int
+
+
+class Scale(Arguments):
+    """The quantity is a multiple of a bound quantity."""
+
+    quantity: str
+    factor: int
+    operand: str
+    operand_value: int
+    value: int
+
+
+class Answer(Arguments):
+    """The value of the asked quantity."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """How the text defines one quantity: ``number`` is a given value or a factor."""
+
+    op: str
+    operands: tuple[str, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The tracked constraints l: known symbols, what is asked, bindings in order of definition."""
+
+    symbols: tuple[str, ...]
+    asked: str
+    bindings: tuple[tuple[str, int], ...]
+    final: str | None
+
+    def value(self, name: str) -> int | None:
+        """The value that ``name`` is bound to, or None."""
+        for bound, value in self.bindings:
+            if bound == name:
+                return value
+        return None
+
+
+def _compute(op: str, left: int, right: int) -> int:
+    if op == "add":
+        return (left + right) % PRIME
+    if op == "subtract":
+        return (left - right) % PRIME
+    return left * right % PRIME
+
+
+def _words() -> tuple[str, ...]:
+    templates = [phrase for phrases in PHRASES.values() for phrase in phrases] + list(QUESTIONS)
+    told = {word for template in templates for word in template.split() if "{" not in word}
+    return tuple(sorted(told | {"=", "+", "-", "*", ";", "answer"})) + NAMES + tuple(NUMBERS)
+
+
+class WordProblems:
+    """The default domain; see the module's text."""
+
+    name = "word_problems"
+    end_of_move = ";"
+    vocabulary = _words()
+    operators: Mapping[str, type[Arguments]] = MappingProxyType(
+        {"given": Given, "add": Binary, "subtract": Binary, "scale": Scale, "answer": Answer}
+    )
+
+    def generate(
+        self, rng: random.Random, *, problem_id: str, minimum: int, maximum: int
+    ) -> tuple[Problem, Truth]:
+        """A problem with ``minimum`` to ``maximum`` quantities; asks for a deepest one."""
+        relations = _graph(rng, rng.randint(minimum, maximum))
+        needed = _needed(relations)
+        deepest = max(map(len, needed.values()))
+        asked = rng.choice([name for name in relations if len(needed[name]) == deepest])
+        question = rng.choice(QUESTIONS).format(x=asked)
+        problem = Problem(problem_id, self.name, f"{_tell(rng, relations)} {question}", question)
+        values = _values(relations)
+        facts = {
+            "asked": asked,
+            "needed": sorted(needed[asked]),
+            "relations": {n: [r.op, list(r.operands), r.number] for n, r in relations.items()},
+        }
+        return problem, Truth(problem_id, str(values[asked]), json.dumps(facts, sort_keys=True))
+
+    def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
+        """The needed quantities in a random order that respects their dependencies."""
+        facts = json.loads(truth.facts)
+        relations = _relations(facts)
+        open_names = set(facts["needed"])
+        values: dict[str, int] = {}
+        moves: list[Move] = []
+        while open_names:
+            ready = sorted(n for n in open_names if values.keys() >= set(relations[n].operands))
+            name = rng.choice(ready)
+            move = _define(name, relations[name], values)
+            open_names.remove(name)
+            moves.append(move)
+        return (*moves, _answer_move(values[facts["asked"]]))
+
+    def fingerprint(self, problem: Problem) -> str:
+        """The problem's sentences without their order."""
+        return " . ".join(sorted(sentence.strip() for sentence in problem.text.split(" .")))
+
+    def initial_state(self, problem: Problem, *, budget: int) -> State:
+        """No binding yet; the symbols are the names that the text mentions."""
+        words = problem.text.split()
+        symbols = tuple(dict.fromkeys(word for word in words if word in _NAME_SET))
+        return State(problem, (), Context(symbols, words[-2], (), None), budget)
+
+    def parse(self, text: str) -> Candidate:
+        """Whitelist parse of one move; anything else is ``Malformed`` with a short reason."""
+        if len(text) > MAX_TEXT:
+            return Malformed(text[:MAX_TEXT], "too long")
+        words = text.split()
+        if not words or words[-1] != self.end_of_move:
+            return Malformed(text, "no end of move")
+        reader = _READERS.get(len(words))
+        move = reader(words) if reader else None
+        return move if move is not None else Malformed(text, "not an operator with its arguments")
+
+    def apply(self, state: State, move: Move) -> State:
+        """Bind the quantity to the claimed value (total: a later binding replaces an earlier)."""
+        context: Context = state.context  # type: ignore[assignment]
+        args = move.args
+        if isinstance(args, Answer):
+            after = replace(context, final=str(args.value))
+        else:
+            name: str = args.quantity  # type: ignore[attr-defined]
+            kept = tuple(pair for pair in context.bindings if pair[0] != name)
+            bound = (name, args.value)  # type: ignore[attr-defined]
+            after = replace(context, bindings=(*kept, bound))
+        return State(state.problem, (*state.derivation, move), after, state.budget)
+
+    def structural_violation(self, state: State, move: Move) -> str | None:
+        """Scope: a move after the answer, an unknown, repeated or not yet derived quantity."""
+        context: Context = state.context  # type: ignore[assignment]
+        if context.final is not None:
+            return "after the answer"
+        if isinstance(move.args, Answer):
+            return None if context.value(context.asked) is not None else "answer before derivation"
+        name: str = move.args.quantity  # type: ignore[attr-defined]
+        if name not in context.symbols:
+            return "unknown quantity"
+        if context.value(name) is not None:
+            return "already defined"
+        if any(context.value(operand) is None for operand, _ in _operands(move)):
+            return "operand not derived"
+        return None
+
+    def context_violation(self, state: State, move: Move) -> str | None:
+        """Invariants: bindings, the arithmetic claim, the answer against the asked quantity."""
+        context: Context = state.context  # type: ignore[assignment]
+        if any(context.value(operand) != value for operand, value in _operands(move)):
+            return "value is not the binding"
+        args = move.args
+        if isinstance(args, Answer):
+            return (
+                None if args.value == context.value(context.asked) else "answer is not the binding"
+            )
+        if isinstance(args, Binary):
+            right = _compute(move.op, args.left_value, args.right_value)
+            return None if right == args.value else "arithmetic"
+        if isinstance(args, Scale):
+            right = _compute(move.op, args.factor, args.operand_value)
+            return None if right == args.value else "arithmetic"
+        return None
+
+    def serialise(self, state: State) -> str:
+        """The problem's text, then the moves so far."""
+        return f"{state.problem.text} {state.trace}" if state.derivation else state.problem.text
+
+    def is_final(self, state: State) -> bool:
+        """True once an answer was given."""
+        return self.answer(state) is not None
+
+    def answer(self, state: State) -> str | None:
+        """The number given as the answer."""
+        context: Context = state.context  # type: ignore[assignment]
+        return context.final
+
+    def checks_answers(self) -> bool:
+        """No: whether an answer is right is what the verifier is asked for."""
+        return False
+
+    def alive(self, state: State, truth: Truth) -> bool:
+        """Every needed quantity defined so far uses the relation and the value of the text."""
+        facts = json.loads(truth.facts)
+        relations, needed = _relations(facts), set(facts["needed"])
+        bound: dict[str, int] = {}
+        for move in state.derivation:
+            if isinstance(move.args, Answer):
+                return str(move.args.value) == truth.answer
+            name: str = move.args.quantity  # type: ignore[attr-defined]
+            if name in needed and not _states(move, relations[name], bound):
+                return False
+            bound[name] = move.args.value  # type: ignore[attr-defined]
+        return True
+
+    def pattern(self, state: State, move: Move) -> str | None:
+        """Operator, role of the defined quantity, recency rank of each operand; no names."""
+        context: Context = state.context  # type: ignore[assignment]
+        if isinstance(move.args, Answer):
+            return "answer"
+        if isinstance(move.args, Given):
+            return None
+        recent = [name for name, _ in reversed(context.bindings)]
+        operands = [name for name, _ in _operands(move)]
+        if any(name not in recent for name in operands):
+            return None
+        role = "asked" if move.args.quantity == context.asked else "next"  # type: ignore[attr-defined]
+        factor = move.args.factor if isinstance(move.args, Scale) else 0
+        return " ".join([move.op, role, str(factor), *(str(recent.index(n)) for n in operands)])
+
+    def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
+        """The pattern's move over the current bindings, if they reach that far back."""
+        context: Context = state.context  # type: ignore[assignment]
+        if pattern == "answer":
+            value = context.value(context.asked)
+            return () if value is None else (_answer_move(value),)
+        op, role, factor, *ranks = pattern.split()
+        recent = [name for name, _ in reversed(context.bindings)]
+        values = dict(context.bindings)
+        unbound = [name for name in context.symbols if name not in values]
+        targets = [n for n in unbound if (n == context.asked) == (role == "asked")]
+        if not targets or max(map(int, ranks)) >= len(recent):
+            return ()
+        relation = Relation(op, tuple(recent[int(rank)] for rank in ranks), int(factor))
+        return (_define(targets[0], relation, values),)
+
+
+def _graph(rng: random.Random, size: int) -> dict[str, Relation]:
+    """Quantities in an order in which each depends on earlier ones only."""
+    names = rng.sample(NAMES, size)
+    givens = rng.randint(2, max(2, size // 2))
+    relations = {name: Relation("given", (), rng.randrange(PRIME)) for name in names[:givens]}
+    for index in range(givens, size):
+        earlier = names[:index]
+        op = rng.choice(("add", "subtract", "scale", "add", "subtract"))
+        if op == "scale":
+            relation = Relation(op, (rng.choice(earlier),), rng.choice(FACTORS))
+        else:
+            relation = Relation(op, tuple(rng.sample(earlier, 2)), 0)
+        relations[names[index]] = relation
+    return relations
+
+
+def _needed(relations: Mapping[str, Relation]) -> dict[str, frozenset[str]]:
+    """For each quantity the quantities (itself too) that its value depends on."""
+    needed: dict[str, frozenset[str]] = {}
+    for name, relation in relations.items():
+        needed[name] = frozenset({name}).union(*(needed[operand] for operand in relation.operands))
+    return needed
+
+
+def _values(relations: Mapping[str, Relation]) -> dict[str, int]:
+    values: dict[str, int] = {}
+    for name, relation in relations.items():
+        _define(name, relation, values)
+    return values
+
+
+def _tell(rng: random.Random, relations: Mapping[str, Relation]) -> str:
+    sentences = []
+    for name, relation in relations.items():
+        slots = dict(zip("ab", relation.operands, strict=False))
+        phrase = rng.choice(PHRASES[relation.op])
+        sentences.append(phrase.format(x=name, v=relation.number, **slots))
+    rng.shuffle(sentences)
+    return " ".join(sentences)
+
+
+def _relations(facts: Mapping[str, object]) -> dict[str, Relation]:
+    stored: Mapping[str, tuple[str, list[str], int]] = facts["relations"]  # type: ignore[assignment]
+    return {
+        name: Relation(op, tuple(names), number) for name, (op, names, number) in stored.items()
+    }
+
+
+def _define(name: str, relation: Relation, values: dict[str, int]) -> Move:
+    """The move that defines ``name``; its value is added to ``values``."""
+    op, number = relation.op, relation.number
+    if op == "given":
+        values[name] = number
+        return _given_move(name, number)
+    if op == "scale":
+        operand = relation.operands[0]
+        values[name] = _compute(op, number, values[operand])
+        return _scale_move(name, number, operand, values[operand], values[name])
+    left, right = relation.operands
+    values[name] = _compute(op, values[left], values[right])
+    args = Binary(
+        quantity=name,
+        left=left,
+        left_value=values[left],
+        right=right,
+        right_value=values[right],
+        value=values[name],
+    )
+    return _binary_move(op, args)
+
+
+def _states(move: Move, relation: Relation, bound: Mapping[str, int]) -> bool:
+    """Whether the move uses the text's relation, with values that follow from ``bound``."""
+    if any(bound.get(name) != value for name, value in _operands(move)):
+        return False
+    if set(relation.operands) - bound.keys() or move.op != relation.op:
+        return False
+    expected = _define(move.args.quantity, relation, dict(bound))  # type: ignore[attr-defined]
+    if move.op == "add" and isinstance(move.args, Binary):
+        same = {move.args.left, move.args.right} == set(relation.operands)
+        return same and move.args.value == expected.args.value  # type: ignore[attr-defined]
+    return move.text == expected.text
+
+
+def _operands(move: Move) -> tuple[tuple[str, int], ...]:
+    args = move.args
+    if isinstance(args, Binary):
+        return ((args.left, args.left_value), (args.right, args.right_value))
+    if isinstance(args, Scale):
+        return ((args.operand, args.operand_value),)
+    return ()
+
+
+def _given_move(name: str, value: int) -> Move:
+    return Move("given", Given(quantity=name, value=value), f"{name} {value} ;")
+
+
+def _answer_move(value: int) -> Move:
+    return Move("answer", Answer(value=value), f"answer {value} ;")
+
+
+def _scale_move(name: str, factor: int, operand: str, operand_value: int, value: int) -> Move:
+    args = Scale(
+        quantity=name, factor=factor, operand=operand, operand_value=operand_value, value=value
+    )
+    text = f"{name} = {factor} * {operand} {operand_value} = {name} {value} ;"
+    return Move("scale", args, text)
+
+
+def _binary_move(op: str, args: Binary) -> Move:
+    left, right = f"{args.left} {args.left_value}", f"{args.right} {args.right_value}"
+    text = f"{args.quantity} = {left} {SIGNS[op]} {right} = {args.quantity} {args.value} ;"
+    return Move(op, args, text)
+
+
+def _read_short(words: list[str]) -> Move | None:
+    """``name value ;`` or ``answer value ;``."""
+    value = NUMBERS.get(words[1])
+    if value is None:
+        return None
+    if words[0] == "answer":
+        return _answer_move(value)
+    return _given_move(words[0], value) if words[0] in _NAME_SET else None
+
+
+def _read_scale(words: list[str]) -> Move | None:
+    """``name = factor * operand value = name value ;``."""
+    name, first, factor, star, operand, operand_value, second, again, value, _ = words
+    numbers = NUMBERS.get(factor), NUMBERS.get(operand_value), NUMBERS.get(value)
+    if (first, star, second, again) != ("=", "*", "=", name) or not {name, operand} <= _NAME_SET:
+        return None
+    if numbers[0] is None or numbers[1] is None or numbers[2] is None:
+        return None
+    return _scale_move(name, numbers[0], operand, numbers[1], numbers[2])
+
+
+def _read_binary(words: list[str]) -> Move | None:
+    """``name = left value sign right value = name value ;``."""
+    name, first, left, left_value, sign, right, right_value, second, again, value, _ = words
+    numbers = NUMBERS.get(left_value), NUMBERS.get(right_value), NUMBERS.get(value)
+    op = OPERATIONS.get(sign)
+    if op is None or (first, second, again) != ("=", "=", name):
+        return None
+    if not {name, left, right} <= _NAME_SET:
+        return None
+    if numbers[0] is None or numbers[1] is None or numbers[2] is None:
+        return None
+    args = Binary(
+        quantity=name,
+        left=left,
+        left_value=numbers[0],
+        right=right,
+        right_value=numbers[1],
+        value=numbers[2],
+    )
+    return _binary_move(op, args)
+
+
+_READERS: Mapping[int, Callable[[list[str]], Move | None]] = MappingProxyType(
+    {3: _read_short, 10: _read_scale, 11: _read_binary}
+)

@@ -1,0 +1,271 @@
+"""Every method on the same problems, budgets and seeds: who is run, with which settings.
+
+Knows: the names of methods and what each is made of, the grid of settings, how an outcome becomes a
+row. Does not know: which setting is chosen (``selection``), files, figures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from selverify.backends.base import Backend
+from selverify.benchmark import Task
+from selverify.domains.base import Domain
+from selverify.errors import BudgetError, ParamsError
+from selverify.grading import Grader, grade
+from selverify.params import Params
+from selverify.scheduler import Result, Search, run_lockstep
+from selverify.search.asking import Asking
+from selverify.search.beam import beam_search
+from selverify.search.best_of_n import best_of_n
+from selverify.search.cot import chain_of_thought
+from selverify.search.gated import GatedSettings, gated_competition
+from selverify.search.majority import majority_vote
+from selverify.search.oracle import oracle
+from selverify.types import Outcome
+
+UNBUDGETED = frozenset({"cot"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What all methods of an evaluation share.
+
+    ``reference_moves`` is the mean number of moves of a sampled solution on training problems: a
+    nominal budget N allows N times as many sampled moves, what N whole solutions take.
+    ``dispersion`` is sigma-bar of each scorer; ``patterns`` is the retrieval store.
+    """
+
+    params: Params
+    reference_moves: float
+    dispersion: Mapping[str, float]
+    patterns: tuple[str, ...]
+
+    def generation_cap(self, n: int) -> int:
+        """Sampled moves that a step-level search may draw at nominal budget ``n``."""
+        return max(1, round(n * self.reference_moves))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One point of the grid; ``name`` is its identifier in tables ("" where there is one only)."""
+
+    name: str
+    k_base: float
+    beta: float
+    tau: float
+    proposals: int
+
+
+Builder = Callable[[Domain, Task, int, Setting, Rules], Asking[Outcome]]
+
+
+def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> GatedSettings:
+    """The full method's rules under ``setting`` at budget ``n``, with ``changes`` for ablations."""
+    search = rules.params.search
+    full = GatedSettings(
+        proposals=min(n, setting.proposals),
+        k_base=setting.k_base,
+        beta=setting.beta,
+        k_min=search.k_min,
+        k_max=search.k_max,
+        tau=setting.tau,
+        max_retries=search.max_retries,
+        max_moves=search.max_moves,
+        scorer="hybrid",
+        allocation="adaptive",
+        reference_dispersion=rules.dispersion["hybrid"],
+        gates=True,
+        patterns=rules.patterns if search.retrieval else (),
+        commit=search.commit,
+        fallback=search.fallback,
+    )
+    changed = replace(full, **changes)
+    return replace(changed, reference_dispersion=rules.dispersion.get(changed.scorer, 0.0))
+
+
+def _gated(**changes: Any) -> Builder:
+    def build(
+        domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
+    ) -> Asking[Outcome]:
+        chosen = dict(changes)
+        if chosen.pop("retrieve", False):
+            chosen["patterns"] = rules.patterns
+        return gated_competition(
+            domain,
+            task.problem,
+            settings=gated_settings(setting, rules, n, **chosen),
+            budget=n,
+            generation_cap=rules.generation_cap(n),
+        )
+
+    return build
+
+
+def _best_of_n(gates: bool) -> Builder:
+    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
+        how = rules.params.evaluation.aggregation
+        return best_of_n(domain, task.problem, n=n, gates=gates, aggregation=how)
+
+    return build
+
+
+def _majority(gates: bool) -> Builder:
+    return lambda domain, task, n, _, __: majority_vote(domain, task.problem, n=n, gates=gates)
+
+
+def _beam(variant: str, gates: bool) -> Builder:
+    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
+        evaluation = rules.params.evaluation
+        return beam_search(
+            domain,
+            task.problem,
+            n=n,
+            variant=variant,
+            width=evaluation.beam_width,
+            expansion=evaluation.beam_expansion,
+            gates=gates,
+            max_moves=rules.params.search.max_moves,
+        )
+
+    return build
+
+
+def _oracle(domain: Domain, task: Task, n: int, setting: Setting, rules: Rules) -> Asking[Outcome]:
+    return oracle(
+        domain,
+        task.problem,
+        task.truth,
+        proposals=min(n, setting.proposals),
+        max_retries=rules.params.search.max_retries,
+        max_moves=rules.params.search.max_moves,
+        generation_cap=rules.generation_cap(n),
+    )
+
+
+ALL = {"allocation": "all", "scorer": "none"}
+METHODS: Mapping[str, Builder] = MappingProxyType(
+    {
+        "cot": lambda domain, task, n, _, __: chain_of_thought(domain, task.problem),
+        "majority": _majority(gates=False),
+        "majority_gated": _majority(gates=True),
+        "best_of_n": _best_of_n(gates=False),
+        "best_of_n_gated": _best_of_n(gates=True),
+        "beam_keep_b": _beam("keep_b", gates=False),
+        "beam_keep_b_gated": _beam("keep_b", gates=True),
+        "beam_snell": _beam("snell", gates=False),
+        "beam_snell_gated": _beam("snell", gates=True),
+        "verify_all": _gated(gates=False, **ALL),
+        "gates_only": _gated(**ALL),
+        "gates_distance": _gated(scorer="distance", allocation="fixed"),
+        "full": _gated(),
+        "full_retrieval": _gated(retrieve=True),
+        "oracle": _oracle,
+    }
+)
+"""Every method by its name in tables."""
+
+GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "verify_all": ("tau", "proposals"),
+        "gates_only": ("tau", "proposals"),
+        "gates_distance": ("k_base", "tau", "proposals"),
+        "full": ("k_base", "beta", "tau", "proposals"),
+        "full_retrieval": ("k_base", "beta", "tau", "proposals"),
+    }
+)
+"""What cross-validation chooses for a method; other methods have nothing to choose."""
+
+
+def settings_of(method: str, params: Params) -> tuple[Setting, ...]:
+    """The settings of ``method``: the product of its axes of the grid, the rest from ``search``."""
+    search, grid = params.search, params.evaluation.grid
+    axes = GRID_AXES.get(method, ())
+    default = {axis: getattr(search, axis) for axis in ("k_base", "beta", "tau", "proposals")}
+    found = []
+    for point in itertools.product(*(getattr(grid, axis) for axis in axes)):
+        values = dict(zip(axes, point, strict=True))
+        name = " ".join(f"{axis}={value:g}" for axis, value in values.items())
+        found.append(Setting(name, **{**default, **values}))
+    return tuple(found)
+
+
+def evaluate(
+    domain: Domain,
+    backend: Backend,
+    tasks: Sequence[Task],
+    rules: Rules,
+    *,
+    methods: Sequence[str],
+    report: Callable[[str, int, int], None],
+) -> list[dict[str, Any]]:
+    """One row for each (method, setting, budget, problem): the table ``outcomes``.
+
+    All searches of a method advance together, and methods share the backend's reply cache.
+
+    Args:
+        report: called with the method, its number and how many methods there are, before each.
+
+    Raises:
+        ParamsError: a method that does not exist.
+        BudgetError: a budget below 1.
+    """
+    budgets = rules.params.evaluation.budgets
+    for n in budgets:
+        if n < 1:
+            raise BudgetError(f"evaluation.budgets: given {n}, expected at least 1")
+    rows: list[dict[str, Any]] = []
+    with Grader(seconds=rules.params.evaluation.grading_seconds, workers=1) as grader:
+        for number, method in enumerate(methods, start=1):
+            if method not in METHODS:
+                known = ", ".join(METHODS)
+                raise ParamsError(f"evaluation.methods: given {method!r}, expected among {known}")
+            report(method, number, len(methods))
+            rows += _run_method(domain, backend, tasks, rules, method=method, grader=grader)
+    return rows
+
+
+def _run_method(
+    domain: Domain,
+    backend: Backend,
+    tasks: Sequence[Task],
+    rules: Rules,
+    *,
+    method: str,
+    grader: Grader,
+) -> Iterator[dict[str, Any]]:
+    by_id = {task.problem.problem_id: task for task in tasks}
+    budgets = (1,) if method in UNBUDGETED else rules.params.evaluation.budgets
+    searches = {
+        (setting.name, n, task.problem.problem_id): Search(
+            METHODS[method](domain, task, n, setting, rules),
+            budget=n if method in GRID_AXES else None,
+        )
+        for setting in settings_of(method, rules.params)
+        for n in budgets
+        for task in tasks
+    }
+    results = run_lockstep(searches, backend, end_of_move=domain.end_of_move)
+    for (setting_name, n, problem_id), result in results.items():
+        gold = by_id[problem_id].truth.answer
+        row = _row(result, gold, grader)
+        yield {"method": method, "setting": setting_name, "n": n, "problem_id": problem_id, **row}
+
+
+def _row(result: Result[Outcome], gold: str, grader: Grader) -> dict[str, Any]:
+    graded = grade(gold, result.outcome.answer, grader)
+    ledger = result.ledger
+    return {
+        "answer": result.outcome.answer,
+        "status": graded.status,
+        "correct": graded.correct,
+        "reason": result.outcome.reason,
+        "verifier_calls": ledger.verifier_calls,
+        "verifier_steps": ledger.verifier_steps,
+        "generated_moves": ledger.generated_moves,
+        "generated_tokens": ledger.generated_tokens,
+    }

@@ -1,0 +1,276 @@
+r"""Whether an answer equals the gold (protocol, section Grading).
+
+Knows: boxed answers, strings, integers, and Math-Verify behind a pool of killable processes.
+Does not know: problems, domains, methods.
+
+The fast path compares strings and integers and settles every pair of the embedded domains. What it
+leaves open goes to worker processes, because sympy can hang or exhaust memory inside C code where
+neither a thread nor SIGALRM can stop it: a worker that exceeds the limit is killed and replaced.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import math
+import multiprocessing
+import re
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from types import TracebackType
+
+from selverify.errors import ParamsError, ProtocolError
+from selverify.types import Grade
+
+CORRECT, WRONG, UNPARSED, TIMEOUT = "correct", "wrong", "unparsed", "timeout"
+MAX_TEXT = 200_000
+MAX_ANSWER = 1_000
+START_SECONDS = 120.0
+ORPHAN_SECONDS = 5
+BACKEND = "math_verify"
+
+_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+
+Pair = tuple[str, str]
+Compare = Callable[[str, str], str]
+
+
+def extract_boxed(text: str) -> str | None:
+    r"""The content of the last balanced ``\boxed{}``, stripped; None when there is none.
+
+    Only the last 200,000 characters are read; one pass, linear in their number.
+    """
+    text = text[-MAX_TEXT:]
+    open_braces: list[tuple[bool, int]] = []
+    last: tuple[int, int] | None = None
+    for token in _BOX_TOKEN.finditer(text):
+        if token[0].endswith("{") and token[0] != r"\{":
+            open_braces.append((len(token[0]) > 1, token.end()))
+        elif token[0] == "}" and open_braces:
+            boxed, start = open_braces.pop()
+            if boxed and (last is None or start > last[0]):
+                last = (start, token.start())
+    return text[last[0] : last[1]].strip() if last else None
+
+
+def compare_quickly(gold: str, answer: str | None) -> Grade | None:
+    """The grade where strings and integers settle it, else None. Parses nothing."""
+    answer = (answer or "").strip()
+    gold = gold.strip()
+    if not answer:
+        return Grade(UNPARSED)
+    if answer == gold:
+        return Grade(CORRECT)
+    if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
+        return Grade(UNPARSED)
+    if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer):
+        return Grade(CORRECT if int(gold) == int(answer) else WRONG)
+    return None
+
+
+def grade(gold: str, answer: str | None, grader: Grader | None = None) -> Grade:
+    """One pair. Without a grader a pair that strings and integers leave open is ``unparsed``."""
+    if grader is not None:
+        return grader.grade_many(((gold, answer),))[0]
+    return compare_quickly(gold, answer) or Grade(UNPARSED)
+
+
+def cluster(answers: Sequence[str | None]) -> tuple[str | None, ...]:
+    """For each answer the first one equal to it as string or integer; None stays None."""
+    representatives: dict[str, str] = {}
+    return tuple(
+        None if answer is None else representatives.setdefault(_normalised(answer), answer)
+        for answer in answers
+    )
+
+
+def _normalised(answer: str) -> str:
+    text = " ".join(answer.split())
+    if len(text) <= MAX_ANSWER and _INTEGER.fullmatch(text):
+        return str(int(text))
+    return text
+
+
+def compare_with_math_verify(gold: str, answer: str) -> str:
+    """The status by Math-Verify 0.8, its own alarms off; runs inside a worker only."""
+    backend = importlib.import_module(BACKEND)
+    gold_parsed = backend.parse(f"${gold}$", parsing_timeout=None)
+    answer_parsed = backend.parse(f"${answer}$", parsing_timeout=None)
+    if not answer_parsed:
+        return UNPARSED
+    return CORRECT if backend.verify(gold_parsed, answer_parsed, timeout_seconds=None) else WRONG
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A process, what it works on, and until when (monotonic seconds) it may."""
+
+    process: BaseProcess
+    connection: Connection
+    deadline: float
+    ready: bool = False
+    task: Pair | None = None
+
+
+class Grader:
+    """Grades pairs, memoised, in at most ``workers`` processes of ``seconds`` a comparison.
+
+    Processes start when the fast path leaves a pair open, and end with ``close`` or the ``with``
+    block. Not for use from several threads at once. A script that grades such pairs needs the
+    usual ``if __name__ == "__main__":`` of ``multiprocessing``.
+    """
+
+    def __init__(
+        self, seconds: float, workers: int, *, compare: Compare = compare_with_math_verify
+    ) -> None:
+        if seconds <= 0 or workers < 1:
+            raise ParamsError(
+                f"grader: given seconds {seconds} and workers {workers}, "
+                f"expected seconds above 0 and workers of at least 1"
+            )
+        self._seconds = seconds
+        self._workers = workers
+        self._compare = compare
+        self._memo: dict[Pair, Grade] = {}
+        self._pool: list[_Worker] = []
+
+    def __enter__(self) -> Grader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Kill every worker and wait until it is gone."""
+        for worker in tuple(self._pool):
+            self._discard(worker)
+
+    def grade_many(self, pairs: Sequence[tuple[str, str | None]]) -> tuple[Grade, ...]:
+        """One grade a (gold, answer). A candidate that kills its worker is ``unparsed``.
+
+        Raises:
+            ProtocolError: a worker does not start.
+        """
+        keys = [(gold.strip(), (answer or "").strip()) for gold, answer in pairs]
+        for key in keys:
+            if key not in self._memo and (quick := compare_quickly(*key)):
+                self._memo[key] = quick
+        try:
+            self._settle(deque(key for key in dict.fromkeys(keys) if key not in self._memo))
+        except BaseException:
+            self.close()  # a half-done task must not answer for a later one
+            raise
+        return tuple(self._memo[key] for key in keys)
+
+    def _settle(self, waiting: deque[Pair]) -> None:
+        while waiting or any(worker.task for worker in self._pool):
+            self._hire(len(waiting))
+            self._assign(waiting)
+            self._collect()
+            self._dismiss_late()
+
+    def _hire(self, tasks: int) -> None:
+        free = sum(worker.task is None for worker in self._pool)
+        wanted = min(tasks - free, self._workers - len(self._pool))
+        self._pool.extend(self._start() for _ in range(wanted))
+
+    def _start(self) -> _Worker:
+        # spawn: a fork would copy torch's threads in an unknown state
+        context = multiprocessing.get_context("spawn")
+        ours, theirs = context.Pipe()
+        arguments = (theirs, self._compare, self._seconds)
+        process = context.Process(target=_serve, args=arguments, daemon=True)
+        process.start()
+        theirs.close()
+        return _Worker(process, ours, time.monotonic() + START_SECONDS)
+
+    def _assign(self, waiting: deque[Pair]) -> None:
+        for worker in tuple(self._pool):
+            if not waiting or not worker.ready or worker.task is not None:
+                continue
+            try:
+                worker.connection.send(waiting[0])
+            except OSError:  # it died while idle, through no fault of this pair
+                self._discard(worker)
+                continue
+            worker.task = waiting.popleft()
+            worker.deadline = time.monotonic() + self._seconds
+
+    def _collect(self) -> None:
+        """Wait for a reply or the nearest deadline; take the replies that are there."""
+        busy = self._busy()
+        if not busy:
+            return
+        nearest = min(worker.deadline for worker in busy)
+        connections = [worker.connection for worker in busy]
+        ready = wait(connections, max(0.0, nearest - time.monotonic()))
+        for worker in (worker for worker in busy if worker.connection in ready):
+            try:
+                reply = worker.connection.recv()
+            except (EOFError, OSError):
+                self._drop(worker, UNPARSED)
+                continue
+            if worker.task is not None:
+                self._memo[worker.task] = Grade(reply)
+            worker.ready, worker.task = True, None
+
+    def _dismiss_late(self) -> None:
+        now = time.monotonic()
+        for worker in self._busy():
+            if now >= worker.deadline:
+                self._drop(worker, TIMEOUT)
+
+    def _busy(self) -> list[_Worker]:
+        return [worker for worker in self._pool if worker.task or not worker.ready]
+
+    def _drop(self, worker: _Worker, status: str) -> None:
+        """Discard a worker that died or is late; its task gets ``status``."""
+        self._discard(worker)
+        if worker.task is None:
+            raise ProtocolError(
+                f"grader: a worker did not start; expected it ready within {START_SECONDS:g} s "
+                f"and the package {BACKEND} installed"
+            )
+        self._memo[worker.task] = Grade(status)
+
+    def _discard(self, worker: _Worker) -> None:
+        self._pool.remove(worker)
+        worker.process.kill()
+        worker.process.join()
+        worker.process.close()
+        worker.connection.close()
+
+
+def _serve(connection: Connection, compare: Compare, seconds: float) -> None:
+    """A worker: says that it is ready, then answers one pair at a time until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
+    logging.getLogger(BACKEND).setLevel(logging.ERROR)  # it warns that its own alarms are off
+    importlib.import_module(BACKEND)
+    connection.send(None)
+    while True:
+        try:
+            gold, answer = connection.recv()
+        except EOFError:
+            return
+        # The default action of SIGALRM ends a hung worker whose parent is gone.
+        signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
+        connection.send(_status(compare, gold, answer))
+        signal.alarm(0)
+
+
+def _status(compare: Compare, gold: str, answer: str) -> str:
+    try:
+        return compare(gold, answer)
+    except Exception:  # a candidate's failure is data, whatever sympy raises
+        return UNPARSED

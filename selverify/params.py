@@ -1,0 +1,244 @@
+"""A frozen, strict mirror of ``params.yaml``: every number of the project lives there, once.
+
+Knows: names, types, ranges. Does not know: defaults (there are none here) or what a stage does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from selverify.errors import ParamsError
+
+Positive = Annotated[int, Field(ge=1)]
+NonNegative = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+Rate = Annotated[float, Field(gt=0.0)]
+DomainName = Literal["word_problems", "countdown"]
+
+
+class Section(BaseModel):
+    """A part of the parameters: frozen, strict, no unknown key."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Split(Section):
+    """How many problems a split has, and the seed that draws them."""
+
+    problems: Positive
+    seed: NonNegative
+
+
+class Benchmark(Section):
+    """Which problems: sizes are quantities (word_problems) or cards (countdown)."""
+
+    minimum: Positive
+    maximum: Positive
+    train: Split
+    validation: Split
+    test: Split
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Benchmark:
+        if self.minimum > self.maximum:
+            raise ValueError(f"minimum {self.minimum} exceeds maximum {self.maximum}")
+        return self
+
+
+class Shape(Section):
+    """A ``LlamaForCausalLM`` configuration."""
+
+    width: Positive
+    layers: Positive
+    heads: Positive
+    feed_forward: Positive
+    max_positions: Positive
+
+
+class Generator(Section):
+    """Training of a backbone from scratch (the frozen stage)."""
+
+    shape: Shape
+    steps: Positive
+    tokens_per_batch: Positive
+    matrix_rate: Rate
+    other_rate: Rate
+    warmup_steps: NonNegative
+    decay_fraction: Fraction
+    curriculum_fraction: Fraction
+    bfloat16: bool
+    seed: NonNegative
+
+
+class Sampling(Section):
+    """How moves and solutions are sampled; ``batch_rows`` bounds one decoding batch."""
+
+    temperature: Rate
+    max_move_tokens: Positive
+    max_solution_tokens: Positive
+    batch_rows: Positive
+
+
+class Rollouts(Section):
+    """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024)."""
+
+    problems: Positive
+    solutions: Positive
+    rollouts: Positive
+    seed: NonNegative
+
+
+class Verifier(Section):
+    """The process reward model. ``strength`` weak trains on ``weak_fraction`` of the problems."""
+
+    targets: Literal["soft", "hard"]
+    strength: Literal["strong", "weak"]
+    weak_fraction: Fraction
+    epochs: Positive
+    rows_per_batch: Positive
+    rate: Rate
+    validation_fraction: Fraction
+    audit_samples: Positive
+    seed: NonNegative
+
+
+class Difficulty(Section):
+    """pass@1 from ``samples`` samples, in ``bins`` equal bins."""
+
+    samples: Positive
+    bins: Positive
+    seed: NonNegative
+
+
+class Exploration(Section):
+    """The gated loop on training problems, every survivor verified."""
+
+    problems: Positive
+    proposals: Positive
+    tau: Fraction
+    max_retries: NonNegative
+    seed: NonNegative
+
+
+class Residual(Section):
+    """The distance and the residual; ``rank_on`` says which score L_rank orders."""
+
+    hidden: Positive
+    epochs: Positive
+    rate: Rate
+    weight_decay: Annotated[float, Field(ge=0.0)]
+    pairs_per_state: Positive
+    trajectory_weight: Annotated[float, Field(ge=0.0)]
+    trajectory_scale: Annotated[float, Field(ge=0.0)]
+    rank_on: Literal["residual", "hybrid"]
+    validation_fraction: Fraction
+    retrieval_patterns: NonNegative
+    seed: NonNegative
+
+
+class Search(Section):
+    """Settings of gated competition; the grid of ``evaluation`` replaces some of them."""
+
+    k_base: Rate
+    beta: float
+    k_min: Positive
+    k_max: Positive
+    tau: Fraction
+    max_retries: NonNegative
+    proposals: Positive
+    max_moves: Positive
+    retrieval: bool
+    commit: Literal["verifier", "heuristic"]
+    fallback: bool
+
+
+class Grid(Section):
+    """Settings that two-fold cross-validation chooses between."""
+
+    k_base: tuple[Rate, ...] = Field(strict=False)
+    beta: tuple[float, ...] = Field(strict=False)
+    tau: tuple[Fraction, ...] = Field(strict=False)
+    proposals: tuple[Positive, ...] = Field(strict=False)
+
+
+class Evaluation(Section):
+    """Which methods run at which budgets, and how settings are chosen."""
+
+    problems: Positive
+    budgets: tuple[Positive, ...] = Field(strict=False)
+    headline_budget: Positive
+    methods: tuple[str, ...] = Field(strict=False)
+    beam_width: Positive
+    beam_expansion: Positive
+    aggregation: Literal["last", "min", "prod"]
+    folds: Positive
+    repetitions: Positive
+    resamples: Positive
+    selection: Literal["one_standard_error", "accuracy"]
+    grading_seconds: Rate
+    grid: Grid
+    seed: NonNegative
+
+
+class Tracking(Section):
+    """Where runs are recorded, and how many threads they use."""
+
+    experiment: str
+    threads: Positive
+    reply_cache: str
+
+
+class Params(Section):
+    """All of ``params.yaml``."""
+
+    domain: DomainName
+    backbone: Literal["small", "base"]
+    benchmark: dict[DomainName, Benchmark]
+    generator: dict[DomainName, dict[Literal["small", "base"], Generator]]
+    sampling: dict[DomainName, Sampling]
+    rollouts: Rollouts
+    verifier: Verifier
+    difficulty: Difficulty
+    exploration: Exploration
+    residual: Residual
+    search: Search
+    evaluation: Evaluation
+    tracking: Tracking
+
+
+def load_params(path: Path) -> Params:
+    """Read and check ``params.yaml``.
+
+    Raises:
+        ParamsError: the file is missing, is no YAML mapping, or one field is unknown, missing or
+            out of range; the message names the file, the field, what was given and what was
+            expected.
+    """
+    if not path.is_file():
+        raise ParamsError(f"{path}: no such file; expected a params.yaml")
+    try:
+        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ParamsError(f"{path}: not YAML: {error}") from error
+    try:
+        return Params.model_validate(raw)
+    except ValidationError as error:
+        raise ParamsError(f"{path}: {_sentence(error)}") from error
+
+
+def _sentence(error: ValidationError) -> str:
+    # A misspelt key is also a missing one; the word that was written is what the reader looks for.
+    errors = error.errors()
+    first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
+    field = ".".join(str(part) for part in first["loc"]) or "(the whole file)"
+    others = error.error_count() - 1
+    more = f" (and {others} more)" if others else ""
+    if first["type"] == "extra_forbidden":
+        return f"unknown key {field!r}{more}; check its spelling"
+    if first["type"] == "missing":
+        return f"key {field!r} is missing{more}"
+    return f"{field}: given {first['input']!r}, expected: {first['msg']}{more}"

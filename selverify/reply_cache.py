@@ -1,0 +1,248 @@
+"""A store of replies under the ledger: a killed run replays from it and asks nothing twice.
+
+Knows: which parts of an item decide its reply, and how to keep replies. Does not know: counting
+(the scheduler counts what a search asks, served from here or not), budgets, or any model.
+
+An entry is (key, index): the key hashes the backend's identity and the item without its state's
+budget, the index is the sample's (0 for ranks and verdicts). So a request for eight samples is
+served from sixty-four stored ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, cast
+
+from selverify.backends.base import Backend
+from selverify.errors import ProtocolError, SchemaError
+from selverify.requests import (
+    Complete,
+    CompleteItem,
+    Propose,
+    ProposeItem,
+    Rank,
+    Reply,
+    Request,
+    Verify,
+)
+from selverify.types import Sample, Verdict
+
+SCHEMA = 1
+KEYS_PER_QUERY = 500
+ENTRIES_PER_COMMIT = 4096
+"""A merged request larger than this is asked and committed in parts, so a kill loses one part."""
+
+SAMPLED = (ProposeItem, CompleteItem)
+Entry = Sample | tuple[float, ...] | Verdict
+Row = tuple[bytes, int, bytes]
+
+
+class CachedBackend:
+    """``backend`` behind a memory and, where ``path`` is given, an sqlite3 file (WAL)."""
+
+    def __init__(self, backend: Backend, path: Path | None) -> None:
+        """Open or create the store; ``path`` None keeps replies in memory only.
+
+        Raises:
+            SchemaError: the file is corrupt, or is something else than a reply cache.
+        """
+        self.identity = backend.identity
+        self._backend = backend
+        self._path = path
+        self._known: dict[bytes, dict[int, Entry]] = {}
+        self._connection = None if path is None else _open(path)
+
+    def close(self) -> None:
+        """Close the file; what was answered is already in it."""
+        if self._connection is not None:
+            self._connection.close()
+
+    def answer(self, request: Request) -> Reply:
+        """Reply from the store, asking the backend only for what is not there.
+
+        Raises:
+            ProtocolError: the request is a ``Note``, or the backend's reply has a wrong length.
+            SchemaError: the file turns out to be corrupt.
+        """
+        if not isinstance(request, Propose | Complete | Rank | Verify):
+            raise ProtocolError(f"a backend was given a {request.kind!r}, expected a request")
+        keys = [self._key(request.kind, item) for item in request.items]
+        self._load(keys)
+        self._ask(type(request), self._missing(request.items, keys))
+        read = _read_one if isinstance(request, Rank | Verify) else _read_samples
+        return tuple(
+            read(item, self._known[key]) for item, key in zip(request.items, keys, strict=True)
+        )
+
+    def _key(self, kind: str, item: Any) -> bytes:
+        """A hash of parts with their lengths, so that no two items share one."""
+        state = item.state
+        problem = state.problem
+        parts = [self.identity, kind, problem.problem_id, problem.text, problem.goal, state.trace]
+        if kind == Verify.kind:
+            parts += [move.text for move in item.steps]
+        elif kind == Rank.kind:
+            parts += [item.scorer, *(move.text for move in item.moves)]
+        elif kind == Complete.kind:
+            parts.append("greedy" if item.greedy else "sampled")
+        text = "".join([f"{len(part)}:{part}" for part in parts])
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+
+    def _load(self, keys: Iterable[bytes]) -> None:
+        """Bring what the file holds under ``keys`` into memory, each key once in its life."""
+        fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
+        self._known.update((key, {}) for key in fresh)
+        if self._connection is None:
+            return
+        with _sound(self._path):
+            for part in _parts(fresh, KEYS_PER_QUERY):
+                marks = ",".join("?" * len(part))
+                query = f"SELECT key, position, value FROM replies WHERE key IN ({marks})"
+                for key, position, value in self._connection.execute(query, part):
+                    self._known[key][position] = _decode(value)
+
+    def _missing(self, items: Sequence[Any], keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
+        """The items to ask, as contiguous ranges of absent samples, each of them once."""
+        wanted: dict[bytes, tuple[Any, set[int]]] = {}
+        for item, key in zip(items, keys, strict=True):
+            known = self._known[key]
+            absent = [index for index in _indices(item) if index not in known]
+            if absent:
+                wanted.setdefault(key, (item, set()))[1].update(absent)
+        return [
+            (key, part)
+            for key, (item, indices) in wanted.items()
+            for part in _ranges(item, sorted(indices))
+        ]
+
+    def _ask(self, kind: type[Any], missing: Sequence[tuple[bytes, Any]]) -> None:
+        for part in _by_size(missing, ENTRIES_PER_COMMIT):
+            items = tuple(item for _, item in part)
+            entries = cast(Sequence[Any], self._backend.answer(kind(items)))
+            if len(entries) != len(items):
+                raise ProtocolError(
+                    f"{kind.kind}: reply of length {len(entries)}, expected {len(items)}"
+                )
+            self._keep(part, entries)
+
+    def _keep(self, asked: Sequence[tuple[bytes, Any]], entries: Sequence[Any]) -> None:
+        rows: list[Row] = []
+        for (key, item), entry in zip(asked, entries, strict=True):
+            indices = _indices(item)
+            values = entry if isinstance(item, SAMPLED) else (entry,)
+            if len(values) != len(indices):
+                raise ProtocolError(
+                    f"an item's reply has {len(values)} entries, expected {len(indices)}"
+                )
+            self._known[key].update(zip(indices, values, strict=True))
+            if self._connection is not None:
+                rows += [(key, i, _encode(v)) for i, v in zip(indices, values, strict=True)]
+        if self._connection is not None:
+            with _sound(self._path), self._connection:
+                self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?,?,?)", rows)
+
+
+def _indices(item: Any) -> range:
+    return range(item.start, item.start + item.count) if isinstance(item, SAMPLED) else range(1)
+
+
+def _ranges(item: Any, indices: Sequence[int]) -> Iterator[Any]:
+    """``item`` cut to each run of consecutive ``indices``; a rank or verify item stays whole."""
+    if not isinstance(item, SAMPLED):
+        yield item
+        return
+    first = indices[0]
+    for position, index in enumerate(indices, start=1):
+        if position == len(indices) or indices[position] != index + 1:
+            yield replace(item, start=first, count=index + 1 - first)
+            first = indices[position] if position < len(indices) else first
+
+
+def _by_size(
+    asked: Sequence[tuple[bytes, Any]], size: int
+) -> Iterator[Sequence[tuple[bytes, Any]]]:
+    """Parts of at least one item and, beyond that, at most ``size`` entries."""
+    part: list[tuple[bytes, Any]] = []
+    entries = 0
+    for key, item in asked:
+        width = len(_indices(item))
+        if part and entries + width > size:
+            yield part
+            part, entries = [], 0
+        part.append((key, item))
+        entries += width
+    if part:
+        yield part
+
+
+def _parts(keys: Iterable[bytes], size: int) -> Iterator[list[bytes]]:
+    remaining = iter(keys)
+    while part := list(islice(remaining, size)):
+        yield part
+
+
+def _read_samples(item: Any, known: dict[int, Entry]) -> Any:
+    return tuple([known[index] for index in _indices(item)])
+
+
+def _read_one(item: Any, known: dict[int, Entry]) -> Any:
+    return known[0]
+
+
+def _encode(entry: Entry) -> bytes:
+    """One letter for the kind, then doubles and text bit for bit."""
+    if isinstance(entry, Sample):
+        text = entry.text.encode("utf-8", "surrogatepass")
+        return b"s" + struct.pack("<qd", entry.tokens, entry.logprob) + text
+    if isinstance(entry, Verdict):
+        return b"v" + struct.pack(
+            f"<{len(entry.step_scores) + 1}d", entry.score, *entry.step_scores
+        )
+    return b"r" + struct.pack(f"<{len(entry)}d", *entry)
+
+
+def _decode(value: bytes) -> Entry:
+    if value[:1] == b"s":
+        tokens, logprob = struct.unpack_from("<qd", value, 1)
+        return Sample(value[17:].decode("utf-8", "surrogatepass"), tokens, logprob)
+    numbers = struct.unpack(f"<{(len(value) - 1) // 8}d", value[1:])
+    return Verdict(numbers[0], numbers[1:]) if value[:1] == b"v" else numbers
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    # The driver is single-threaded, but a flow may run it in another thread than the opener's.
+    connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+    with _sound(path):
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if version != SCHEMA and (version or tables):
+            connection.close()
+            raise SchemaError(f"{path}: a database of schema {version}, expected {SCHEMA}")
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS replies (key BLOB NOT NULL, position INTEGER NOT NULL, "
+            "value BLOB NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID"
+        )
+        connection.execute(f"PRAGMA user_version={SCHEMA}")
+    return connection
+
+
+@contextmanager
+def _sound(path: Path | None) -> Iterator[None]:
+    """Turn a sign of corruption into one sentence; a full disk or a lock is none."""
+    try:
+        yield
+    except sqlite3.OperationalError:
+        raise
+    except (sqlite3.DatabaseError, struct.error, UnicodeDecodeError) as error:
+        raise SchemaError(
+            f"{path}: not a readable reply cache ({error}); delete the file to start afresh"
+        ) from error

@@ -1,0 +1,130 @@
+"""Monte-Carlo values of the steps of sampled solutions (Wang et al. 2024; Snell et al. 2024).
+
+Knows: which states are rolled out and what their values are. Does not know: how a reward model is
+trained. Runs on training problems (and, for audits, on validation problems).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from selverify.backends.base import Backend
+from selverify.benchmark import Task
+from selverify.domains.base import Domain
+from selverify.requests import Complete, CompleteItem
+from selverify.search.solutions import Solution, read_solution
+from selverify.training.verifier import ValuedSolution
+from selverify.types import Sample, State
+
+
+@dataclass(frozen=True, slots=True)
+class SampledSolution:
+    """A solution of a training problem and the states after each of its moves."""
+
+    task: Task
+    states: tuple[State, ...]
+    count: int
+
+
+def sample_solutions(
+    domain: Domain, backend: Backend, tasks: Sequence[Task], *, solutions: int
+) -> list[SampledSolution]:
+    """The distinct solutions of each task; samples without a parsable answer are dropped."""
+    starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
+    replies = _complete(backend, starts, solutions)
+    found = []
+    for task, start, samples in zip(tasks, starts, replies, strict=True):
+        counts: dict[str, tuple[Solution, int]] = {}
+        for sample in samples:
+            solution = read_solution(domain, start, sample.text, count=1)
+            if solution is not None:
+                _, count = counts.get(solution.state.trace, (solution, 0))
+                counts[solution.state.trace] = (solution, count + 1)
+        for solution, count in counts.values():
+            states = states_along(domain, start, solution.state)
+            found.append(SampledSolution(task, states, count))
+    return found
+
+
+def states_along(domain: Domain, start: State, final: State) -> tuple[State, ...]:
+    """The states after each move of ``final``'s derivation, ``final`` last."""
+    states, state = [], start
+    for move in final.derivation:
+        state = domain.apply(state, move)
+        states.append(state)
+    return tuple(states)
+
+
+def value_solutions(
+    domain: Domain,
+    backend: Backend,
+    sampled: Sequence[SampledSolution],
+    *,
+    rollouts: int,
+) -> list[ValuedSolution]:
+    """The share of ``rollouts`` continuations of each state that reach the gold answer.
+
+    A state that several solutions pass through is rolled out once; a final state's value is
+    whether its answer is right.
+    """
+    open_states = {
+        (one.task.problem.problem_id, state.trace): (one.task, state)
+        for one in sampled
+        for state in one.states[:-1]
+    }
+    replies = _complete(backend, [state for _, state in open_states.values()], rollouts)
+    values = {
+        key: sum(_reaches(domain, state, sample, task.truth.answer) for sample in samples)
+        / rollouts
+        for (key, (task, state)), samples in zip(open_states.items(), replies, strict=True)
+    }
+    return [_valued(domain, one, values) for one in sampled]
+
+
+def to_rows(
+    domain: Domain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
+) -> list[dict[str, Any]]:
+    """Table rows: the solution, its values, and (for audits) the exact truth of each step."""
+    return [
+        {
+            "problem_id": one.problem_id,
+            "text": one.text,
+            "moves": list(one.moves),
+            "values": list(one.values),
+            "alive": [domain.alive(state, source.task.truth) for state in source.states],
+            "count": source.count,
+        }
+        for one, source in zip(valued, sampled, strict=True)
+    ]
+
+
+def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
+    """The inverse of ``to_rows``, without the truth."""
+    return [
+        ValuedSolution(row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]))
+        for row in rows
+    ]
+
+
+def _valued(
+    domain: Domain, one: SampledSolution, values: dict[tuple[str, str], float]
+) -> ValuedSolution:
+    problem, final = one.task.problem, one.states[-1]
+    last = float(domain.answer(final) == one.task.truth.answer)
+    steps = [values[problem.problem_id, state.trace] for state in one.states[:-1]]
+    moves = tuple(move.text for move in final.derivation)
+    return ValuedSolution(problem.problem_id, problem.text, moves, (*steps, last))
+
+
+def _reaches(domain: Domain, state: State, sample: Sample, gold: str) -> bool:
+    solution = read_solution(domain, state, sample.text, count=1)
+    return solution is not None and domain.answer(solution.state) == gold
+
+
+def _complete(
+    backend: Backend, states: Sequence[State], count: int
+) -> tuple[tuple[Sample, ...], ...]:
+    request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
+    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))

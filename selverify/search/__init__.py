@@ -1,0 +1,27 @@
+"""Search methods: plain generators that yield typed requests and return an outcome."""
+
+from selverify.search.beam import beam_search
+from selverify.search.best_of_n import best_of_n
+from selverify.search.cot import chain_of_thought
+from selverify.search.gated import (
+    CandidateList,
+    Exploration,
+    GatedSettings,
+    explore,
+    gated_competition,
+)
+from selverify.search.majority import majority_vote
+from selverify.search.oracle import oracle
+
+__all__ = [
+    "CandidateList",
+    "Exploration",
+    "GatedSettings",
+    "beam_search",
+    "best_of_n",
+    "chain_of_thought",
+    "explore",
+    "gated_competition",
+    "majority_vote",
+    "oracle",
+]

@@ -1,0 +1,17 @@
+"""0-shot chain of thought: one greedy solution, no verifier."""
+
+from __future__ import annotations
+
+from selverify.domains.base import Domain
+from selverify.requests import CompleteItem
+from selverify.search.asking import Asking, complete
+from selverify.search.solutions import read_solution, vote
+from selverify.types import Outcome, Problem
+
+
+def chain_of_thought(domain: Domain, problem: Problem) -> Asking[Outcome]:
+    """The answer of the greedy solution, or None if it does not parse or does not answer."""
+    start = domain.initial_state(problem, budget=1)
+    ((sample,),) = yield from complete(CompleteItem(start, 0, 1, greedy=True))
+    solution = read_solution(domain, start, sample.text, count=1)
+    return vote(domain, [] if solution is None else [(solution.state, 1.0)])

@@ -1,0 +1,423 @@
+"""Gated competition with state-conditional verification (paper, Algorithm 1), and exploration.
+
+Knows: propose, retrieve, gate, rank, allocate, verify, commit, retry, backtrack. Does not know:
+any model, the gold answer, or who counts. The ablation rows and exploration are this search with
+other settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from selverify.allocation import ALLOCATIONS, calls_at, dispersion
+from selverify.domains.base import Domain
+from selverify.errors import BudgetError, ParamsError
+from selverify.requests import ProposeItem, RankItem, VerifyItem
+from selverify.search.asking import Asking, note, propose, rank, verify
+from selverify.search.candidates import inadmissible, sift
+from selverify.types import Move, Outcome, Problem, Sample, State
+
+COMMITS = ("verifier", "heuristic")
+
+
+@dataclass(frozen=True, slots=True)
+class GatedSettings:
+    """The rules of one gated competition.
+
+    ``proposals``: samples a round at a state. ``k_base``, ``beta``, ``k_min``, ``k_max``,
+    ``reference_dispersion`` (sigma-bar): Eq. kw. ``allocation``: one of ``ALLOCATIONS``. ``tau``:
+    a move is accepted when its score is at least tau. ``max_retries``: further rounds at a state
+    without an accepted move. ``max_moves``: a state this deep has no survivors. ``scorer``: the
+    name sent with a Rank request; ``none`` (proposal order) and ``frequency`` (most often proposed
+    first) send none. ``gates``: off, every well-formed move survives. ``patterns``: the retrieval
+    store; empty is off. ``commit``: among accepted moves the highest ``verifier`` score or the
+    lowest ``heuristic``. ``fallback``: whether to go on below tau, or unverified, once accepted
+    moves or calls have run out.
+
+    Raises:
+        ParamsError: an ``allocation`` or ``commit`` of another name, or ``proposals`` below 1.
+    """
+
+    proposals: int
+    k_base: float
+    beta: float
+    k_min: int
+    k_max: int
+    tau: float
+    max_retries: int
+    max_moves: int
+    scorer: str
+    allocation: str
+    reference_dispersion: float
+    gates: bool
+    patterns: tuple[str, ...]
+    commit: str
+    fallback: bool
+
+    def __post_init__(self) -> None:
+        if self.allocation not in ALLOCATIONS:
+            raise ParamsError(f"allocation: given {self.allocation!r}, expected {ALLOCATIONS}")
+        if self.commit not in COMMITS:
+            raise ParamsError(f"commit: given {self.commit!r}, expected {COMMITS}")
+        if self.proposals < 1:
+            raise ParamsError(f"proposals: given {self.proposals}, expected at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateList:
+    """The post-gating list of one visited state with verifier labels (paper, Eq. verifier_label).
+
+    ``moves``, ``scores`` and ``labels`` (score at least tau) are parallel. ``committed`` is the
+    index of the move last committed here, or None.
+    """
+
+    state: State
+    moves: tuple[Move, ...]
+    scores: tuple[float, ...]
+    labels: tuple[bool, ...]
+    committed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exploration:
+    """The candidate lists of all visited states, in order of visit, and how the walk ended."""
+
+    lists: tuple[CandidateList, ...]
+    outcome: Outcome
+
+    @property
+    def answered(self) -> bool:
+        """Whether the walk ended with an answer, right or wrong."""
+        return self.outcome.answer is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A verified move: its verifier score and its rank score h."""
+
+    move: Move
+    score: float
+    h: float
+
+
+@dataclass(slots=True)
+class _Visit:
+    """What is known at one visited state; ``pool`` holds unverified survivors, oldest first."""
+
+    state: State
+    parent: _Visit | None
+    drawn: int
+    pool: dict[str, Move]
+    counts: dict[str, int]
+    judged: dict[str, _Judged]
+    taken: list[str]
+    forced: bool
+
+
+@dataclass(slots=True)
+class _Run:
+    """One search under way: its rules, and the calls and samples it has left."""
+
+    domain: Domain
+    settings: GatedSettings
+    calls: int
+    samples: int
+    traced: bool
+    visits: list[_Visit]
+
+
+def gated_competition(
+    domain: Domain,
+    problem: Problem,
+    *,
+    settings: GatedSettings,
+    budget: int,
+    generation_cap: int,
+    traced: bool = False,
+) -> Asking[Outcome]:
+    """Algorithm 1 with at most ``budget`` verifier calls and ``generation_cap`` sampled moves.
+
+    Ends ``answered``, or without an answer for want of calls (``budget``), of samples
+    (``generation``) or of anything left to try (``exhausted``); the derivation is then the one it
+    stood at.
+
+    Raises:
+        BudgetError: ``budget`` or ``generation_cap`` is below 1.
+    """
+    run = _start(domain, settings, budget, generation_cap, traced=traced)
+    return (yield from _walk(run, problem))
+
+
+def explore(
+    domain: Domain,
+    problem: Problem,
+    *,
+    proposals: int,
+    tau: float,
+    max_retries: int,
+    max_moves: int,
+) -> Asking[Exploration]:
+    """Gated competition with every survivor verified, logging the candidate lists.
+
+    It may draw as many samples as a straight derivation with every retry would; each is verified
+    at most once, so the same number bounds the calls.
+    """
+    settings = GatedSettings(
+        proposals=proposals,
+        k_base=1.0,
+        beta=0.0,
+        k_min=1,
+        k_max=1,
+        tau=tau,
+        max_retries=max_retries,
+        max_moves=max_moves,
+        scorer="none",
+        allocation="all",
+        reference_dispersion=0.0,
+        gates=True,
+        patterns=(),
+        commit="verifier",
+        fallback=False,
+    )
+    cap = proposals * (max_retries + 1) * max_moves
+    run = _start(domain, settings, cap, cap, traced=False)
+    outcome = yield from _walk(run, problem)
+    lists = tuple(_candidate_list(visit, tau) for visit in run.visits if visit.judged)
+    return Exploration(lists, outcome)
+
+
+def _start(
+    domain: Domain, settings: GatedSettings, budget: int, generation_cap: int, *, traced: bool
+) -> _Run:
+    if budget < 1:
+        raise BudgetError(f"budget: given {budget} verifier calls, expected at least 1")
+    if generation_cap < 1:
+        raise BudgetError(f"generation_cap: given {generation_cap} samples, expected at least 1")
+    return _Run(domain, settings, budget, generation_cap, traced, [])
+
+
+def _walk(run: _Run, problem: Problem) -> Asking[Outcome]:
+    """The loop of Algorithm 1: commit a move, or go back, until a final answer or the end."""
+    visit = _enter(run, run.domain.initial_state(problem, budget=run.calls), None)
+    while not run.domain.is_final(visit.state):
+        step = yield from _next_step(run, visit)
+        if step is None:
+            break
+        origin, move = step
+        # What was spent below a state that is come back to stays spent.
+        origin.state = replace(origin.state, budget=run.calls)
+        origin.taken.append(move.text)
+        visit = _enter(run, run.domain.apply(origin.state, move), origin)
+        if run.traced:
+            yield from note("commit", origin.state, move=move.text)
+    answer = run.domain.answer(visit.state)
+    reason = "answered" if answer is not None else _why(run)
+    if run.traced:
+        yield from note("end", visit.state, reason=reason, answer=answer)
+    return Outcome(answer, visit.state.derivation, reason)
+
+
+def _enter(run: _Run, state: State, parent: _Visit | None) -> _Visit:
+    visit = _Visit(state, parent, 0, {}, {}, {}, [], False)
+    run.visits.append(visit)
+    return visit
+
+
+def _why(run: _Run) -> str:
+    if run.calls == 0:
+        return "budget"
+    return "generation" if run.samples == 0 else "exhausted"
+
+
+def _next_step(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
+    """The next move to commit and the visit it starts from; None at the end of the search."""
+    move = None
+    if run.calls > 0:
+        move = yield from _compete(run, visit)
+    if move is None and run.calls == 0:
+        if not run.settings.fallback:
+            return None
+        move = yield from _guess(run, visit)
+    if move is not None:
+        return visit, move
+    return (yield from _go_back(run, visit))
+
+
+def _compete(run: _Run, visit: _Visit) -> Asking[Move | None]:
+    """Rounds of propose, gate, rank and verify at one state until a move is accepted.
+
+    After a failed round the next-best unverified survivors compete with fresh samples; a move
+    once verified at this state is not verified here again.
+    """
+    if len(visit.state.derivation) >= run.settings.max_moves:
+        return None
+    for attempt in range(run.settings.max_retries + 1):
+        if attempt and run.traced:
+            yield from note("retry", visit.state, attempt=attempt)
+        yield from _draw(run, visit)
+        if visit.pool:
+            yield from _verify_top(run, visit)
+            best = _best_accepted(run, visit)
+            if best is not None or run.calls == 0:
+                return best
+        elif run.samples == 0:
+            break
+    return None
+
+
+def _draw(run: _Run, visit: _Visit) -> Asking[None]:
+    """Add to the pool the new survivors of M(w) = Gen(w) U Ret(w), never one verified before."""
+    samples: tuple[Sample, ...] = ()
+    count = min(run.settings.proposals, run.samples)
+    if count:
+        (samples,) = yield from propose(ProposeItem(visit.state, visit.drawn, count))
+    sifted = sift(run.domain, visit.state, samples, gates=run.settings.gates)
+    for move, times in zip(sifted.survivors, sifted.counts, strict=True):
+        _pool(visit, move, times)
+    if not visit.drawn:
+        for move in _retrieved(run, visit.state):
+            _pool(visit, move, 0)
+    visit.drawn += count
+    run.samples -= count
+    if run.traced:
+        yield from note(
+            "propose", visit.state, survivors=list(visit.pool), refused=dict(sifted.refused)
+        )
+
+
+def _pool(visit: _Visit, move: Move, times: int) -> None:
+    if move.text not in visit.judged:
+        visit.pool.setdefault(move.text, move)
+        visit.counts[move.text] = visit.counts.get(move.text, 0) + times
+
+
+def _retrieved(run: _Run, state: State) -> list[Move]:
+    """Ret(w): stored patterns instantiated at ``state``, gated like any other candidate."""
+    return [
+        move
+        for pattern in run.settings.patterns
+        for move in run.domain.instantiate(state, pattern)
+        if inadmissible(run.domain, state, move, gates=run.settings.gates) is None
+    ]
+
+
+def _verify_top(run: _Run, visit: _Visit) -> Asking[None]:
+    """Verify the top min(k(w), calls left) of the pool by h, ties in proposal order."""
+    pool = tuple(visit.pool.values())
+    scores = yield from _scores(run, visit, pool)
+    k = _allowance(run.settings, scores)
+    if run.traced:
+        sigma = dispersion(scores)
+        yield from note("allocate", visit.state, sigma=sigma, k=k, scores=list(scores))
+    order = sorted(range(len(pool)), key=scores.__getitem__)[: min(k, run.calls)]
+    verdicts = yield from verify(*(VerifyItem(visit.state, (pool[index],)) for index in order))
+    for index, verdict in zip(order, verdicts, strict=True):
+        move = visit.pool.pop(pool[index].text)
+        visit.judged[move.text] = _Judged(move, verdict.score, scores[index])
+    run.calls -= len(order)
+    visit.state = visit.state.spend(len(order))
+
+
+def _scores(run: _Run, visit: _Visit, pool: Sequence[Move]) -> Asking[tuple[float, ...]]:
+    """h(w, m) of each move, lower first. One move alone needs no ranking: its h is 0."""
+    scorer = run.settings.scorer
+    if scorer == "none" or len(pool) == 1:
+        return (0.0,) * len(pool)
+    if scorer == "frequency":
+        return tuple(-float(visit.counts[move.text]) for move in pool)
+    (scores,) = yield from rank(RankItem(visit.state, tuple(pool), scorer))
+    return scores
+
+
+def _allowance(settings: GatedSettings, scores: Sequence[float]) -> int:
+    return calls_at(
+        scores,
+        allocation=settings.allocation,
+        reference=settings.reference_dispersion,
+        k_base=settings.k_base,
+        beta=settings.beta,
+        k_min=settings.k_min,
+        k_max=settings.k_max,
+    )
+
+
+def _best_accepted(run: _Run, visit: _Visit) -> Move | None:
+    """The best accepted move not yet committed, by the rule of ``commit``; ties: verified first."""
+    open_moves = [
+        judged
+        for judged in visit.judged.values()
+        if judged.score >= run.settings.tau and judged.move.text not in visit.taken
+    ]
+    if run.settings.commit == "heuristic":
+        best = min(open_moves, key=lambda judged: judged.h, default=None)
+    else:
+        best = max(open_moves, key=lambda judged: judged.score, default=None)
+    return None if best is None else best.move
+
+
+def _guess(run: _Run, visit: _Visit) -> Asking[Move | None]:
+    """Out of calls: the top-ranked survivor, unverified; resamples only while there is none."""
+    if len(visit.state.derivation) >= run.settings.max_moves:
+        return None
+    for _ in range(run.settings.max_retries + 1):
+        if not visit.pool:
+            yield from _draw(run, visit)
+        if visit.pool:
+            pool = tuple(visit.pool.values())
+            scores = yield from _scores(run, visit, pool)
+            top = pool[min(range(len(pool)), key=scores.__getitem__)]
+            if run.traced:
+                yield from note("fallback", visit.state, rule="unverified", move=top.text)
+            return visit.pool.pop(top.text)
+    return None
+
+
+def _go_back(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
+    """The latest ancestor's best accepted alternative; with fallback, else a rejected move.
+
+    A committed move is never committed again, so no abandoned state is entered twice.
+    """
+    ancestor = visit.parent
+    while ancestor is not None:
+        best = _best_accepted(run, ancestor)
+        if best is not None:
+            if run.traced:
+                yield from note("backtrack", visit.state, to=len(ancestor.state.derivation))
+            return ancestor, best
+        ancestor = ancestor.parent
+    forced = _force(run) if run.settings.fallback else None
+    if forced is not None and run.traced:
+        origin, move = forced
+        yield from note("fallback", origin.state, rule="rejected", move=move.text)
+    return forced
+
+
+def _force(run: _Run) -> tuple[_Visit, Move] | None:
+    """At the deepest visit (ties: the latest) with one, its best verified move; once a visit."""
+    options = [(visit, _best_open(visit)) for visit in run.visits if not visit.forced]
+    found = [(visit, move) for visit, move in options if move is not None]
+    if not found:
+        return None
+    visit, move = max(reversed(found), key=lambda option: len(option[0].state.derivation))
+    visit.forced = True
+    return visit, move
+
+
+def _best_open(visit: _Visit) -> Move | None:
+    """The verified move of highest score, accepted or not, that was not committed yet."""
+    open_moves = [one for text, one in visit.judged.items() if text not in visit.taken]
+    best = max(open_moves, key=lambda judged: judged.score, default=None)
+    return None if best is None else best.move
+
+
+def _candidate_list(visit: _Visit, tau: float) -> CandidateList:
+    judged = tuple(visit.judged.values())
+    texts = list(visit.judged)
+    return CandidateList(
+        visit.state,
+        tuple(one.move for one in judged),
+        tuple(one.score for one in judged),
+        tuple(one.score >= tau for one in judged),
+        texts.index(visit.taken[-1]) if visit.taken else None,
+    )

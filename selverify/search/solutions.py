@@ -1,0 +1,88 @@
+"""Whole solutions: sampling them, reading their moves, voting.
+
+Knows: how a solution's text falls into moves. Does not know: the verifier.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from selverify.domains.base import Domain
+from selverify.gates import reject
+from selverify.requests import CompleteItem
+from selverify.search.asking import Asking, complete
+from selverify.types import Move, Outcome, Problem, State
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """A final state, whether every move of it passes both gates, and how often it was sampled."""
+
+    state: State
+    legal: bool
+    count: int
+
+
+def sample_solutions(domain: Domain, problem: Problem, *, n: int) -> Asking[tuple[Solution, ...]]:
+    """The distinct solutions among ``n`` samples that end in an answer, first seen first."""
+    start = domain.initial_state(problem, budget=n)
+    (samples,) = yield from complete(CompleteItem(start, 0, n))
+    found: dict[str, Solution] = {}
+    for text, times in Counter(sample.text for sample in samples).items():
+        solution = read_solution(domain, start, text, count=times)
+        if solution is not None:
+            trace = solution.state.trace
+            earlier = found[trace].count if trace in found else 0
+            found[trace] = Solution(solution.state, solution.legal, earlier + times)
+    return tuple(found.values())
+
+
+def read_solution(domain: Domain, start: State, text: str, *, count: int) -> Solution | None:
+    """The moves of ``text`` up to its first answer; None if one is malformed or none answers."""
+    state, legal = start, True
+    for piece in split_moves(text, domain.end_of_move):
+        move = domain.parse(piece)
+        if not isinstance(move, Move):
+            return None
+        legal = legal and reject(domain, state, move) is None
+        state = domain.apply(state, move)
+        if domain.is_final(state):
+            return Solution(state, legal, count)
+    return None
+
+
+def split_moves(text: str, end_of_move: str) -> Iterator[str]:
+    """The pieces of ``text`` that end with the word ``end_of_move``; an open tail is dropped."""
+    words: list[str] = []
+    for word in text.split():
+        words.append(word)
+        if word == end_of_move:
+            yield " ".join(words)
+            words = []
+
+
+def eligible(
+    domain: Domain, solutions: tuple[Solution, ...], *, gates: bool
+) -> tuple[Solution, ...]:
+    """Who may win: solutions that check for free, else (with gates) the legal ones, else all."""
+    legal = tuple(solution for solution in solutions if solution.legal)
+    return legal if legal and (gates or domain.checks_answers()) else solutions
+
+
+def vote(domain: Domain, weighted: Iterable[tuple[State, float]]) -> Outcome:
+    """The answer of the largest summed weight, ties to the first seen; its heaviest derivation."""
+    totals: dict[str, float] = {}
+    heaviest: dict[str, tuple[float, State]] = {}
+    for state, weight in weighted:
+        answer = domain.answer(state)
+        if answer is None:
+            continue
+        totals[answer] = totals.get(answer, 0.0) + weight
+        if answer not in heaviest or weight > heaviest[answer][0]:
+            heaviest[answer] = (weight, state)
+    if not totals:
+        return Outcome(None, None, "no answer")
+    winner = max(totals, key=totals.__getitem__)
+    return Outcome(winner, heaviest[winner][1].derivation, "answered")

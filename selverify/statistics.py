@@ -1,0 +1,331 @@
+"""Intervals, tests and frontiers over problems.
+
+Knows: arrays whose first axis is the problem (or the cluster). Does not know: methods, tables,
+files.
+Every resampling is over whole problems, so that rows of one problem stay together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from sklearn.metrics import roc_auc_score
+
+from selverify.errors import ParamsError, SchemaError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+LEVEL = 0.95
+"""Coverage of every interval (PROTOCOL: 95 %)."""
+
+_CHUNK_ELEMENTS = 2_000_000  # at most 16 MB of drawn indices at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A measured value with the ends of its 95 % interval, all in the value's unit."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """How to resample. The same seed draws the same problems whatever is measured on them."""
+
+    resamples: int
+    seed: int
+
+    def indices(self, problems: int) -> Iterator[IntArray]:
+        """Chunks [rows, problems] of drawn problem indices; ``resamples`` rows in all."""
+        if self.resamples < 1:
+            raise ParamsError(f"resamples: given {self.resamples}, expected at least 1")
+        rng = np.random.default_rng(self.seed)
+        rows = max(1, _CHUNK_ELEMENTS // problems)
+        for start in range(0, self.resamples, rows):
+            size = (min(rows, self.resamples - start), problems)
+            yield rng.integers(0, problems, size=size)
+
+
+class Point(NamedTuple):
+    """One point of a frontier: mean verifier calls a problem, and accuracy in [0, 1]."""
+
+    calls: float
+    accuracy: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityBin:
+    """Scores in [low, high): how many, their mean, and the share that is right."""
+
+    low: float
+    high: float
+    count: int
+    mean_score: float
+    rate: float
+
+
+def mean_interval(values: npt.ArrayLike, bootstrap: Bootstrap) -> Interval:
+    """Mean of one value a problem with its percentile bootstrap interval (Efron 1979).
+
+    Args:
+        values: [problem], any unit.
+
+    Raises:
+        SchemaError: ``values`` is empty or has more than one axis.
+    """
+    array = _vector(values)
+    draws = [array[rows].mean(axis=1) for rows in bootstrap.indices(len(array))]
+    return _percentiles(float(array.mean()), np.concatenate(draws))
+
+
+def paired_difference(a: npt.ArrayLike, b: npt.ArrayLike, *, bootstrap: Bootstrap) -> Interval:
+    """Mean of ``a - b`` over the same problems, in the order given; positive when a is larger.
+
+    Raises:
+        SchemaError: the two do not have the same number of problems.
+    """
+    first, second = _pair(a, b)
+    return mean_interval(first - second, bootstrap)
+
+
+def ratio_interval(
+    numerator: npt.ArrayLike, denominator: npt.ArrayLike, *, bootstrap: Bootstrap
+) -> Interval | None:
+    """sum(numerator) / sum(denominator) over problems, both resampled together.
+
+    With counts as denominator this is a mean over the rows of clusters (Davison & Hinkley 1997,
+    section 3.8). None when the denominator sums to zero; resamples where it does are left out.
+    """
+    over, under = _pair(numerator, denominator)
+    if under.sum() == 0.0:
+        return None
+    draws = []
+    for rows in bootstrap.indices(len(over)):
+        below = under[rows].sum(axis=1)
+        above = over[rows].sum(axis=1)
+        draws.append(above[below != 0.0] / below[below != 0.0])
+    return _percentiles(float(over.sum() / under.sum()), np.concatenate(draws))
+
+
+def clustered_mean(
+    values: npt.ArrayLike, clusters: npt.ArrayLike, *, bootstrap: Bootstrap
+) -> Interval | None:
+    """Mean over rows, with an interval that resamples whole clusters; None without rows.
+
+    Args:
+        values: [row]. Rows that are NaN do not apply and are left out.
+        clusters: [row], the problem each row belongs to.
+    """
+    array, names = np.asarray(values, dtype=np.float64), np.asarray(clusters)
+    kept = ~np.isnan(array)
+    if not kept.any():
+        return None
+    _, index = np.unique(names[kept], return_inverse=True)
+    sums = np.bincount(index, weights=array[kept])
+    return ratio_interval(sums, np.bincount(index), bootstrap=bootstrap)
+
+
+def wilson_interval(successes: int, trials: int) -> Interval:
+    """Share of successes with Wilson's score interval (Wilson 1927).
+
+    Centre (p + z^2/2n) / (1 + z^2/n), half-width z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n).
+    """
+    if trials < 1 or not 0 <= successes <= trials:
+        raise ParamsError(f"given {successes} of {trials}, expected 0 <= successes <= trials >= 1")
+    share, z = successes / trials, float(stats.norm.ppf(0.5 + LEVEL / 2))
+    shrink = 1 + z * z / trials
+    centre = (share + z * z / (2 * trials)) / shrink
+    half = z * sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials)) / shrink
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
+
+
+def mcnemar(correct_a: npt.ArrayLike, correct_b: npt.ArrayLike) -> float:
+    """Two-sided exact p of McNemar's test (1947) on the same problems.
+
+    With x problems right only in a and y only in b, x is binomial(x + y, 1/2) when neither is
+    better; 1.0 when they never differ.
+    """
+    a, b = _pair(correct_a, correct_b)
+    only_a, only_b = int(np.sum(a > b)), int(np.sum(b > a))
+    if only_a + only_b == 0:
+        return 1.0
+    return float(stats.binomtest(only_a, only_a + only_b, 0.5).pvalue)
+
+
+def frontier(calls: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Point, ...]:
+    """The points that no other point beats (upper envelope), by rising calls and accuracy.
+
+    A point stays when every point with as few or fewer calls is less accurate.
+    """
+    costs, scores = _pair(calls, accuracy)
+    kept: list[Point] = []
+    for index in np.lexsort((-scores, costs)):
+        if not kept or scores[index] > kept[-1].accuracy:
+            kept.append(Point(float(costs[index]), float(scores[index])))
+    return tuple(kept)
+
+
+def calls_at_accuracy(points: Sequence[Point], target: float) -> float | None:
+    """Fewest calls that reach ``target``, linear between neighbours of a frontier.
+
+    Interpolation is what one gets by choosing between two settings at random. A target below
+    the first point costs the first point's calls. None when the frontier does not reach it.
+    """
+    if not points or target > points[-1].accuracy:
+        return None
+    heights = [point.accuracy for point in points]
+    return float(np.interp(target, heights, [point.calls for point in points]))
+
+
+def area_under_frontier(points: Sequence[Point], *, limit: float, free: float) -> float:
+    """Mean accuracy over a call allowance uniform in [0, limit].
+
+    (1/limit) times the integral of f from 0 to limit, where f is ``free`` (the accuracy that
+    costs no call) left of the first point, linear between points and flat after the last.
+    """
+    if limit <= 0.0:
+        raise ParamsError(f"limit: given {limit}, expected more than 0 calls")
+    inside = [point for point in points if point.calls < limit]
+    if not inside:
+        return free
+    calls = [point.calls for point in points]
+    heights = [max(free, point.accuracy) for point in points]
+    marks = np.array([point.calls for point in inside] + [limit])
+    curve = np.interp(marks, calls, heights)
+    return float((free * marks[0] + np.trapezoid(curve, marks)) / limit)
+
+
+def pass_at_k(correct: npt.ArrayLike, *, samples: npt.ArrayLike, k: npt.ArrayLike) -> FloatArray:
+    """Chance that k of ``samples`` drawn without replacement contain a correct one.
+
+    1 - C(n-c, k) / C(n, k), the unbiased estimator of Chen et al. (2021, section 2.1), computed
+    as 1 - prod_{i<k} (n-c-i)/(n-i), which neither overflows nor cancels.
+
+    Args:
+        correct, samples, k: c, n and k, broadcast against each other; 0 <= c, k <= n.
+
+    Returns:
+        Probabilities of the broadcast shape.
+    """
+    c, n, draws = np.broadcast_arrays(
+        np.asarray(correct, np.int64), np.asarray(samples, np.int64), np.asarray(k, np.int64)
+    )
+    if np.any(c < 0) or np.any(c > n) or np.any(draws < 0) or np.any(draws > n):
+        raise ParamsError("pass@k: expected 0 <= correct <= samples and 0 <= k <= samples")
+    missed = np.ones(c.shape)
+    for i in range(int(draws.max(initial=0))):
+        left = np.clip((n - c - i) / np.maximum(n - i, 1), 0.0, 1.0)
+        missed = np.where(i < draws, missed * left, missed)
+    return 1.0 - missed
+
+
+def area_under_roc(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
+    """P(score of a right item > score of a wrong one), ties count half; None with one class."""
+    values, truth = _pair(scores, labels)
+    if truth.min() == truth.max():
+        return None
+    return float(roc_auc_score(truth > 0, values))
+
+
+def area_under_roc_interval(
+    scores: npt.ArrayLike,
+    labels: npt.ArrayLike,
+    *,
+    clusters: npt.ArrayLike,
+    bootstrap: Bootstrap,
+) -> Interval | None:
+    """:func:`area_under_roc` with an interval that resamples whole clusters.
+
+    With U[i, j] the wins of cluster i's right items over cluster j's wrong ones, and w the number
+    of times each cluster is drawn, a resample's AUC is w'Uw / (w'p)(w'q): one matrix product
+    instead of a new sort. Resamples with one class only are left out.
+    """
+    value = area_under_roc(scores, labels)
+    if value is None:
+        return None
+    values, truth = _pair(scores, labels)
+    names, index = np.unique(np.asarray(clusters), return_inverse=True)
+    wins = _wins_between(values, truth > 0, index.astype(np.int64), len(names))
+    right = np.bincount(index, weights=truth > 0, minlength=len(names))
+    wrong = np.bincount(index, weights=truth <= 0, minlength=len(names))
+    draws = []
+    for rows in bootstrap.indices(len(names)):
+        weights = _draw_counts(rows, len(names))
+        pairs = (weights @ right) * (weights @ wrong)
+        won = np.einsum("ri,ri->r", weights @ wins, weights)
+        draws.append(won[pairs > 0] / pairs[pairs > 0])
+    return _percentiles(value, np.concatenate(draws))
+
+
+def reliability_bins(
+    scores: npt.ArrayLike, labels: npt.ArrayLike, *, bins: int
+) -> tuple[ReliabilityBin, ...]:
+    """Scores in [0, 1] cut into ``bins`` equal widths; bins without a score are left out."""
+    values, truth = _pair(scores, labels)
+    if bins < 1 or values.min() < 0.0 or values.max() > 1.0:
+        raise ParamsError(f"given {bins} bins, expected at least 1, and scores in [0, 1]")
+    which = np.minimum((values * bins).astype(np.int64), bins - 1)
+    return tuple(
+        ReliabilityBin(
+            low=b / bins,
+            high=(b + 1) / bins,
+            count=int(np.sum(which == b)),
+            mean_score=float(values[which == b].mean()),
+            rate=float(truth[which == b].mean()),
+        )
+        for b in np.unique(which).tolist()
+    )
+
+
+def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
+    """sum_b (n_b / n) |mean score - share right| (Naeini et al. 2015), in [0, 1]."""
+    total = sum(b.count for b in bins)
+    return sum(b.count * abs(b.mean_score - b.rate) for b in bins) / total
+
+
+def _wins_between(
+    values: FloatArray, right: npt.NDArray[np.bool_], index: IntArray, clusters: int
+) -> FloatArray:
+    wins = np.zeros((clusters, clusters))
+    positives, owners = values[right], index[right]
+    for j in range(clusters):
+        negatives = np.sort(values[~right & (index == j)])
+        below = np.searchsorted(negatives, positives, side="left")
+        below_or_equal = np.searchsorted(negatives, positives, side="right")
+        wins[:, j] = np.bincount(owners, weights=(below + below_or_equal) / 2, minlength=clusters)
+    return wins
+
+
+def _draw_counts(rows: IntArray, problems: int) -> FloatArray:
+    offsets = np.arange(len(rows))[:, None] * problems
+    flat = np.bincount((rows + offsets).ravel(), minlength=len(rows) * problems)
+    return flat.reshape(len(rows), problems).astype(np.float64)
+
+
+def _percentiles(value: float, draws: npt.NDArray[Any]) -> Interval:
+    tail = (1.0 - LEVEL) / 2
+    low, high = np.quantile(draws, [tail, 1.0 - tail])
+    return Interval(value, float(low), float(high))
+
+
+def _vector(values: npt.ArrayLike) -> FloatArray:
+    array = np.asarray(values, dtype=np.float64)
+    if array.ndim != 1 or array.size == 0:
+        raise SchemaError(f"given an array of shape {array.shape}, expected one value a problem")
+    return array
+
+
+def _pair(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    first, second = _vector(a), _vector(b)
+    if len(first) != len(second):
+        raise SchemaError(f"given {len(first)} and {len(second)} values, expected as many of each")
+    return first, second

@@ -1,0 +1,174 @@
+"""Artifacts on disk: Parquet tables and JSON with a schema name, written whole or not at all.
+
+Knows: files, schema names, versions, digests. Does not know: what a table means, DVC, stages.
+A schema name is ``<stage>.<table>``, so that a missing file can name the stage that writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from selverify.errors import ArtifactError, SchemaError
+
+SCHEMA_KEY = b"selverify.schema"
+VERSION_KEY = b"selverify.version"
+CHUNK_BYTES = 1 << 20
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary sibling of ``path``; it takes the name ``path`` when the block succeeds.
+
+    The block creates a file or a directory there. When it raises, what it wrote is removed and an
+    older ``path`` stays as it was. The name carries the process id, so two writers never mix.
+
+    Raises:
+        ArtifactError: the block ended without writing anything.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    _remove(temporary)
+    try:
+        yield temporary
+        if not temporary.exists():
+            raise ArtifactError(f"{path}: nothing was written; expected a file or a directory")
+        _replace(temporary, path)
+    finally:
+        _remove(temporary)
+
+
+def _replace(temporary: Path, path: Path) -> None:
+    if not path.is_dir():
+        os.replace(temporary, path)
+        return
+    # A directory that is not empty cannot be replaced in one call, so the old one steps aside.
+    aside = path.with_name(f"{path.name}.old-{os.getpid()}")
+    os.replace(path, aside)
+    os.replace(temporary, path)
+    _remove(aside)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def write_table(
+    path: Path, rows: pa.Table | Sequence[Mapping[str, Any]], *, schema: str, version: int
+) -> None:
+    """Write ``rows`` as Parquet marked with ``schema`` and ``version``; equal rows, equal bytes."""
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
+    kept = table.schema.metadata or {}
+    marks = {SCHEMA_KEY: schema.encode(), VERSION_KEY: str(version).encode()}
+    with atomic_path(path) as temporary:
+        pq.write_table(table.replace_schema_metadata({**kept, **marks}), temporary)
+
+
+def read_table(path: Path, *, schema: str, version: int) -> pa.Table:
+    """Read a table that ``write_table`` wrote.
+
+    Raises:
+        ArtifactError: no such file; the message names the stage that writes it.
+        SchemaError: the file is no Parquet, or carries another schema or version.
+    """
+    _require(path, schema)
+    try:
+        table = pq.read_table(path)
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"{path}: not a Parquet file; expected {schema} {version}") from error
+    marks = table.schema.metadata or {}
+    found = marks.get(SCHEMA_KEY, b"no schema").decode(), marks.get(VERSION_KEY, b"").decode()
+    _check(path, found, (schema, str(version)))
+    return table
+
+
+def write_json(path: Path, data: object, *, schema: str, version: int) -> None:
+    """Write ``data`` as JSON inside an envelope; equal data, equal bytes.
+
+    Raises:
+        SchemaError: ``data`` holds something JSON has no word for, such as NaN.
+    """
+    write_plain_json(path, {"schema": schema, "version": version, "data": data})
+
+
+def write_plain_json(path: Path, value: object) -> None:
+    """Write ``value`` as JSON without an envelope, for files that other tools read (metrics)."""
+    try:
+        text = json.dumps(value, sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise SchemaError(f"{path}: cannot be written as JSON: {error}") from error
+    with atomic_path(path) as temporary:
+        temporary.write_text(text + "\n", encoding="utf-8")
+
+
+def read_json(path: Path, *, schema: str, version: int) -> Any:
+    """Read the data that ``write_json`` wrote.
+
+    Raises:
+        ArtifactError: no such file; the message names the stage that writes it.
+        SchemaError: the file is no JSON, or carries another schema or version.
+    """
+    _require(path, schema)
+    try:
+        envelope = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SchemaError(f"{path}: not JSON; expected {schema} {version}: {error}") from error
+    marked = isinstance(envelope, dict) and {"schema", "version", "data"} <= envelope.keys()
+    found = (envelope["schema"], str(envelope["version"])) if marked else ("no schema", "")
+    _check(path, found, (schema, str(version)))
+    return envelope["data"]
+
+
+def _require(path: Path, schema: str) -> None:
+    if not path.is_file():
+        stage = schema.partition(".")[0]
+        raise ArtifactError(
+            f"{path}: no such file; stage {stage!r} writes it (python -m flows {stage})"
+        )
+
+
+def _check(path: Path, found: tuple[str, str], expected: tuple[str, str]) -> None:
+    if found != expected:
+        given, wanted = " ".join(found).strip(), " ".join(expected)
+        raise SchemaError(
+            f"{path}: written as {given}, expected {wanted}; run the stage that writes it again"
+        )
+
+
+def digest(path: Path) -> str:
+    """The MD5 of a file or a directory, as DVC records it; a directory's ends in ``.dir``.
+
+    Raises:
+        ArtifactError: there is nothing at ``path``.
+    """
+    if path.is_dir():
+        files = {
+            file.relative_to(path).as_posix(): file
+            for file in path.rglob("*")
+            if file.is_file() and "__pycache__" not in file.parts
+        }
+        entries = [{"md5": _md5(files[name]), "relpath": name} for name in sorted(files)]
+        return hashlib.md5(json.dumps(entries).encode(), usedforsecurity=False).hexdigest() + ".dir"
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file or directory; nothing to take a digest of")
+    return _md5(path)
+
+
+def _md5(path: Path) -> str:
+    total = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            total.update(chunk)
+    return total.hexdigest()

@@ -1,0 +1,1 @@
+"""What is learned: the backbone, the process reward model, the distance and the residual."""

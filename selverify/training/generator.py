@@ -1,0 +1,189 @@
+"""Training of a backbone from scratch on freshly generated problems.
+
+Knows: the curriculum, the loss (on the solution only), the optimiser. Does not know: which problems
+are test problems; those are refused by fingerprint.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from selverify.domains.base import Domain
+from selverify.params import Benchmark, Generator, Shape
+from selverify.tokenizer import Words
+
+POOL_BATCHES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One line of the training log: step of steps, smoothed loss in nats a word."""
+
+    step: int
+    steps: int
+    loss: float
+    tokens: int
+
+
+def build_backbone(shape: Shape, words: Words) -> LlamaForCausalLM:
+    """A randomly initialised Llama of ``shape`` with tied embeddings."""
+    config = LlamaConfig(
+        vocab_size=len(words.words),
+        hidden_size=shape.width,
+        intermediate_size=shape.feed_forward,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=shape.max_positions,
+        tie_word_embeddings=True,
+        bos_token_id=words.bos,
+        eos_token_id=words.eos,
+        pad_token_id=words.pad,
+        attn_implementation="eager",  # faster than the fused kernel at 80 words on a CPU
+    )
+    return LlamaForCausalLM(config)
+
+
+def train_generator(
+    domain: Domain,
+    benchmark: Benchmark,
+    settings: Generator,
+    *,
+    forbidden: Collection[str],
+    folder: Path,
+    report: Callable[[Progress], None],
+) -> dict[str, float]:
+    """Train and write config, weights and tokenizer to ``folder``; returns the last loss.
+
+    Problems whose fingerprint is in ``forbidden`` (validation and test) are drawn again.
+    """
+    torch.manual_seed(settings.seed)
+    words = Words(domain.vocabulary)
+    model = build_backbone(settings.shape, words)
+    examples = _batches(domain, benchmark, settings, words, forbidden)
+    optimisers = _optimisers(model, settings)
+    smoothed, tokens = 0.0, 0
+    for step in range(settings.steps):
+        factor = _schedule(step, settings)
+        for optimiser, rate in optimisers:
+            optimiser.param_groups[0]["lr"] = rate * factor
+        batch, weights = next(examples)
+        loss = _step(model, batch, weights, bfloat16=settings.bfloat16)
+        for optimiser, _ in optimisers:
+            optimiser.step()
+            optimiser.zero_grad(set_to_none=True)
+        tokens += int(weights.numel())
+        smoothed = loss if step == 0 else 0.98 * smoothed + 0.02 * loss
+        if (step + 1) % 100 == 0:
+            report(Progress(step + 1, settings.steps, smoothed, tokens))
+    model.save_pretrained(folder)
+    words.save(folder)
+    return {"generator_loss": smoothed, "generator_tokens": float(tokens)}
+
+
+def _step(model: LlamaForCausalLM, batch: Tensor, weights: Tensor, *, bfloat16: bool) -> float:
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+        logits = model(input_ids=batch[:, :-1]).logits
+    losses = functional.cross_entropy(
+        logits.float().flatten(0, 1), batch[:, 1:].flatten(), reduction="none"
+    )
+    picked = weights[:, 1:].flatten()
+    loss = (losses * picked).sum() / picked.sum()
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    return float(loss.detach())
+
+
+def _optimisers(
+    model: LlamaForCausalLM, settings: Generator
+) -> list[tuple[torch.optim.Optimizer, float]]:
+    """Muon for the matrices of the blocks (Jordan et al. 2024), AdamW for everything else."""
+    named = list(model.named_parameters())
+    matrices = [weight for name, weight in named if weight.ndim == 2 and ".layers." in name]
+    others = [weight for name, weight in named if weight.ndim != 2 or ".layers." not in name]
+    return [
+        (
+            torch.optim.Muon(matrices, lr=settings.matrix_rate, weight_decay=0.01),
+            settings.matrix_rate,
+        ),
+        (
+            torch.optim.AdamW(others, lr=settings.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
+            settings.other_rate,
+        ),
+    ]
+
+
+def _schedule(step: int, settings: Generator) -> float:
+    """Linear warm-up, constant, linear decay to 2 % over the last ``decay_fraction``."""
+    warm = min(1.0, (step + 1) / max(1, settings.warmup_steps))
+    left = (settings.steps - step) / (settings.steps * max(settings.decay_fraction, 1e-9))
+    return warm * max(0.02, min(1.0, left))
+
+
+def _sizes(fraction: float, benchmark: Benchmark, curriculum: float) -> tuple[int, int]:
+    """Sizes of problems at this fraction of the training: from the smallest to the benchmark's."""
+    grown = 1.0 if curriculum == 0 else min(1.0, fraction / curriculum)
+    start = min(3, benchmark.minimum)
+    high = start + int(grown * (benchmark.maximum - start))
+    low = min(start, 2) if grown < 0.5 else start
+    return max(low, 2), max(high, low)
+
+
+def _batches(
+    domain: Domain,
+    benchmark: Benchmark,
+    settings: Generator,
+    words: Words,
+    forbidden: Collection[str],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of about ``tokens_per_batch`` words; rows of a batch have like lengths."""
+    rng = random.Random(settings.seed)
+    step = 0
+    while True:
+        low, high = _sizes(step / settings.steps, benchmark, settings.curriculum_fraction)
+        examples: list[tuple[list[int], list[int]]] = []
+        size, wanted = 0, POOL_BATCHES * settings.tokens_per_batch
+        while size < wanted:
+            problem, truth = domain.generate(rng, problem_id="", minimum=low, maximum=high)
+            if domain.fingerprint(problem) in forbidden:
+                continue
+            moves = domain.solution(problem, truth, rng)
+            told = [words.bos, *words.encode(problem.text)]
+            solved = words.encode(" ".join(move.text for move in moves))
+            examples.append((told, [*solved, words.eos]))
+            size += len(told) + len(solved) + 1
+        for rows in _like_lengths(examples, settings.tokens_per_batch, rng):
+            yield _pad(rows, words.pad)
+            step += 1
+
+
+def _like_lengths(
+    examples: list[tuple[list[int], list[int]]], tokens: int, rng: random.Random
+) -> list[list[tuple[list[int], list[int]]]]:
+    examples.sort(key=lambda example: len(example[0]) + len(example[1]))
+    batches: list[list[tuple[list[int], list[int]]]] = [[]]
+    for example in examples:
+        if (len(batches[-1]) + 1) * (len(example[0]) + len(example[1])) > tokens and batches[-1]:
+            batches.append([])
+        batches[-1].append(example)
+    rng.shuffle(batches)
+    return batches
+
+
+def _pad(rows: list[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor, Tensor]:
+    """Words [rows, longest] and the weight of each as a target: 1 within the solution."""
+    longest = max(len(told) + len(solved) for told, solved in rows)
+    batch = torch.full((len(rows), longest), pad)
+    weights = torch.zeros(len(rows), longest)
+    for row, (told, solved) in enumerate(rows):
+        batch[row, : len(told) + len(solved)] = torch.tensor(told + solved)
+        weights[row, len(told) : len(told) + len(solved)] = 1.0
+    return batch, weights

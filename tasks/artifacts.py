@@ -1,0 +1,97 @@
+"""The artifacts that stages hand to each other: names, schemas, versions, in one place.
+
+Knows: files of a stage's output folder. Does not know: where the folder stands (``dvc.yaml`` does).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from transformers.utils import logging as hf_logging
+
+from selverify.backends.local import LocalBackend
+from selverify.backends.models import load_backbone, load_policy, load_reward_model
+from selverify.benchmark import Task, from_rows
+from selverify.domains import domain_by_name
+from selverify.domains.base import Domain
+from selverify.errors import ParamsError
+from selverify.params import Params
+from selverify.storage import read_json, read_table, write_json, write_table
+
+VERSION = 1
+
+hf_logging.set_verbosity_error()  # a stage's own lines are its progress; loading bars drown them
+hf_logging.disable_progress_bar()
+
+
+def write_rows(folder: Path, stage: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write ``rows`` as ``<folder>/<name>.parquet``."""
+    write_table(folder / f"{name}.parquet", rows, schema=f"{stage}.{name}", version=VERSION)
+
+
+def read_rows(folder: Path, stage: str, name: str) -> list[dict[str, Any]]:
+    """The rows that ``write_rows`` wrote."""
+    path = folder / f"{name}.parquet"
+    rows: list[dict[str, Any]] = read_table(
+        path, schema=f"{stage}.{name}", version=VERSION
+    ).to_pylist()
+    return rows
+
+
+def read_frame(folder: Path, stage: str, name: str) -> pd.DataFrame:
+    """The same as a data frame."""
+    path = folder / f"{name}.parquet"
+    return read_table(path, schema=f"{stage}.{name}", version=VERSION).to_pandas()
+
+
+def write_facts(folder: Path, stage: str, name: str, facts: Mapping[str, Any]) -> None:
+    """Write a few named numbers as ``<folder>/<name>.json``."""
+    write_json(folder / f"{name}.json", dict(facts), schema=f"{stage}.{name}", version=VERSION)
+
+
+def read_facts(folder: Path, stage: str, name: str) -> dict[str, Any]:
+    """The facts that ``write_facts`` wrote."""
+    path = folder / f"{name}.json"
+    facts: dict[str, Any] = read_json(path, schema=f"{stage}.{name}", version=VERSION)
+    return facts
+
+
+def read_tasks(folder: Path, split: str, *, limit: int | None = None) -> tuple[Task, ...]:
+    """The first ``limit`` tasks of a split of the benchmark.
+
+    Raises:
+        ParamsError: the split has fewer problems than ``limit``.
+    """
+    tasks = from_rows(
+        read_rows(folder, "benchmark", "problems"), read_rows(folder, "benchmark", "truths"), split
+    )
+    if limit is not None and limit > len(tasks):
+        raise ParamsError(
+            f"params.yaml: given {limit} problems of split {split!r}, expected at most "
+            f"{len(tasks)} (benchmark.*.{split}.problems)"
+        )
+    return tasks[:limit]
+
+
+def local_backend(
+    params: Params, inputs: Mapping[str, Path], *, seed: int
+) -> tuple[Domain, LocalBackend]:
+    """The domain and a backend of the trained models that are among ``inputs``."""
+    torch.set_num_threads(params.tracking.threads)
+    domain = domain_by_name(params.domain)
+    backbone = load_backbone(inputs["generator"], domain.vocabulary)
+    reward = load_reward_model(inputs["verifier"]) if "verifier" in inputs else None
+    policy = load_policy(inputs["residual"], backbone) if "residual" in inputs else None
+    backend = LocalBackend(
+        domain, backbone, params.sampling[params.domain], seed=seed, reward=reward, policy=policy
+    )
+    return domain, backend
+
+
+def say(text: str) -> None:
+    """One line of progress for whoever watches the run."""
+    print(text, flush=True)

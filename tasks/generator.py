@@ -1,0 +1,37 @@
+"""Stage ``generator`` (frozen): train the backbone from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from selverify.domains import domain_by_name
+from selverify.params import Params
+from selverify.training.generator import Progress, train_generator
+from tasks.artifacts import read_tasks, say
+
+
+def run(
+    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+) -> dict[str, float]:
+    """Write a checkpoint in the Hugging Face layout; held-out problems are never trained on."""
+    torch.set_num_threads(params.tracking.threads)
+    held_out = [
+        task.fingerprint
+        for split in ("validation", "test")
+        for task in read_tasks(inputs["benchmark"], split)
+    ]
+    return train_generator(
+        domain_by_name(params.domain),
+        params.benchmark[params.domain],
+        params.generator[params.domain][params.backbone],
+        forbidden=frozenset(held_out),
+        folder=outputs["generator"],
+        report=_report,
+    )
+
+
+def _report(progress: Progress) -> None:
+    say(f"generator: step {progress.step} of {progress.steps}, loss {progress.loss:.4f}")

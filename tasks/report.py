@@ -1,0 +1,163 @@
+"""Stage ``report``: selection on folds, intervals, tables, figures and the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from selverify import plots
+from selverify.audits import gate_table, reliability_table, verifier_table
+from selverify.params import Params
+from selverify.report import (
+    Measures,
+    Report,
+    ablation_table,
+    by_bin_table,
+    frontier_table,
+    main_table,
+    main_table_text,
+    metrics,
+    points_table,
+    render,
+    settings_table,
+    targets,
+    write_csv,
+    write_text,
+)
+from selverify.selection import CrossValidated, cross_validate
+from selverify.statistics import Bootstrap
+from selverify.storage import write_plain_json
+from tasks.artifacts import read_frame
+
+TERMINAL = 118
+RELIABILITY_BINS = 10
+SHOWN = (
+    "cot",
+    "majority_gated",
+    "best_of_n",
+    "best_of_n_gated",
+    "beam_keep_b",
+    "beam_keep_b_gated",
+    "beam_snell_gated",
+    "gates_only",
+    "full",
+    "oracle",
+)
+"""Methods in the figures; the tables have all of them."""
+
+
+def run(
+    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+) -> dict[str, float]:
+    """Write the page, its tables as CSV, the figures, and ``metrics.json``."""
+    folder, settings = outputs["report"], params.evaluation
+    bootstrap = Bootstrap(settings.resamples, settings.seed)
+    outcomes = read_frame(inputs["evaluation"], "evaluation", "outcomes")
+    difficulty = read_frame(inputs["difficulty"], "difficulty", "difficulty")
+    bins = dict(zip(difficulty["problem_id"], difficulty["difficulty_bin"], strict=True))
+    cross = cross_validate(
+        outcomes,
+        bins,
+        folds=settings.folds,
+        repetitions=settings.repetitions,
+        seed=settings.seed,
+        methods=settings.methods,
+        rule=settings.selection,
+    )
+    report, points = _report(
+        params, inputs, cross, difficulty=difficulty, bins=bins, bootstrap=bootstrap
+    )
+    write_text(render(report), folder / "report.md")
+    text = main_table_text(report.main, budget=report.budget, width=TERMINAL)
+    write_text(text, folder / "main.txt")
+    for name in (
+        "main",
+        "ablation",
+        "frontier",
+        "by_bin",
+        "settings",
+        "gates",
+        "rankers",
+        "verifier",
+    ):
+        write_csv(getattr(report, name), folder / f"{name}.csv")
+    write_csv(points, folder / "points.csv")
+    write_csv(cross.rows, folder / "rows.csv")
+    _figures(report, points, inputs, folder)
+    found = metrics(report)
+    write_plain_json(outputs["metrics"], found)
+    return {name: float(value) for name, value in found.items()}
+
+
+def _report(
+    params: Params,
+    inputs: Mapping[str, Path],
+    cross: CrossValidated,
+    *,
+    difficulty: pd.DataFrame,
+    bins: Mapping[str, int],
+    bootstrap: Bootstrap,
+) -> tuple[Report, pd.DataFrame]:
+    budget = params.evaluation.headline_budget
+    steps = _steps(inputs)
+    decided = _decided(steps)
+    verifier = verifier_table(
+        decided["score"],
+        decided["alive"],
+        decided["problem_id"],
+        tau=params.search.tau,
+        bins=RELIABILITY_BINS,
+        bootstrap=bootstrap,
+    )
+    gates = gate_table(steps.assign(right=steps["alive"]))
+    measures = Measures(
+        pass_at_1=float(difficulty["pass_at_1"].mean()),
+        pass_at_64=float((difficulty["right_derivation_rate"] > 0).mean()),
+        gated_share=float((steps["gate"] != "").mean()),
+        step_auc=float(verifier.set_index("metric").loc["step_auc", "value"]),
+    )
+    points = points_table(cross.rows, bootstrap)
+    report = Report(
+        domain=params.domain,
+        budget=budget,
+        main=main_table(cross.rows, budget=budget, bootstrap=bootstrap),
+        ablation=ablation_table(cross.rows, budget=budget, bootstrap=bootstrap),
+        frontier=frontier_table(points, budget=budget),
+        by_bin=by_bin_table(cross.rows, bins, budget=budget),
+        settings=settings_table(cross, budget=budget),
+        gates=gates,
+        rankers=read_frame(inputs["residual"], "residual", "rankers"),
+        verifier=verifier,
+        targets=targets(cross.rows, measures, budget=budget, bootstrap=bootstrap),
+    )
+    return report, points
+
+
+def _steps(inputs: Mapping[str, Path]) -> pd.DataFrame:
+    return read_frame(inputs["evaluation"], "evaluation", "steps")
+
+
+def _decided(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps that pass the gates where the right answer was still in reach: what is decided."""
+    return steps[(steps["gate"] == "") & steps["before"]]
+
+
+def _figures(
+    report: Report, points: pd.DataFrame, inputs: Mapping[str, Path], folder: Path
+) -> None:
+    shown = [method for method in SHOWN if method in set(points["method"])]
+    title = f"{report.domain}, two-fold cross-validated"
+    plots.accuracy_against_budget(points, folder / "accuracy_n", methods=shown, title=title)
+    plots.accuracy_against_calls(points, folder / "accuracy_calls", methods=shown, title=title)
+    title = f"{report.domain}, N = {report.budget}"
+    plots.accuracy_by_bin(report.by_bin, folder / "by_bin", methods=shown, title=title)
+    decided = _decided(_steps(inputs))
+    table = reliability_table(decided["score"], decided["alive"], bins=RELIABILITY_BINS)
+    write_csv(table, folder / "reliability.csv")
+    plots.reliability_diagram(table, folder / "reliability", title="Verifier on test problems")
+    plots.ranker_recall(
+        report.rankers, folder / "rankers", title="Rankers on held-out training problems"
+    )
+    plots.gate_bars(report.gates, folder / "gates", title="What the gates refuse")

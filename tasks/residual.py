@@ -1,0 +1,112 @@
+"""Stage ``residual``: train the distance and the residual from the candidate lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from selverify.audits import CandidateList, ranker_table
+from selverify.backends.local import LocalBackend
+from selverify.backends.models import save_policy
+from selverify.domains.base import Domain
+from selverify.exploration import moves_of, state_of
+from selverify.heuristic.hybrid import Heuristic
+from selverify.params import Params
+from selverify.requests import RankItem
+from selverify.retrieval import PatternStore
+from selverify.statistics import Bootstrap
+from selverify.training.policy import Epoch, LabelledList, scorers, split_lists, train_policy
+from selverify.types import Move, State
+from tasks.artifacts import local_backend, read_rows, read_tasks, say, write_rows
+
+RECALL_AT = (1, 2, 3, 4)
+
+
+def run(
+    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+) -> dict[str, float]:
+    """Write the policy, its patterns, and ``rankers`` (audit on held-out training problems)."""
+    settings = params.residual
+    domain, backend = local_backend(params, inputs, seed=settings.seed)
+    rows = read_rows(inputs["exploration"], "exploration", "lists")
+    items = _items(domain, rows, inputs["benchmark"])
+    lists = _label(backend, rows, items)
+    heuristic, dispersion = train_policy(lists, settings, report=_report)
+    store = PatternStore.build(domain, _labelled_moves(items, rows))
+    folder = outputs["residual"]
+    store.save(folder / "patterns.json")
+    save_policy(
+        folder,
+        heuristic,
+        width=lists[0].rows.state.shape[1],
+        hidden=settings.hidden,
+        backbone=backend.backbone.digest,
+        reference_dispersion=dispersion,
+        patterns=store.patterns(settings.retrieval_patterns),
+    )
+    table = _audit(heuristic, lists, rows, params)
+    write_rows(folder, "residual", "rankers", table)
+    kept = {row["metric"]: row["value"] for row in table if row["ranker"] == "hybrid"}
+    return {**kept, "reference_dispersion": dispersion["hybrid"], "lists": len(lists)}
+
+
+def _items(domain: Domain, rows: Sequence[Mapping[str, object]], benchmark: Path) -> list[RankItem]:
+    tasks = {task.problem.problem_id: task for task in read_tasks(benchmark, "train")}
+    return [
+        RankItem(
+            state_of(domain, tasks[row["problem_id"]], row), moves_of(domain, row["moves"]), ""
+        )
+        for row in rows
+    ]
+
+
+def _label(
+    backend: LocalBackend, rows: Sequence[Mapping[str, object]], items: Sequence[RankItem]
+) -> list[LabelledList]:
+    return [
+        LabelledList(
+            row["problem_id"], embedded, tuple(row["labels"]), row["committed"], row["remaining"]
+        )
+        for row, embedded in zip(rows, backend.embed(items), strict=True)
+    ]
+
+
+def _labelled_moves(
+    items: Sequence[RankItem], rows: Sequence[Mapping[str, object]]
+) -> Iterator[tuple[State, Move, bool]]:
+    for item, row in zip(items, rows, strict=True):
+        for move, label in zip(item.moves, row["labels"], strict=True):
+            yield item.state, move, label
+
+
+def _audit(
+    heuristic: Heuristic,
+    lists: Sequence[LabelledList],
+    rows: Sequence[Mapping[str, object]],
+    params: Params,
+) -> list[dict[str, object]]:
+    """Rankers against random and oracle order, on the problems held out of the training."""
+    quality = {id(item): row["scores"] for item, row in zip(lists, rows, strict=True)}
+    _, held_out = split_lists(lists, params.residual)
+    with torch.inference_mode():
+        audited = [
+            CandidateList(
+                item.problem_id,
+                np.array(item.labels),
+                np.array(quality[id(item)]),
+                {name: score(item.rows).numpy() for name, score in scorers(heuristic).items()},
+            )
+            for item in held_out
+        ]
+    bootstrap = Bootstrap(params.evaluation.resamples, params.evaluation.seed)
+    return ranker_table(audited, ks=RECALL_AT, bootstrap=bootstrap).to_dict("records")
+
+
+def _report(epoch: Epoch) -> None:
+    if epoch.epoch % 5 == 0:
+        say(
+            f"residual: epoch {epoch.epoch}, loss {epoch.loss:.4f}, pairs {epoch.pair_accuracy:.3f}"
+        )

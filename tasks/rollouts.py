@@ -1,0 +1,49 @@
+"""Stage ``rollouts``: Monte-Carlo values of the steps of sampled solutions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from selverify.backends.local import LocalBackend
+from selverify.benchmark import Task
+from selverify.domains.base import Domain
+from selverify.params import Params, Rollouts
+from selverify.rollouts import SampledSolution, sample_solutions, to_rows, value_solutions
+from tasks.artifacts import local_backend, read_tasks, say, write_facts, write_rows
+
+PROBLEMS_AT_ONCE = 50
+
+
+def run(
+    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+) -> dict[str, float]:
+    """Write ``values`` (training problems, valued), and the length of a solution in moves."""
+    settings = params.rollouts
+    domain, backend = local_backend(params, inputs, seed=settings.seed)
+    tasks = read_tasks(inputs["benchmark"], "train", limit=settings.problems)
+    rows, moves, solutions = [], 0, 0
+    for part in _parts(tasks):
+        sampled, part_rows = _value(domain, backend, part, settings)
+        rows += part_rows
+        moves += sum(one.count * len(one.states) for one in sampled)
+        solutions += sum(one.count for one in sampled)
+        say(f"rollouts: {part[-1].problem.problem_id}, {len(rows)} solutions valued")
+    facts = {"reference_moves": moves / solutions}
+    write_rows(outputs["rollouts"], "rollouts", "values", rows)
+    write_facts(outputs["rollouts"], "rollouts", "reference", facts)
+    parsed = solutions / (settings.solutions * len(tasks))
+    return {**facts, "solutions": len(rows), "parsed_share": parsed}
+
+
+def _value(
+    domain: Domain, backend: LocalBackend, tasks: Sequence[Task], settings: Rollouts
+) -> tuple[list[SampledSolution], list[dict[str, object]]]:
+    sampled = sample_solutions(domain, backend, tasks, solutions=settings.solutions)
+    valued = value_solutions(domain, backend, sampled, rollouts=settings.rollouts)
+    return sampled, to_rows(domain, valued, sampled)
+
+
+def _parts(tasks: Sequence[Task]) -> Iterator[Sequence[Task]]:
+    for start in range(0, len(tasks), PROBLEMS_AT_ONCE):
+        yield tasks[start : start + PROBLEMS_AT_ONCE]

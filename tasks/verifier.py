@@ -1,0 +1,59 @@
+"""Stage ``verifier``: train the process reward model and measure it on validation problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from selverify.domains import domain_by_name
+from selverify.inspection import add_scores, inspect_samples
+from selverify.params import Params
+from selverify.rollouts import from_rows
+from selverify.statistics import area_under_roc
+from selverify.tokenizer import load_words
+from selverify.training.verifier import Epoch, train_verifier
+from tasks.artifacts import local_backend, read_rows, read_tasks, say
+
+
+def run(
+    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+) -> dict[str, float]:
+    """Write a token classification checkpoint; metrics are on problems it never saw."""
+    torch.set_num_threads(params.tracking.threads)
+    domain = domain_by_name(params.domain)
+    losses = train_verifier(
+        from_rows(read_rows(inputs["rollouts"], "rollouts", "values")),
+        params.verifier,
+        load_words(inputs["generator"], domain.vocabulary),
+        backbone=inputs["generator"],
+        folder=outputs["verifier"],
+        report=_report,
+    )
+    return {**losses, **_audit(params, {**inputs, "verifier": outputs["verifier"]})}
+
+
+def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
+    """Step AUC against exact truth on validation problems, of all steps and of first errors."""
+    domain, backend = local_backend(params, inputs, seed=params.verifier.seed)
+    tasks = read_tasks(inputs["benchmark"], "validation")
+    walked, items = inspect_samples(domain, backend, tasks, samples=params.verifier.audit_samples)
+    rows = [row for row in add_scores(backend, walked, items) if row["score"] is not None]
+    decided = [row for row in rows if row["before"]]
+    found = {
+        "validation_step_auc": area_under_roc(*_columns(rows)),
+        "validation_decision_auc": area_under_roc(*_columns(decided)),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _columns(rows: list[dict[str, object]]) -> tuple[list[object], list[object]]:
+    return [row["score"] for row in rows], [row["alive"] for row in rows]
+
+
+def _report(epoch: Epoch) -> None:
+    say(
+        f"verifier: epoch {epoch.epoch}, loss {epoch.training_loss:.4f}, "
+        f"held-out loss {epoch.validation_loss:.4f}"
+    )

@@ -1,0 +1,303 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from selverify import plots, report
+from selverify.audits import CandidateList, gate_table, ranker_table, verifier_table
+from selverify.errors import SchemaError
+from selverify.selection import CrossValidated, cross_validate
+from selverify.statistics import Bootstrap
+from selverify.storage import write_plain_json
+
+GOLDEN = Path(__file__).parent / "report.md"
+BOOTSTRAP = Bootstrap(resamples=400, seed=0)
+PROBLEMS = 20
+IDS = [f"p{i:02d}" for i in range(PROBLEMS)]
+BINS = {problem: i // 4 + 1 for i, problem in enumerate(IDS)}
+# Solved problems and verifier calls a problem at N = 2 and N = 4.
+METHODS = {
+    "cot": {1: (6, 0)},
+    "majority_gated": {2: (7, 0), 4: (9, 0)},
+    "beam_keep_b": {2: (8, 4), 4: (11, 10)},
+    "beam_keep_b_gated": {2: (8, 3), 4: (12, 8)},
+    "verify_all": {2: (7, 4), 4: (10, 8)},
+    "gates_only": {2: (8, 3), 4: (12, 7)},
+    "gates_distance": {2: (9, 3), 4: (13, 6)},
+    "full": {2: (10, 2), 4: (14, 3)},
+    "oracle": {2: (12, 1), 4: (17, 2)},
+}
+
+
+def outcomes() -> pd.DataFrame:
+    """The easiest problems are solved first; every fifth problem costs two calls more."""
+    return pd.DataFrame(
+        [
+            {
+                "method": method,
+                "setting": setting,
+                "n": n,
+                "problem_id": problem,
+                "answer": "1" if i < solved else None,
+                "status": "correct" if i < solved else ("timeout" if i == 19 else "wrong"),
+                "correct": i < solved,
+                "verifier_calls": calls + (2 if calls and i % 5 == 0 else 0),
+                "verifier_steps": 3 * calls,
+                "generated_moves": 4 * n,
+                "generated_tokens": 30 * n,
+                "gated": 1,
+            }
+            for method, budgets in METHODS.items()
+            for setting in (("k=1", "k=2") if method == "full" else ("",))
+            for n, (solved, calls) in budgets.items()
+            for i, problem in enumerate(IDS)
+        ]
+    )
+
+
+def validated() -> CrossValidated:
+    """The synthetic outcomes after two-fold cross-validation."""
+    return cross_validate(
+        outcomes(),
+        BINS,
+        folds=2,
+        repetitions=3,
+        seed=0,
+        methods=list(METHODS),
+        rule="one_standard_error",
+    )
+
+
+def candidate_lists() -> list[CandidateList]:
+    """Twelve states of three moves; the ranker ranks two states of three rightly."""
+    quality = np.array([0.9, 0.6, 0.2])
+    return [
+        CandidateList(
+            IDS[i],
+            accepted=quality > 0.5,
+            quality=quality,
+            scores={"residual": quality if i % 3 == 0 else -quality},
+        )
+        for i in range(12)
+    ]
+
+
+def refused() -> pd.DataFrame:
+    """Ten candidates, three of them refused."""
+    gates = [("structural", "scope")] * 2 + [("context", "arithmetic")] + [("", "")] * 7
+    return pd.DataFrame([(*gate, False) for gate in gates], columns=["gate", "reason", "right"])
+
+
+@pytest.fixture(scope="module")
+def built() -> report.Report:
+    """The report of the synthetic outcomes."""
+    cross = validated()
+    points = report.points_table(cross.rows, BOOTSTRAP)
+    measures = report.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
+    return report.Report(
+        domain="word_problems",
+        budget=4,
+        main=report.main_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
+        ablation=report.ablation_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
+        frontier=report.frontier_table(points, budget=4),
+        by_bin=report.by_bin_table(cross.rows, BINS, budget=4),
+        settings=report.settings_table(cross, budget=4),
+        gates=gate_table(refused()),
+        rankers=ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP),
+        verifier=verifier_table(
+            [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0], IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
+        ),
+        targets=report.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP),
+    )
+
+
+def test_markdown_is_exactly_the_golden_page(built: report.Report) -> None:
+    """The page of a small synthetic run, checked by hand once, stays as it is."""
+    assert report.render(built) == GOLDEN.read_text(encoding="utf-8")
+
+
+def test_main_table_by_hand(built: report.Report) -> None:
+    """Full solves 14 of 20, the gated beam 12 of them; every fifth problem costs two more."""
+    rows = built.main.set_index("method")
+    assert rows.loc["full", "accuracy"] == pytest.approx(0.7)
+    assert rows.loc["full", "verifier_calls"] == pytest.approx(3.4)
+    assert rows.loc["full", "timeout"] == 1
+    assert rows.loc["full", "difference"] is None
+    assert rows.loc["beam_keep_b_gated", "difference"] == pytest.approx(-0.1)
+    assert rows.loc["beam_keep_b_gated", "mcnemar_p"] == pytest.approx(0.5)
+    assert rows.loc["cot", "n"] == 1
+
+
+def test_targets_by_hand(built: report.Report) -> None:
+    """Each target's value and verdict, recomputed from the numbers at the top of this file."""
+    found = {target.name: target for target in built.targets}
+    measured = {name: target.measured for name, target in found.items()}
+    assert measured == {
+        "accuracy_gain_over_baseline": pytest.approx(10.0),
+        "calls_ratio_to_baseline": pytest.approx(3.4 / 8.4),
+        "accuracy_gain_over_gates_only": pytest.approx(10.0),
+        "calls_ratio_to_gates_only": pytest.approx(3.4 / 7.4),
+        "ablation_accuracy_order": 3,
+        "ablation_calls_order": 3,
+        "calls_ratio_to_oracle": pytest.approx(3.4 / 2.4),
+        "pass_at_1": 0.3,
+        "pass_at_64": 0.85,
+        "gated_share": 0.3,
+        "step_auc": 0.93,
+    }
+    assert [name for name, target in found.items() if not target.met] == ["pass_at_64"]
+
+
+def test_a_target_is_met_at_its_edge_despite_rounding() -> None:
+    """100 times a difference of 0.034 counts as 3.4; a missing value counts as missed."""
+    edge = report.Target("gain", "gain", 100 * (0.534 - 0.5), minimum=3.4)
+    assert edge.met
+    assert not report.Target("gain", "gain", 3.39, minimum=3.4).met
+    assert not report.Target("ratio", "ratio", 0.51, maximum=0.5).met
+    assert not report.Target("ratio", "ratio", None, maximum=0.5).met
+
+
+def test_a_baseline_without_calls_leaves_the_ratio_unmeasured() -> None:
+    """When majority with gates is best, no ratio exists: the target is missed, not an error."""
+    rows = outcomes()
+    rows = rows[(rows["setting"] != "k=2") & ~rows["method"].str.startswith("beam")]
+    measures = report.Measures(pass_at_1=0.3, pass_at_64=0.9, gated_share=0.1, step_auc=0.93)
+    found = report.targets(rows, measures, budget=4, bootstrap=BOOTSTRAP)
+    ratio = next(target for target in found if target.name == "calls_ratio_to_baseline")
+    assert ratio.measured is None
+    assert not ratio.met
+    assert "Majority vote + gates" in ratio.text
+
+
+def test_frontier_table_by_hand(built: report.Report) -> None:
+    """Full reaches the gated beam's 60 % half way between its two points."""
+    rows = built.frontier.set_index("method")
+    assert rows.loc["full", "target"] == pytest.approx(0.6)
+    assert rows.loc["full", "calls_at_target"] == pytest.approx(2.9)
+    assert np.isnan(rows.loc["beam_keep_b", "calls_at_target"])
+    assert rows.loc["cot", "area"] == pytest.approx(0.3)
+
+
+def test_metrics_are_flat_and_finite(built: report.Report, tmp_path: Path) -> None:
+    """Every value is a JSON number or boolean under a plain name."""
+    flat = report.metrics(built)
+    path = tmp_path / "metrics.json"
+    write_plain_json(path, flat)
+    assert json.loads(path.read_text(encoding="utf-8")) == flat
+    assert flat["full.accuracy"] == pytest.approx(0.7)
+    assert flat["target.pass_at_64.met"] is False
+    assert flat["ranker.residual.recall_at_1"] == pytest.approx(2 / 3)
+    assert all(type(value) in (float, int, bool) for value in flat.values())
+    assert not any("@" in name for name in flat), "MLflow refuses names with an @"
+
+
+def test_terminal_table_shows_every_method_within_its_width(built: report.Report) -> None:
+    """A terminal of 100 columns shows names, accuracy with interval, calls and tokens whole."""
+    text = report.main_table_text(built.main, budget=4, width=100)
+    assert all(len(line) <= 100 for line in text.splitlines())
+    line = next(line for line in text.splitlines() if "Full (gates + hybrid + k(w))" in line)
+    assert "70.0 [" in line
+    assert "3.4" in line
+    assert "120" in line
+    assert all(report.method_name(method) in text for method in METHODS)
+
+
+def test_methods_on_different_problems_are_refused() -> None:
+    """A paired difference needs the same problems."""
+    rows = validated().rows
+    with pytest.raises(SchemaError, match="different problems"):
+        report.main_table(
+            rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")],
+            budget=4,
+            bootstrap=BOOTSTRAP,
+        )
+
+
+def test_a_method_without_the_budget_is_refused() -> None:
+    """A table at a budget that a method did not run names the method."""
+    with pytest.raises(SchemaError, match="'majority_gated' has no row at n = 8"):
+        report.at_budget(outcomes(), 8)
+
+
+def test_unknown_methods_keep_their_own_name_and_come_last() -> None:
+    """A method that the dictionary does not know is shown, not dropped."""
+    assert report.in_order(["zeta", "oracle", "alpha", "cot"]) == ["cot", "oracle", "alpha", "zeta"]
+    assert report.method_name("zeta") == "zeta"
+
+
+def test_csv_is_written_whole(built: report.Report, tmp_path: Path) -> None:
+    """The CSV reads back as the table, with empty cells where there is no value."""
+    path = tmp_path / "main.csv"
+    report.write_csv(built.main, path)
+    again = pd.read_csv(path)
+    assert again["accuracy"].tolist() == pytest.approx(built.main["accuracy"].tolist())
+    assert again.set_index("method")["difference"].isna().to_dict()["full"]
+    assert [file.name for file in tmp_path.iterdir()] == ["main.csv"]
+
+
+def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
+    built: report.Report, tmp_path: Path
+) -> None:
+    """Empty tables give headings without rows, and a figure without bars."""
+    nothing = CandidateList("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
+    gates = gate_table(refused().query("gate == ''"))
+    cross = cross_validate(
+        outcomes().query("setting != 'k=2'").assign(setting=""),
+        BINS,
+        folds=2,
+        repetitions=1,
+        seed=0,
+        methods=list(METHODS),
+        rule="accuracy",
+    )
+    bare = replace(
+        built,
+        gates=gates,
+        rankers=ranker_table([nothing], ks=[1], bootstrap=BOOTSTRAP),
+        settings=report.settings_table(cross, budget=4),
+    )
+    page = report.render(bare)
+    assert "scope" not in page
+    assert "recall" not in page
+    assert "k=1" not in page
+    assert all(path.exists() for path in plots.gate_bars(gates, tmp_path / "gates", title="gates"))
+
+
+def draw_everything(built: report.Report, points: pd.DataFrame, folder: Path) -> list[Path]:
+    """Every figure of the module."""
+    bins = pd.DataFrame(
+        {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [3, 1]}
+        | {"mean_score": [0.2, 0.8], "rate": [0.1, 0.9]}
+    )
+    methods = plots.FRONTIER_METHODS
+    drawn = [
+        plots.accuracy_against_budget(points, folder / "n", methods=methods, title="N"),
+        plots.accuracy_against_calls(points, folder / "calls", methods=methods, title="calls"),
+        plots.accuracy_by_bin(built.by_bin, folder / "bin", methods=methods, title="bins"),
+        plots.reliability_diagram(bins, folder / "reliability", title="reliability"),
+        plots.ranker_recall(built.rankers, folder / "recall", title="recall"),
+        plots.gate_bars(built.gates, folder / "gates", title="gates"),
+    ]
+    return [path for pair in drawn for path in pair]
+
+
+def test_figures_are_the_same_bytes_in_two_runs(built: report.Report, tmp_path: Path) -> None:
+    """SVG and PNG carry no date and no random identifier, so DVC sees no change."""
+    points = report.points_table(validated().rows, BOOTSTRAP)
+    first = draw_everything(built, points, tmp_path / "one")
+    second = draw_everything(built, points, tmp_path / "two")
+    assert {path.suffix for path in first} == {".svg", ".png"}
+    for one, two in zip(first, second, strict=True):
+        assert one.read_bytes() == two.read_bytes(), one.name
+        assert len(one.read_bytes()) > 1000
+
+
+def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
+    """Names of close lines stand a gap apart in the lines' order, others stay where they are."""
+    placed = plots._spread_out([0.1, 0.5, 0.5, 0.51, 0.9], gap=0.05)
+    assert np.diff(placed).min() >= 0.05 - 1e-12
+    assert (placed[0], placed[4]) == pytest.approx((0.1, 0.9))
+    assert placed[2] == pytest.approx(np.mean([0.5, 0.5, 0.51]))

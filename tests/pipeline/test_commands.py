@@ -1,0 +1,118 @@
+"""The command line and a whole small pipeline, each in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import yaml
+from conftest import Project
+from mlflow import MlflowClient
+
+from selverify.storage import digest
+
+
+def change_params(project: Project, section: str, name: str, value: object) -> None:
+    path = project.root / "params.yaml"
+    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw[section][name] = value
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+
+
+def test_a_misspelt_parameter_is_one_sentence(project: Project) -> None:
+    """It names the key, ends with exit code 1, and shows no traceback."""
+    change_params(project, "search", "k_bas", 2.0)
+    done = project.flows("first")
+    assert done.returncode == 1
+    assert done.stderr == ("error: params.yaml: unknown key 'search.k_bas'; check its spelling\n")
+
+
+def test_a_missing_input_is_one_sentence(project: Project) -> None:
+    """It names the file and the stage that writes it; nothing is written."""
+    done = project.flows("second")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: data/first: missing; stage 'second' reads it and ")
+    assert done.stderr.count("\n") == 1
+    assert not (project.root / "results").exists()
+
+
+def test_an_unknown_stage_is_one_sentence(project: Project) -> None:
+    """It lists the stages there are."""
+    done = project.flows("third")
+    assert done.returncode == 1
+    assert done.stderr == "error: dvc.yaml: no stage 'third'; expected one of first, second\n"
+
+
+def test_a_run_brings_every_stage_up_to_date(finished: tuple[Project, str]) -> None:
+    """Outputs, metrics and the main table are there, and no temporary is left."""
+    project, printed = finished
+    metrics = json.loads((project.root / "results" / "metrics.json").read_text())
+    assert metrics == {"sum": sum(range(600))}
+    assert "the main table" in printed
+    assert "working on word_problems" in printed
+    assert not list(project.root.rglob("*.tmp-*"))
+
+
+def test_a_run_records_the_digests_that_dvc_records(finished: tuple[Project, str]) -> None:
+    """Our digest of an output and of a source is the one in ``dvc.lock``."""
+    root = finished[0].root
+    lock = yaml.safe_load((root / "dvc.lock").read_text(encoding="utf-8"))["stages"]
+    recorded = [*lock["second"]["deps"], *lock["second"]["outs"]]
+    assert {entry["path"]: digest(root / entry["path"]) for entry in recorded} == {
+        entry["path"]: entry["md5"] for entry in recorded
+    }
+
+
+def test_a_run_is_logged_once_with_its_origin(finished: tuple[Project, str]) -> None:
+    """Publishing again adds nothing; curves have the budget as step."""
+    project, _ = finished
+    assert "0 runs of them now" in project.flows("publish").stdout
+    client = MlflowClient(f"sqlite:///{project.root / '.mlflow' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("selverify")
+    runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
+    assert set(runs) == {"first", "second", "full/0"}
+    second = runs["second"].data
+    assert second.metrics["sum"] == sum(range(600))
+    assert second.params == {"evaluation.budgets": "[2, 4, 8, 16, 32, 64]"}
+    assert second.tags["dvc.dep.data/first"] == digest(project.root / "data" / "first")
+    assert second.tags["git.commit"]
+    history = client.get_metric_history(runs["full/0"].info.run_id, "accuracy")
+    assert [(point.step, point.value) for point in history][:2] == [(2, 0.02), (4, 0.04)]
+    (folder,) = client.list_artifacts(runs["second"].info.run_id, "second/figures")
+    assert folder.path == "second/figures/curve.svg"
+
+
+def test_a_second_run_does_nothing_and_says_so(finished: tuple[Project, str]) -> None:
+    """It starts no server and still shows the table."""
+    project, _ = finished
+    done = project.flows("run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Nothing to do: every stage is up to date.")
+    assert "the main table" in done.stdout
+    assert not (project.root / ".prefect" / "server.log").exists()
+
+
+def test_the_pipeline_flow_restores_stops_and_cleans(
+    finished: tuple[Project, str], api: str, tmp_path: Path
+) -> None:
+    """The deployed flow takes from DVC's cache; a failing stage ends it without half an output."""
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished[0].root, project.root)
+    shutil.rmtree(project.root / "data")
+    second = project.root / "tasks" / "second.py"
+    failing = 'raise SchemaError("a column is missing")'
+    second.write_text(
+        "from selverify.errors import SchemaError\n"
+        + second.read_text().replace("    return {", f"    {failing}\n    return {{")
+    )
+    done = project.flows("pipeline", PREFECT_API_URL=api)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "error: a column is missing" in done.stderr
+    assert "error: stage 'second' failed" in done.stderr
+    assert (project.root / "data" / "first" / "numbers.parquet").is_file()
+    assert not list((project.root / "results").iterdir())
+    assert project.flows("clean").returncode == 0
+    assert not (project.root / "data" / "first").exists()
+    assert (project.root / ".mlflow" / "mlflow.db").is_file()

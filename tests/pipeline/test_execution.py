@@ -1,0 +1,150 @@
+"""A stage's outputs are whole or absent, with its metrics beside them; leftovers are removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from flows import environment
+from flows.execution import execute
+from flows.preflight import mend_lock, remove_leftovers
+from flows.stages import Stage
+from flows.tracking import Curve, read_curves
+from selverify.errors import ArtifactError, SchemaError
+from selverify.params import Params, load_params
+
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+
+
+def stage_in(folder: Path, **outputs: Path) -> Stage:
+    """A stage without inputs that writes under ``folder``."""
+    return Stage("work", {}, {"work": folder / "work", **outputs}, (), (), {}, frozen=False)
+
+
+def write_one(
+    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+) -> dict[str, float]:
+    (outputs["work"] / "a.txt").write_text(params.domain)
+    return {"files": 1}
+
+
+def test_outputs_and_metrics_appear_together(tmp_path: Path) -> None:
+    """Without a declared metrics file, the first output's folder holds it."""
+    assert execute(stage_in(tmp_path), PARAMS, write_one) == {"files": 1.0}
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["a.txt", "metrics.json"]
+    assert json.loads((tmp_path / "work" / "metrics.json").read_text()) == {"files": 1.0}
+    assert [path.name for path in tmp_path.iterdir()] == ["work"]
+
+
+def test_a_declared_metrics_file_is_written_instead(tmp_path: Path) -> None:
+    """The report keeps its metrics outside its folder, for git."""
+    execute(stage_in(tmp_path, metrics=tmp_path / "metrics.json"), PARAMS, write_one)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.json", "work"]
+    assert not (tmp_path / "work" / "metrics.json").exists()
+
+
+def test_a_failing_stage_leaves_no_output_and_no_temporary(tmp_path: Path) -> None:
+    """What it wrote before it failed is gone."""
+
+    def fail(*arguments: object) -> dict[str, float]:
+        write_one(*arguments)  # type: ignore[arg-type]
+        raise SchemaError("the second half is missing")
+
+    with pytest.raises(SchemaError):
+        execute(stage_in(tmp_path), PARAMS, fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stage_that_forgets_an_output_fails(tmp_path: Path) -> None:
+    """A declared file that was not written is an error, and the other output is not kept."""
+    stage = stage_in(tmp_path, table=tmp_path / "table.csv")
+    with pytest.raises(ArtifactError, match=r"table\.csv: nothing was written"):
+        execute(stage, PARAMS, write_one)
+    assert not (tmp_path / "table.csv").exists()
+    assert not list(tmp_path.glob("*.tmp-*"))
+
+
+def test_a_metric_that_is_no_number_is_named(tmp_path: Path) -> None:
+    """NaN in a metrics file would break every reader after it."""
+    with pytest.raises(SchemaError, match="metric 'auc' is nan"):
+        execute(stage_in(tmp_path), PARAMS, lambda *_: {"auc": float("nan")})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_lock_is_removed_and_a_real_one_kept(tmp_path: Path) -> None:
+    """An interrupt at a bad moment leaves a lock file of no bytes."""
+    lock = tmp_path / "rwlock"
+    lock.touch()
+    assert mend_lock(lock)
+    assert not lock.exists()
+    lock.write_text("{}")
+    assert not mend_lock(lock)
+    assert lock.exists()
+
+
+def test_leftovers_of_dead_writers_are_removed(tmp_path: Path) -> None:
+    """A temporary output of a running process stays, as does a file that only looks like one."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    dead, running = tmp_path / f"out.tmp-{ended.pid}", tmp_path / f"out.tmp-{os.getpid()}"
+    other = tmp_path / "out.tmp-copy"
+    for path in (dead, running, other):
+        path.mkdir()
+    assert remove_leftovers([tmp_path / "out"]) == [dead]
+    assert sorted(tmp_path.iterdir()) == sorted([running, other])
+
+
+def test_curves_are_read_one_a_method_and_fold(tmp_path: Path) -> None:
+    """The nominal budget n is the step, and empty cells are left out."""
+    path = tmp_path / "curves.csv"
+    path.write_text("method,fold,n,accuracy,calls\nfull,0,2,0.5,1\nfull,0,4,0.6,\nfull,1,2,0.4,1\n")
+    assert read_curves(path) == (
+        Curve("full", "0", (("accuracy", 0.5, 2), ("calls", 1.0, 2), ("accuracy", 0.6, 4))),
+        Curve("full", "1", (("accuracy", 0.4, 2), ("calls", 1.0, 2))),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("method,n\nfull,2\n", "no column fold"),
+        ("method,fold,n,a\nfull,0,2,x\n", "line 2, a: "),
+        ("method,fold,n,a\nfull,0,two,1\n", "line 2, a: "),
+    ],
+)
+def test_a_broken_curve_names_its_line(tmp_path: Path, text: str, message: str) -> None:
+    """A missing column or a cell that is no number is a SchemaError."""
+    path = tmp_path / "curves.csv"
+    path.write_text(text)
+    with pytest.raises(SchemaError, match=message):
+        read_curves(path)
+
+
+def test_the_environment_is_set_and_a_given_value_wins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Telemetry is off, homes are in the project, and ``python`` is this interpreter."""
+    for name in environment.settings(tmp_path):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.setenv("PATH", "/nowhere")
+    environment.load(tmp_path)
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert os.environ["PATH"].split(os.pathsep) == [str(Path(sys.executable).parent), "/nowhere"]
+    assert os.environ["PREFECT_HOME"] == str(tmp_path.resolve() / ".prefect")
+    assert os.environ["MLFLOW_TRACKING_URI"].startswith("sqlite:////")
+    off = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DVC_NO_ANALYTICS": "1"}
+    off |= {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    off |= {"HF_HUB_DISABLE_TELEMETRY": "1"}
+    assert {name: os.environ[name] for name in off} == off
+
+
+def test_importing_the_package_loads_the_environment() -> None:
+    """No tool can be imported by a flow before its telemetry is off."""
+    assert environment.settings(Path.cwd()).keys() <= os.environ.keys()

@@ -1,0 +1,111 @@
+"""Random searches over the toy domain and the deterministic fake backend."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from toy import ToyDomain, toy_problem, toy_truth
+
+from selverify.backends.fake import FakeBackend, pool_proposer
+from selverify.scheduler import Search
+from selverify.search import (
+    GatedSettings,
+    beam_search,
+    best_of_n,
+    chain_of_thought,
+    explore,
+    gated_competition,
+    majority_vote,
+    oracle,
+)
+
+DOMAIN = ToyDomain()
+POOL = (
+    *("add 1 ;", "add 2 ;", "add 3 ;", "add 9 ;"),
+    *("say 2 ;", "say 3 ;", "say 4 ;", "noise"),
+)
+BACKEND = FakeBackend(DOMAIN, pool_proposer(POOL), name="pool", seed=7, max_moves=5)
+
+problems = st.builds(toy_problem, st.integers(1, 4), st.sampled_from(["p0", "p1", "p2"]))
+gated_settings = st.builds(
+    lambda k_min, spread, **rules: GatedSettings(k_min=k_min, k_max=k_min + spread, **rules),
+    k_min=st.integers(1, 2),
+    spread=st.integers(0, 3),
+    proposals=st.integers(1, 5),
+    k_base=st.floats(0.5, 4),
+    beta=st.floats(-2, 2),
+    tau=st.floats(0, 1),
+    max_retries=st.integers(0, 2),
+    max_moves=st.integers(1, 5),
+    scorer=st.sampled_from(["none", "frequency", "hybrid"]),
+    allocation=st.sampled_from(["all", "fixed", "adaptive", "margin"]),
+    reference_dispersion=st.floats(0, 1),
+    gates=st.booleans(),
+    patterns=st.sampled_from([(), ("add 1 ;", "add 9 ;")]),
+    commit=st.sampled_from(["verifier", "heuristic"]),
+    fallback=st.booleans(),
+)
+gated_runs = st.lists(
+    st.fixed_dictionaries(
+        {
+            "problem": problems,
+            "settings": gated_settings,
+            "budget": st.integers(1, 12),
+            "generation_cap": st.integers(1, 40),
+        }
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def _gated(run: dict[str, object]) -> Search[object]:
+    return Search(gated_competition(DOMAIN, **run, traced=True), run["budget"])
+
+
+def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> Search[object]:
+    problem = toy_problem(target, problem_id)
+    if name == "cot":
+        search = chain_of_thought(DOMAIN, problem)
+    elif name == "majority":
+        search = majority_vote(DOMAIN, problem, n=n, gates=gates)
+    elif name == "best_of_n":
+        search = best_of_n(DOMAIN, problem, n=n, gates=gates, aggregation="prod")
+    elif name == "oracle":
+        search = oracle(
+            DOMAIN,
+            problem,
+            toy_truth(target, problem_id),
+            proposals=n,
+            max_retries=2,
+            max_moves=5,
+            generation_cap=30,
+        )
+    elif name == "explore":
+        search = explore(DOMAIN, problem, proposals=n, tau=0.5, max_retries=1, max_moves=3)
+    else:
+        search = beam_search(
+            DOMAIN, problem, n=n, variant=name, width=2, expansion=2, gates=gates, max_moves=4
+        )
+    return Search(search, None)
+
+
+NAMES = ["cot", "majority", "best_of_n", "keep_b", "snell", "oracle", "explore"]
+baseline_runs = st.lists(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.integers(1, 4),
+        st.sampled_from(["p0", "p1", "p2"]),
+        st.integers(1, 6),
+        st.booleans(),
+    ),
+    max_size=5,
+)
+Runs = tuple[list[dict[str, object]], list[tuple[str, int, str, int, bool]]]
+mixed_runs = st.tuples(gated_runs, baseline_runs)
+
+
+def searches(runs: Runs) -> dict[str, Search[object]]:
+    """Fresh generators for the drawn runs, each under a key of its own."""
+    gated, baselines = runs
+    made = {f"gated {index}": _gated(run) for index, run in enumerate(gated)}
+    return made | {f"{run[0]} {index}": _baseline(*run) for index, run in enumerate(baselines)}

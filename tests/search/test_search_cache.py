@@ -1,0 +1,337 @@
+"""The reply cache: same replies, nothing asked twice, nothing lost to a kill."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import BACKEND, DOMAIN, Runs, mixed_runs, searches
+from toy import move, samples, toy_problem
+
+from selverify import reply_cache
+from selverify.errors import ProtocolError, SchemaError
+from selverify.reply_cache import CachedBackend
+from selverify.requests import (
+    Complete,
+    CompleteItem,
+    Note,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.scheduler import run_lockstep
+from selverify.types import Sample, Verdict
+
+START = DOMAIN.initial_state(toy_problem(), budget=9)
+ONE, TWO = move("add 1 ;"), move("add 2 ;")
+
+
+class Log:
+    """Passes everything on; ``entries`` names each sample, rank and verdict it gave."""
+
+    def __init__(self, identity: str = BACKEND.identity) -> None:
+        self.identity = identity
+        self.requests: list[Request] = []
+
+    def answer(self, request: Request) -> Reply:
+        """The fake's reply."""
+        self.requests.append(request)
+        return BACKEND.answer(request)
+
+    @property
+    def entries(self) -> list[tuple[object, ...]]:
+        """Without the budget, which decides no reply."""
+        return [
+            (request.kind, replace(item.state, budget=0), getattr(item, "greedy", None), *part)
+            for request in self.requests
+            for item in request.items
+            for part in _parts(item)
+        ]
+
+
+def _parts(item: object) -> list[tuple[object, ...]]:
+    if isinstance(item, ProposeItem | CompleteItem):
+        return [(index,) for index in range(item.start, item.start + item.count)]
+    if isinstance(item, RankItem):
+        return [(item.moves, item.scorer)]
+    return [(item.steps,)]
+
+
+@settings(max_examples=15, deadline=None)
+@given(mixed_runs, st.booleans(), st.integers(1, 5))
+def test_cached_equals_uncached_and_asks_nothing_twice(
+    runs: Runs, on_disk: bool, size: int
+) -> None:
+    """Two runs through one cache, then one through the file again, for each entry one question."""
+    plain = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reply_cache, "ENTRIES_PER_COMMIT", size)
+        path = Path(folder) / "replies.sqlite" if on_disk else None
+        log = Log()
+        cache = CachedBackend(log, path)
+        for _ in range(2):
+            assert run_lockstep(searches(runs), cache, end_of_move=";", traced=True) == plain
+        cache.close()
+        assert len(log.entries) == len(set(log.entries))
+        if on_disk:
+            silent = Log()
+            again = CachedBackend(silent, path)
+            assert run_lockstep(searches(runs), again, end_of_move=";", traced=True) == plain
+            again.close()
+            assert silent.requests == []
+
+
+def test_only_missing_samples_are_asked_in_contiguous_ranges() -> None:
+    """With 2, 3 and 6 known, a request for 0 to 8 asks 0-1, 4-5 and 7."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    cache.answer(Propose((ProposeItem(START, 2, 2), ProposeItem(START, 6, 1))))
+    whole = Propose((ProposeItem(START, 0, 8),))
+    assert cache.answer(whole) == BACKEND.answer(whole)
+    assert [(item.start, item.count) for item in log.requests[1].items] == [(0, 2), (4, 2), (7, 1)]
+
+
+def test_eight_samples_are_served_from_sixty_four_whatever_the_budget() -> None:
+    """A part of a known range asks nothing, and the state's budget is no part of the key."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    (many,) = cache.answer(Complete((CompleteItem(START, 0, 64),)))
+    (few,) = cache.answer(Complete((CompleteItem(START.spend(3), 8, 8),)))
+    assert few == many[8:16]
+    assert len(log.requests) == 1
+
+
+def test_duplicates_and_overlaps_within_a_batch_are_asked_once() -> None:
+    """The union of the ranges is asked, and a repeated verify item once."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    cache.answer(Propose((ProposeItem(START, 0, 3), ProposeItem(START, 1, 4))))
+    assert [(item.start, item.count) for item in log.requests[0].items] == [(0, 5)]
+    cache.answer(Verify((VerifyItem(START, (ONE,)), VerifyItem(START, (ONE,)))))
+    assert len(log.requests[1].items) == 1
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        Verify((VerifyItem(START, (TWO,)),)),
+        Verify((VerifyItem(START, (ONE, TWO)),)),
+        Verify((VerifyItem(DOMAIN.apply(START, ONE), (ONE,)),)),
+        Verify((VerifyItem(DOMAIN.initial_state(toy_problem(4), budget=9), (ONE,)),)),
+        Verify((VerifyItem(DOMAIN.initial_state(toy_problem(3, "q"), budget=9), (ONE,)),)),
+        Rank((RankItem(START, (ONE,), "a"),)),
+        Rank((RankItem(START, (ONE,), "b"),)),
+        Rank((RankItem(START, (ONE, TWO), "a"),)),
+        Propose((ProposeItem(START, 0, 1),)),
+        Complete((CompleteItem(START, 0, 1),)),
+        Complete((CompleteItem(START, 0, 1, greedy=True),)),
+    ],
+)
+def test_different_items_have_different_keys(different: Request) -> None:
+    """An item is served only by an equal one: after all the others it is still asked."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    everything = [
+        Verify((VerifyItem(START, (ONE,)),)),
+        *(one for one in ALL_DIFFERENT if one != different),
+    ]
+    for request in everything:
+        cache.answer(request)
+    before = len(log.requests)
+    cache.answer(different)
+    assert len(log.requests) == before + 1
+
+
+ALL_DIFFERENT: list[Request] = next(
+    mark.args[1]
+    for mark in test_different_items_have_different_keys.pytestmark  # type: ignore[attr-defined]
+)
+
+
+def test_another_backend_identity_shares_nothing(tmp_path: Path) -> None:
+    """A retrained model never reads the replies of the old one."""
+    request = Verify((VerifyItem(START, (ONE,)),))
+    for identity in ("old", "new"):
+        log = Log(identity)
+        cache = CachedBackend(log, tmp_path / "replies.sqlite")
+        cache.answer(request)
+        cache.close()
+        assert len(log.requests) == 1
+
+
+def test_two_open_caches_may_write_the_same_entry(tmp_path: Path) -> None:
+    """Each asks for itself what the other stored after it looked; the file keeps the first."""
+    request = Verify((VerifyItem(START, (ONE,)),))
+    caches = [CachedBackend(BACKEND, tmp_path / "replies.sqlite") for _ in range(2)]
+    for cache in caches:
+        cache.answer(Verify((VerifyItem(START, (TWO,)),)))
+        cache._load([cache._key("verify", request.items[0])])
+    assert [cache.answer(request) for cache in caches] == [BACKEND.answer(request)] * 2
+    for cache in caches:
+        cache.close()
+
+
+class Fixed:
+    """A backend of one written reply."""
+
+    identity = "fixed"
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+
+    def answer(self, request: Request) -> Reply:
+        """The written reply."""
+        return self.reply
+
+
+floats = st.floats(allow_nan=False)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.text(st.characters()), st.integers(0, 2**40), floats, st.lists(floats, min_size=1))
+def test_replies_round_trip_exactly(
+    text: str, tokens: int, number: float, scores: list[float]
+) -> None:
+    """Any text, any float, bit for bit, through the file."""
+    cases: list[tuple[Request, Reply]] = [
+        (Propose((ProposeItem(START, 0, 1),)), ((Sample(text, tokens, number),),)),
+        (Verify((VerifyItem(START, (ONE,)),)), (Verdict(number, tuple(scores)),)),
+        (Rank((RankItem(START, (ONE,), "a"),)), (tuple(scores),)),
+    ]
+    backend = Fixed(None)
+    with tempfile.TemporaryDirectory() as folder:
+        for answers in (True, False):
+            cache = CachedBackend(backend, Path(folder) / "replies.sqlite")
+            for request, reply in cases:
+                backend.reply = reply if answers else None
+                assert repr(cache.answer(request)) == repr(reply)
+            cache.close()
+
+
+KILLED = """
+import os
+import sys
+from pathlib import Path
+
+sys.path[:0] = sys.argv[3:]
+from strategies import BACKEND, DOMAIN
+from toy import toy_problem
+
+from selverify.reply_cache import CachedBackend
+from selverify.scheduler import Search, run_lockstep
+from selverify.search import beam_search
+
+
+class Killed:
+    identity = BACKEND.identity
+    left = int(sys.argv[2])
+
+    def answer(self, request):
+        if self.left == 0:
+            os._exit(9)
+        self.left -= 1
+        for item in request.items:
+            what = [move.text for move in getattr(item, "steps", ())]
+            print(request.kind, item.state.problem.text, item.state.trace, what, flush=True)
+        return BACKEND.answer(request)
+
+
+rules = dict(n=8, variant="keep_b", width=2, expansion=2, gates=True, max_moves=4)
+searches = {
+    target: Search(beam_search(DOMAIN, toy_problem(target), **rules), None) for target in (2, 3, 4)
+}
+results = run_lockstep(searches, CachedBackend(Killed(), Path(sys.argv[1])), end_of_move=";")
+print(*((result.outcome.answer, result.ledger) for result in results.values()))
+"""
+
+
+def _run_killed(path: Path, batches: int) -> tuple[int, list[str]]:
+    paths = [str(Path(__file__).parent), str(Path(reply_cache.__file__).parent.parent)]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), str(batches), *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_a_killed_run_replays_from_its_cache_and_asks_nothing_twice(tmp_path: Path) -> None:
+    """Killed within the fourth batch: the second run asks only the rest and counts the whole."""
+    path = tmp_path / "replies.sqlite"
+    code, first = _run_killed(path, 3)
+    assert code == 9
+    code, second = _run_killed(path, 99)
+    assert code == 0
+    _, whole = _run_killed(tmp_path / "other.sqlite", 99)
+    assert first + second == whole
+    assert len(set(whole)) == len(whole) > len(first) > 0
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"this is no database, only text" * 99)
+
+
+def _foreign(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE other (x)")
+    connection.close()
+
+
+def _newer(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=99")
+    connection.close()
+
+
+@pytest.mark.parametrize("spoil", [_garbage, _foreign, _newer])
+def test_a_file_that_is_no_reply_cache_is_a_schema_error(tmp_path: Path, spoil: object) -> None:
+    """Garbage, another program's database and another schema are refused by name."""
+    path = tmp_path / "replies.sqlite"
+    spoil(path)  # type: ignore[operator]
+    with pytest.raises(SchemaError, match=r"replies\.sqlite: "):
+        CachedBackend(BACKEND, path)
+
+
+def test_a_spoilt_value_is_a_schema_error(tmp_path: Path) -> None:
+    """A value that cannot be decoded is found when it is read."""
+    path = tmp_path / "replies.sqlite"
+    request = Rank((RankItem(START, (ONE,), "a"),))
+    cache = CachedBackend(BACKEND, path)
+    cache.answer(request)
+    cache.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE replies SET value = x'730000'")
+    connection.close()
+    cache = CachedBackend(BACKEND, path)
+    with pytest.raises(SchemaError, match="not a readable reply cache"):
+        cache.answer(request)
+    cache.close()
+
+
+@pytest.mark.parametrize("reply", [(), (samples(["add 1 ;"]),)])
+def test_a_backend_reply_of_wrong_length_is_not_stored(reply: Reply) -> None:
+    """Too few items, or too few samples of one, are a protocol error."""
+    cache = CachedBackend(Fixed(reply), None)
+    with pytest.raises(ProtocolError, match="expected"):
+        cache.answer(Propose((ProposeItem(START, 0, 2),)))
+
+
+def test_a_note_is_no_request() -> None:
+    """A note is the driver's business."""
+    with pytest.raises(ProtocolError, match="'note'"):
+        CachedBackend(BACKEND, None).answer(Note("hello", START))
+    with pytest.raises(ProtocolError, match="'note'"):
+        BACKEND.answer(Note("hello", START))

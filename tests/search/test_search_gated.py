@@ -1,0 +1,332 @@
+"""Hand-computed cases of gated competition, its fallbacks and exploration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from toy import ScriptedBackend, ToyDomain, toy_problem
+
+from selverify.errors import BudgetError, ParamsError
+from selverify.ledger import Ledger
+from selverify.scheduler import Result, Search, run_lockstep
+from selverify.search import GatedSettings, explore, gated_competition
+from selverify.types import Outcome
+
+DOMAIN = ToyDomain()
+PROBLEM = toy_problem(3)
+SETTINGS = GatedSettings(
+    proposals=2,
+    k_base=2.0,
+    beta=0.0,
+    k_min=1,
+    k_max=4,
+    tau=0.5,
+    max_retries=1,
+    max_moves=5,
+    scorer="distance",
+    allocation="fixed",
+    reference_dispersion=1.0,
+    gates=True,
+    patterns=(),
+    commit="verifier",
+    fallback=False,
+)
+# At the root both moves are accepted; under "add 2 ;" a round and a retry fail, so the search
+# comes back to "add 1 ;".
+BACKTRACKING = {
+    "moves": {
+        "": ["add 1 ;", "add 2 ;"],
+        "add 2 ;": ["add 2 ;", "add 9 ;", "add 2 ;", "say 2 ;"],
+        "add 1 ;": ["add 2 ;", "add 2 ;", "add 2 ;", "add 2 ;"],
+        "add 1 ; add 2 ;": ["say 3 ;", "noise"],
+    },
+    "scores": {
+        "add 1 ;": 0.6,
+        "add 2 ;": 0.7,
+        "add 2 ; add 2 ;": 0.1,
+        "add 2 ; say 2 ;": 0.2,
+        "add 1 ; add 2 ;": 0.9,
+        "add 1 ; add 2 ; say 3 ;": 0.95,
+    },
+    "ranks": {"add 1 ;": 0.2, "add 2 ;": 0.1},
+}
+
+
+def run(
+    backend: ScriptedBackend,
+    settings: GatedSettings = SETTINGS,
+    *,
+    budget: int = 10,
+    cap: int = 100,
+    domain: ToyDomain = DOMAIN,
+) -> Result[Outcome]:
+    search = gated_competition(
+        domain, PROBLEM, settings=settings, budget=budget, generation_cap=cap, traced=True
+    )
+    return run_lockstep({0: Search(search, budget)}, backend, end_of_move=";", traced=True)[0]
+
+
+def test_golden_trace_with_retry_and_backtrack() -> None:
+    """Every event of one search, with where it stood and the calls it had left."""
+    result = run(ScriptedBackend(**BACKTRACKING))
+    assert result.outcome.answer == "3"
+    assert result.outcome.reason == "answered"
+    assert result.ledger == Ledger(6, 6, 10, 28, 2)
+    golden = [
+        ("propose", "", 10),
+        ("propose", "", 10),
+        ("rank", "", 10),
+        ("allocate", "", 10),
+        ("verify", "", 10),
+        ("verify", "", 10),
+        ("commit", "", 8),
+        ("propose", "add 2 ;", 8),
+        ("propose", "add 2 ;", 8),
+        ("allocate", "add 2 ;", 8),
+        ("verify", "add 2 ;", 8),
+        ("retry", "add 2 ;", 7),
+        ("propose", "add 2 ;", 7),
+        ("propose", "add 2 ;", 7),
+        ("allocate", "add 2 ;", 7),
+        ("verify", "add 2 ;", 7),
+        ("backtrack", "add 2 ;", 6),
+        ("commit", "", 6),
+        ("propose", "add 1 ;", 6),
+        ("propose", "add 1 ;", 6),
+        ("allocate", "add 1 ;", 6),
+        ("verify", "add 1 ;", 6),
+        ("commit", "add 1 ;", 5),
+        ("propose", "add 1 ; add 2 ;", 5),
+        ("propose", "add 1 ; add 2 ;", 5),
+        ("allocate", "add 1 ; add 2 ;", 5),
+        ("verify", "add 1 ; add 2 ;", 5),
+        ("commit", "add 1 ; add 2 ;", 4),
+        ("end", "add 1 ; add 2 ; say 3 ;", 4),
+    ]
+    assert [(e.event, e.state.trace, e.state.budget) for e in result.events] == golden
+    notes = [dict(event.data) for event in result.events if event.event == "propose"]
+    assert notes[3] == {
+        "survivors": ["add 2 ;"],
+        "refused": {"structural: amount above 3": 1},
+    }
+
+
+def test_a_move_rejected_once_is_not_verified_again_at_its_state() -> None:
+    """The second "add 2 ;" under "add 2 ;" costs nothing."""
+    backend = ScriptedBackend(**BACKTRACKING)
+    run(backend)
+    assert backend.verified().count("add 2 ; add 2 ;") == 1
+
+
+def test_lower_h_is_verified_first_and_ties_keep_proposal_order() -> None:
+    """With one call a round, the lowest h goes first; equal ones in the order proposed."""
+    script = {"": ["add 1 ;", "add 2 ;", "add 3 ;"]}
+    settings = replace(SETTINGS, proposals=3, k_base=1.0, max_retries=0)
+    backend = ScriptedBackend(moves=script, ranks={"add 1 ;": 0.5})
+    run(backend, settings)
+    assert backend.verified() == ["add 2 ;"]
+
+
+def test_a_retry_goes_on_with_old_unverified_survivors() -> None:
+    """The pool of a retry is what was left unverified and what is new."""
+    script = {"": ["add 1 ;", "add 2 ;", "add 1 ;", "add 3 ;"]}
+    settings = replace(SETTINGS, k_base=1.0)
+    backend = ScriptedBackend(moves=script, ranks={"add 1 ;": 0.1, "add 2 ;": 0.2, "add 3 ;": 0.3})
+    result = run(backend, settings)
+    assert backend.verified() == ["add 1 ;", "add 2 ;"]
+    assert (result.outcome.answer, result.outcome.reason) == (None, "exhausted")
+
+
+def test_frequency_ranks_the_most_proposed_first_without_a_rank_request() -> None:
+    """Counts order the pool; nothing is ranked by the backend."""
+    script = {"": ["add 1 ;", "add 2 ;", "add 2 ;"]}
+    settings = replace(SETTINGS, proposals=3, k_base=1.0, max_retries=0, scorer="frequency")
+    backend = ScriptedBackend(moves=script)
+    result = run(backend, settings)
+    assert backend.verified() == ["add 2 ;"]
+    assert result.ledger.rank_items == 0
+
+
+@pytest.mark.parametrize(("commit", "first"), [("verifier", "add 2 ;"), ("heuristic", "add 1 ;")])
+def test_commit_takes_the_best_score_or_the_lowest_h(commit: str, first: str) -> None:
+    """Both moves are accepted; the rule of ``commit`` decides between them."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 2 ;"], first: ["noise"] * 4},
+        scores={"add 1 ;": 0.6, "add 2 ;": 0.7},
+        ranks={"add 1 ;": 0.1, "add 2 ;": 0.2},
+    )
+    result = run(backend, replace(SETTINGS, commit=commit, max_moves=1))
+    commits = [dict(event.data)["move"] for event in result.events if event.event == "commit"]
+    assert commits[0] == first
+
+
+def test_tau_itself_is_accepted() -> None:
+    """V = 1 when the score is at least tau."""
+    backend = ScriptedBackend(moves={"": ["add 3 ;", "noise"]}, scores={"add 3 ;": 0.5})
+    result = run(backend, replace(SETTINGS, max_moves=1))
+    assert [step.text for step in result.outcome.derivation or ()] == ["add 3 ;"]
+
+
+def test_retrieved_moves_join_the_generated_ones_once() -> None:
+    """Ret(w) adds what was not generated, gated like the rest, and after it in order."""
+    script = {"": ["add 1 ;", "noise"]}
+    settings = replace(SETTINGS, patterns=("add 2 ;", "add 9 ;", "add 1 ;"), max_retries=0)
+    backend = ScriptedBackend(moves=script)
+    result = run(backend, settings)
+    assert backend.verified() == ["add 1 ;", "add 2 ;"]
+    assert result.ledger.generated_moves == 2
+
+
+def test_out_of_calls_without_fallback_ends_the_search() -> None:
+    """The last call's accepted move is committed; the next state cannot be verified."""
+    result = run(ScriptedBackend(**BACKTRACKING), budget=2)
+    assert (result.outcome.answer, result.outcome.reason) == (None, "budget")
+    assert [step.text for step in result.outcome.derivation or ()] == ["add 2 ;"]
+    assert result.ledger.verifier_calls == 2
+
+
+def test_out_of_calls_with_fallback_finishes_by_rank() -> None:
+    """Without calls the top-ranked survivor is committed at each state."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 3 ;"], "add 3 ;": ["add 1 ;", "say 3 ;"]},
+        scores={"add 3 ;": 0.9},
+        ranks={"add 1 ;": 1.0, "add 3 ; add 1 ;": 1.0},
+    )
+    result = run(backend, replace(SETTINGS, fallback=True), budget=1)
+    assert (result.outcome.answer, result.outcome.reason) == ("3", "answered")
+    assert backend.verified() == ["add 3 ;"]
+
+
+def test_calls_that_end_within_a_state_leave_its_pool_to_the_fallback() -> None:
+    """The rejected move is left behind; the unverified one is committed without a new sample."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 3 ;"], "add 3 ;": ["say 3 ;", "say 3 ;"]},
+        ranks={"add 3 ;": 1.0},
+    )
+    result = run(backend, replace(SETTINGS, k_base=1.0, fallback=True), budget=1)
+    assert result.outcome.answer == "3"
+    assert result.ledger == Ledger(1, 1, 4, 12, 2)
+
+
+def test_nothing_left_with_fallback_commits_the_best_rejected_move() -> None:
+    """At the deepest visited state the rejected move of highest score goes on, once a state."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 2 ;", "noise"],
+            "add 2 ;": ["add 1 ;", "add 2 ;"],
+            "add 2 ; add 1 ;": ["say 3 ;", "noise"],
+        },
+        scores={
+            "add 2 ;": 0.8,
+            "add 2 ; add 1 ;": 0.4,
+            "add 2 ; add 2 ;": 0.3,
+            "add 2 ; add 1 ; say 3 ;": 0.9,
+        },
+    )
+    result = run(backend, replace(SETTINGS, max_retries=0, fallback=True))
+    assert result.outcome.answer == "3"
+    rules = [dict(event.data)["rule"] for event in result.events if event.event == "fallback"]
+    assert rules == ["rejected"]
+
+
+def test_a_state_is_forced_once() -> None:
+    """After its best rejected move led nowhere, its second-best is not tried."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 2 ;"], "add 1 ;": ["noise", "noise"]},
+        scores={"add 1 ;": 0.4, "add 2 ;": 0.3},
+    )
+    result = run(backend, replace(SETTINGS, max_retries=0, fallback=True))
+    assert [step.text for step in result.outcome.derivation or ()] == ["add 1 ;"]
+    assert (result.outcome.answer, result.outcome.reason) == (None, "exhausted")
+
+
+def test_of_equally_deep_states_the_latest_is_forced() -> None:
+    """Two abandoned states at depth one: the second visited goes on."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 1 ;", "add 2 ;"],
+            "add 1 ;": ["add 1 ;", "noise"],
+            "add 2 ;": ["add 1 ;", "noise"],
+            "add 2 ; add 1 ;": ["say 3 ;", "noise"],
+        },
+        scores={"add 1 ;": 0.9, "add 2 ;": 0.8, "add 2 ; add 1 ; say 3 ;": 0.9},
+    )
+    result = run(backend, replace(SETTINGS, max_retries=0, fallback=True))
+    assert result.outcome.answer == "3"
+
+
+def test_the_generation_cap_is_kept_and_named() -> None:
+    """Proposals stop at the cap, and the reason says so."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "noise"], "add 1 ;": ["add 1 ;", "noise"]},
+        scores={"add 1 ;": 0.9},
+    )
+    result = run(backend, cap=3)
+    assert result.ledger.generated_moves == 3
+    assert (result.outcome.answer, result.outcome.reason) == (None, "generation")
+
+
+def test_without_gates_every_well_formed_move_is_verified() -> None:
+    """Verify-all: no gates, no ranking, every distinct parsed move is a call."""
+    script = {"": ["add 9 ;", "say 8 ;", "add 9 ;", "noise"]}
+    settings = replace(
+        SETTINGS, proposals=4, gates=False, allocation="all", scorer="none", max_retries=0
+    )
+    backend = ScriptedBackend(moves=script)
+    run(backend, settings)
+    assert backend.verified() == ["add 9 ;", "say 8 ;"]
+
+
+def test_without_gates_a_wrong_answer_is_still_refused_where_answers_check() -> None:
+    """The free check of a finished answer is every method's."""
+    script = {"": ["add 2 ;", "say 8 ;"]}
+    settings = replace(SETTINGS, gates=False, allocation="all", scorer="none", max_retries=0)
+    backend = ScriptedBackend(moves=script)
+    run(backend, settings, domain=ToyDomain(checks=True))
+    assert backend.verified() == ["add 2 ;"]
+
+
+def test_a_state_at_max_moves_has_no_survivors() -> None:
+    """Nothing is sampled there."""
+    backend = ScriptedBackend(moves={"": ["add 1 ;", "noise"]}, scores={"add 1 ;": 0.9})
+    result = run(backend, replace(SETTINGS, max_moves=1))
+    assert result.ledger.generated_moves == 2
+    assert result.outcome.reason == "exhausted"
+
+
+@pytest.mark.parametrize(("budget", "cap"), [(0, 1), (1, 0)])
+def test_a_budget_below_one_is_refused(budget: int, cap: int) -> None:
+    """Neither calls nor samples may start at 0."""
+    search = gated_competition(
+        DOMAIN, PROBLEM, settings=SETTINGS, budget=budget, generation_cap=cap
+    )
+    with pytest.raises(BudgetError, match=r"given 0 .*expected at least 1"):
+        next(search)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"allocation": "some"}, {"commit": "none"}, {"proposals": 0}], ids=str
+)
+def test_settings_refuse_what_they_do_not_know(changes: dict[str, object]) -> None:
+    """The field and what was given stand in the message."""
+    (name, value) = next(iter(changes.items()))
+    with pytest.raises(ParamsError, match=f"{name}: given {value!r}"):
+        replace(SETTINGS, **changes)
+
+
+def test_exploration_labels_every_survivor_of_every_visited_state() -> None:
+    """The lists of the backtracking search: all survivors, labels by tau, the last commit."""
+    backend = ScriptedBackend(**BACKTRACKING)
+    search = explore(DOMAIN, PROBLEM, proposals=2, tau=0.5, max_retries=1, max_moves=5)
+    explored = run_lockstep({0: Search(search, None)}, backend, end_of_move=";")[0].outcome
+    assert explored.answered
+    assert [
+        (one.state.trace, [m.text for m in one.moves], one.scores, one.labels, one.committed)
+        for one in explored.lists
+    ] == [
+        ("", ["add 1 ;", "add 2 ;"], (0.6, 0.7), (True, True), 0),
+        ("add 2 ;", ["add 2 ;", "say 2 ;"], (0.1, 0.2), (False, False), None),
+        ("add 1 ;", ["add 2 ;"], (0.9,), (True,), 0),
+        ("add 1 ; add 2 ;", ["say 3 ;"], (0.95,), (True,), 0),
+    ]

@@ -1,0 +1,164 @@
+"""The laws of the search core as properties on the fake backend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import BACKEND, DOMAIN, Runs, gated_runs, mixed_runs, problems, searches
+from toy import toy_problem
+
+from selverify.gates import reject
+from selverify.requests import Reply, Request
+from selverify.scheduler import Search, run_lockstep
+from selverify.search import gated_competition, majority_vote
+
+quick = settings(max_examples=60, deadline=None)
+
+
+class Chunked:
+    """Answers ``size`` items at a time, in reversed order of chunks."""
+
+    identity = BACKEND.identity
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def answer(self, request: Request) -> Reply:
+        """The same reply as in one piece, if no reply depends on its batch."""
+        kind, items = type(request), request.items
+        starts = range(0, len(items), self.size)
+        parts = [BACKEND.answer(kind(items[i : i + self.size])) for i in reversed(starts)]
+        return tuple(entry for part in reversed(parts) for entry in part)
+
+
+class Spy:
+    """Passes everything on and keeps the requests."""
+
+    identity = BACKEND.identity
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    def answer(self, request: Request) -> Reply:
+        """The fake's reply."""
+        self.requests.append(request)
+        return BACKEND.answer(request)
+
+
+@quick
+@given(mixed_runs)
+def test_lockstep_equals_one_at_a_time(runs: Runs) -> None:
+    """Outcome, ledger and events of every search are those it has alone."""
+    together = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
+    for key, search in searches(runs).items():
+        alone = run_lockstep({key: search}, BACKEND, end_of_move=";", traced=True)
+        assert alone[key] == together[key]
+
+
+@quick
+@given(mixed_runs, st.integers(1, 4), st.randoms())
+def test_chunking_and_mixing_change_nothing(runs: Runs, size: int, rng: object) -> None:
+    """Any chunk size and any order of the searches give the same results."""
+    plain = run_lockstep(searches(runs), BACKEND, end_of_move=";")
+    shuffled = list(searches(runs).items())
+    rng.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert run_lockstep(dict(shuffled), Chunked(size), end_of_move=";") == plain
+
+
+@quick
+@given(gated_runs)
+def test_a_gated_search_never_verifies_a_non_survivor(runs: list[dict[str, object]]) -> None:
+    """Every verified move passes both gates at its state."""
+    gated = [run | {"settings": replace(run["settings"], gates=True)} for run in runs]
+    spy = Spy()
+    run_lockstep(searches((gated, [])), spy, end_of_move=";")
+    for request in spy.requests:
+        if request.kind == "verify":
+            assert all(
+                reject(DOMAIN, item.state, step) is None
+                for item in request.items
+                for step in item.steps
+            )
+
+
+@quick
+@given(gated_runs)
+def test_no_move_is_verified_twice_at_a_state(runs: list[dict[str, object]]) -> None:
+    """Within one search a (state, move) pair is one call at most."""
+    for run in runs:
+        spy = Spy()
+        run_lockstep(searches(([run], [])), spy, end_of_move=";")
+        pairs = [
+            (item.state.trace, item.steps)
+            for request in spy.requests
+            if request.kind == "verify"
+            for item in request.items
+        ]
+        assert len(pairs) == len(set(pairs))
+
+
+@quick
+@given(gated_runs)
+def test_calls_are_what_the_budget_lost(runs: list[dict[str, object]]) -> None:
+    """C_ver = B - r at the end, never above B; every allocation lies in its bounds."""
+    results = run_lockstep(searches((runs, [])), BACKEND, end_of_move=";", traced=True)
+    for run, result in zip(runs, results.values(), strict=True):
+        end = result.events[-1]
+        assert end.event == "end"
+        assert result.ledger.verifier_calls == run["budget"] - end.state.budget
+        assert end.state.budget >= 0
+        assert result.ledger.generated_moves <= run["generation_cap"]
+        rules = run["settings"]
+        for event in result.events:
+            if event.event == "allocate" and rules.allocation != "all":
+                assert rules.k_min <= dict(event.data)["k"] <= rules.k_max
+
+
+@quick
+@given(gated_runs)
+def test_an_answer_is_what_its_derivation_says(runs: list[dict[str, object]]) -> None:
+    """Replaying the derivation reaches the answer, and with gates every move passes them."""
+    results = run_lockstep(searches((runs, [])), BACKEND, end_of_move=";")
+    for run, result in zip(runs, results.values(), strict=True):
+        state = DOMAIN.initial_state(run["problem"], budget=1)
+        for step in result.outcome.derivation:
+            assert not run["settings"].gates or reject(DOMAIN, state, step) is None
+            state = DOMAIN.apply(state, step)
+        assert result.outcome.answer == DOMAIN.answer(state)
+        assert (result.outcome.reason == "answered") == (result.outcome.answer is not None)
+
+
+@quick
+@given(gated_runs)
+def test_tracing_changes_no_outcome(runs: list[dict[str, object]]) -> None:
+    """Notes are only seen, never acted on."""
+    for run in runs:
+        silent = Search(gated_competition(DOMAIN, **run), run["budget"])
+        noted = Search(gated_competition(DOMAIN, **run, traced=True), run["budget"])
+        results = run_lockstep({0: silent, 1: noted}, BACKEND, end_of_move=";")
+        assert results[0] == results[1]
+
+
+@quick
+@given(problems, st.integers(1, 9), st.booleans())
+def test_majority_spends_no_call(problem: object, n: int, gates: bool) -> None:
+    """A vote is free of verifier calls."""
+    search = majority_vote(DOMAIN, problem, n=n, gates=gates)
+    result = run_lockstep({0: Search(search, None)}, BACKEND, end_of_move=";")[0]
+    assert result.ledger.verifier_calls == 0
+
+
+def test_the_fake_depends_on_the_problem_but_not_on_the_budget() -> None:
+    """Two ids draw different samples; two budgets the same."""
+    runs = [
+        majority_vote(DOMAIN, toy_problem(3, problem_id), n=n, gates=False)
+        for problem_id, n in [("p0", 8), ("p1", 8)]
+    ]
+    requests = [next(run) for run in runs]
+    first, second = (BACKEND.answer(request) for request in requests)
+    assert first != second
+    item = requests[0].items[0]
+    other = replace(item, state=replace(item.state, budget=99))
+    assert BACKEND.answer(type(requests[0])((other,))) == first

@@ -1,0 +1,253 @@
+"""Hand-computed cases of the baselines and the oracle on the toy domain."""
+
+from __future__ import annotations
+
+import pytest
+from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_truth
+
+from selverify.errors import ParamsError
+from selverify.ledger import Ledger
+from selverify.scheduler import Result, Search, run_lockstep
+from selverify.search import beam_search, best_of_n, chain_of_thought, majority_vote, oracle
+from selverify.search.asking import Asking
+from selverify.search.candidates import checked
+from selverify.search.solutions import split_moves
+from selverify.types import Outcome
+
+DOMAIN = ToyDomain()
+CHECKING = ToyDomain(checks=True)
+PROBLEM = toy_problem(3)
+RIGHT = "add 1 ; add 2 ; say 3 ;"
+WRONG = "add 2 ; say 2 ;"
+ILLEGAL = "add 1 ; say 4 ;"
+OPEN = "add 1 ; add"
+NOISE = "add 1 ; what ; say 1 ;"
+
+
+def run(search: Asking[Outcome], backend: ScriptedBackend) -> Result[Outcome]:
+    return run_lockstep({"one": Search(search, None)}, backend, end_of_move=";")["one"]
+
+
+def texts(outcome: Outcome) -> list[str]:
+    return [step.text for step in outcome.derivation or ()]
+
+
+def test_split_moves_cuts_at_the_closing_word_and_drops_an_open_tail() -> None:
+    """Only pieces that end with the closing word are moves."""
+    assert list(split_moves("add 1 ;  say 1 ; add", ";")) == ["add 1 ;", "say 1 ;"]
+
+
+def test_chain_of_thought_takes_the_greedy_solution() -> None:
+    """One greedy sample, its answer, three moves, nine tokens, no call."""
+    result = run(chain_of_thought(DOMAIN, PROBLEM), ScriptedBackend(solutions=[RIGHT]))
+    assert result.outcome.answer == "3"
+    assert texts(result.outcome) == ["add 1 ;", "add 2 ;", "say 3 ;"]
+    assert result.ledger == Ledger(0, 0, 3, 9, 0)
+
+
+@pytest.mark.parametrize("solution", [OPEN, NOISE, ""])
+def test_chain_of_thought_without_a_readable_answer_is_no_answer(solution: str) -> None:
+    """A malformed or open solution ends without an answer, not with an exception."""
+    outcome = run(chain_of_thought(DOMAIN, PROBLEM), ScriptedBackend(solutions=[solution])).outcome
+    assert outcome == Outcome(None, None, "no answer")
+
+
+@pytest.mark.parametrize(
+    ("solutions", "gates", "answer"),
+    [
+        ([WRONG, RIGHT, RIGHT], False, "3"),
+        ([WRONG, RIGHT], False, "2"),
+        ([ILLEGAL, ILLEGAL, RIGHT], False, "4"),
+        ([ILLEGAL, ILLEGAL, RIGHT], True, "3"),
+        ([NOISE, ILLEGAL, OPEN], True, "4"),
+        ([NOISE, OPEN], True, None),
+    ],
+)
+def test_majority_vote(solutions: list[str], gates: bool, answer: str | None) -> None:
+    """Most frequent first, ties to the first seen; gates keep the legal, or all if none is."""
+    backend = ScriptedBackend(solutions=solutions)
+    result = run(majority_vote(DOMAIN, PROBLEM, n=len(solutions), gates=gates), backend)
+    assert result.outcome.answer == answer
+    assert result.ledger.verifier_calls == 0
+
+
+@pytest.mark.parametrize("gates", [False, True])
+def test_a_solution_that_checks_for_free_wins_without_votes_or_calls(gates: bool) -> None:
+    """Where answers check, one right solution beats any number of wrong ones, with no call."""
+    solutions = [WRONG, WRONG, ILLEGAL, RIGHT]
+    majority = majority_vote(CHECKING, PROBLEM, n=4, gates=gates)
+    assert run(majority, ScriptedBackend(solutions=solutions)).outcome.answer == "3"
+    best = best_of_n(CHECKING, PROBLEM, n=4, gates=gates, aggregation="last")
+    result = run(best, ScriptedBackend(solutions=solutions))
+    assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)
+
+
+def test_checked_needs_a_final_legal_state_and_a_checking_domain() -> None:
+    """True only for a finished right answer where the domain checks answers."""
+    for domain, steps, expected in [
+        (CHECKING, ["add 3 ;", "say 3 ;"], True),
+        (CHECKING, ["add 2 ;", "say 2 ;"], False),
+        (CHECKING, ["add 3 ;"], False),
+        (DOMAIN, ["add 3 ;", "say 3 ;"], False),
+    ]:
+        state = domain.initial_state(PROBLEM, budget=1)
+        for step in steps:
+            state = domain.apply(state, move(step))
+        assert checked(domain, state) is expected
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "answer"),
+    # last: 2 x 0.4 for "3" against 0.7; min: 2 x 0.2 against 0.5; prod: 2 x 0.04 against 0.35.
+    [("last", "3"), ("min", "2"), ("prod", "2")],
+)
+def test_best_of_n_weighs_answers_by_summed_scores(aggregation: str, answer: str) -> None:
+    """Identical solutions share a call and count twice; the readable ones alone are verified."""
+    scores = {
+        "add 1 ;": 0.5,
+        "add 1 ; add 2 ;": 0.2,
+        RIGHT: 0.4,
+        "add 2 ;": 0.5,
+        WRONG: 0.7,
+    }
+    backend = ScriptedBackend(solutions=[NOISE, WRONG, RIGHT, f"{RIGHT} add"], scores=scores)
+    search = best_of_n(DOMAIN, PROBLEM, n=4, gates=False, aggregation=aggregation)
+    result = run(search, backend)
+    assert result.outcome.answer == answer
+    assert backend.verified() == [WRONG, RIGHT]
+    assert (result.ledger.verifier_calls, result.ledger.verifier_steps) == (2, 5)
+
+
+def test_best_of_n_with_gates_verifies_only_legal_solutions() -> None:
+    """An illegal solution is neither verified nor counted, however good its score."""
+    backend = ScriptedBackend(solutions=[ILLEGAL, WRONG], scores={ILLEGAL: 0.9, WRONG: 0.1})
+    search = best_of_n(DOMAIN, PROBLEM, n=2, gates=True, aggregation="last")
+    assert run(search, backend).outcome.answer == "2"
+    assert backend.verified() == [WRONG]
+
+
+def test_best_of_n_with_gates_falls_back_to_the_majority() -> None:
+    """If no solution is legal, the majority decides and nothing is verified."""
+    backend = ScriptedBackend(solutions=["say 7 ;", ILLEGAL, ILLEGAL])
+    search = best_of_n(DOMAIN, PROBLEM, n=3, gates=True, aggregation="last")
+    result = run(search, backend)
+    assert (result.outcome.answer, result.ledger.verifier_calls) == ("4", 0)
+
+
+def test_beam_keep_b_keeps_the_top_states_and_votes_by_last_score() -> None:
+    """Two of three states survive; four proposals fall two to each; a repeat is one call."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 1 ;", "add 2 ;", "add 3 ;", "add 1 ;"],
+            "add 1 ;": ["add 2 ;", "say 1 ;"],
+            "add 3 ;": ["say 3 ;", "noise"],
+            "add 1 ; add 2 ;": ["say 3 ;", "say 2 ;", "add 1 ;", "add 1 ;"],
+        },
+        scores={
+            "add 1 ;": 0.5,
+            "add 2 ;": 0.1,
+            "add 3 ;": 0.9,
+            "add 1 ; add 2 ;": 0.6,
+            "add 1 ; say 1 ;": 0.2,
+            "add 3 ; say 3 ;": 0.8,
+            RIGHT: 0.3,
+            "add 1 ; add 2 ; add 1 ;": 0.1,
+        },
+    )
+    search = beam_search(
+        DOMAIN, PROBLEM, n=4, variant="keep_b", width=2, expansion=4, gates=True, max_moves=5
+    )
+    result = run(search, backend)
+    assert result.outcome.answer == "3"
+    # 3 distinct first moves, then 2 + 1, then one beam of 4 proposals: 2 legal distinct ones.
+    assert result.ledger.verifier_calls == 8
+    assert result.ledger.generated_moves == 12
+    assert texts(result.outcome) == ["add 3 ;", "say 3 ;"]
+
+
+def test_beam_shares_go_to_the_first_beams() -> None:
+    """Five proposals over three beams are 2, 2 and 1."""
+    first = {"": ["add 1 ;", "add 2 ;", "add 3 ;", "noise", "noise"]}
+    later = {trace: ["noise", "noise"] for trace in ("add 1 ;", "add 2 ;", "add 3 ;")}
+    backend = ScriptedBackend(
+        moves=first | later, scores={"add 1 ;": 0.9, "add 2 ;": 0.8, "add 3 ;": 0.7}
+    )
+    search = beam_search(
+        DOMAIN, PROBLEM, n=5, variant="keep_b", width=4, expansion=1, gates=True, max_moves=3
+    )
+    result = run(search, backend)
+    assert [item.count for item in backend.asked[2].items] == [2, 2, 1]  # type: ignore[union-attr]
+    assert result.outcome == Outcome(None, None, "no answer")
+
+
+@pytest.mark.parametrize(
+    ("n", "counts"),
+    # snell, expansion 2: N = 4 keeps 2 and expands each twice; N = 1 keeps and expands one.
+    [(4, [2, 2]), (1, [1])],
+)
+def test_beam_snell_keeps_a_share_and_expands_each_equally(n: int, counts: list[int]) -> None:
+    """N // M states are kept, at least one, each expanded min(M, N) times."""
+    first = {"": ["add 1 ;", "add 2 ;", "add 3 ;", "noise"]}
+    later = {trace: ["noise", "noise"] for trace in ("add 1 ;", "add 2 ;", "add 3 ;")}
+    backend = ScriptedBackend(moves=first | later)
+    search = beam_search(
+        DOMAIN, PROBLEM, n=n, variant="snell", width=9, expansion=2, gates=True, max_moves=3
+    )
+    run(search, backend)
+    assert [item.count for item in backend.asked[2].items] == counts  # type: ignore[union-attr]
+
+
+def test_beam_without_gates_follows_illegal_moves_and_stops_at_max_moves() -> None:
+    """Only parsing filters; after max_moves moves without an answer there is none."""
+    backend = ScriptedBackend(
+        moves={"": ["add 9 ;"], "add 9 ;": ["add 8 ;"]}, scores={"add 9 ;": 0.5}
+    )
+    search = beam_search(
+        DOMAIN, PROBLEM, n=1, variant="keep_b", width=4, expansion=4, gates=False, max_moves=2
+    )
+    result = run(search, backend)
+    assert result.outcome.answer is None
+    assert backend.verified() == ["add 9 ;", "add 9 ; add 8 ;"]
+
+
+def test_beam_of_an_unknown_variant_is_a_params_error() -> None:
+    """The message names the variant."""
+    search = beam_search(
+        DOMAIN, PROBLEM, n=1, variant="wide", width=4, expansion=4, gates=False, max_moves=2
+    )
+    with pytest.raises(ParamsError, match="'wide'"):
+        next(search)
+
+
+def test_oracle_pays_one_call_a_right_move() -> None:
+    """It resamples for free past the wrong moves and commits the first right one unscored."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["noise", "add 9 ;", "add 3 ;", "add 1 ;"],
+            "add 3 ;": ["add 1 ;", "add 2 ;", "say 3 ;"],
+        }
+    )
+    search = oracle(
+        DOMAIN,
+        PROBLEM,
+        toy_truth(3),
+        proposals=2,
+        max_retries=1,
+        max_moves=5,
+        generation_cap=7,
+    )
+    result = run(search, backend)
+    assert result.outcome.answer == "3"
+    assert backend.verified() == ["add 3 ;", "add 3 ; say 3 ;"]
+    assert result.ledger.generated_moves == 7
+
+
+def test_oracle_gives_up_after_its_retries() -> None:
+    """Without a right move among all samples it ends without an answer."""
+    backend = ScriptedBackend(moves={"": ["add 2 ;"], "add 2 ;": ["add 2 ;", "say 2 ;"]})
+    search = oracle(
+        DOMAIN, PROBLEM, toy_truth(3), proposals=1, max_retries=1, max_moves=5, generation_cap=9
+    )
+    result = run(search, backend)
+    assert (result.outcome.answer, result.outcome.reason) == (None, "exhausted")
+    assert result.ledger.verifier_calls == 1

@@ -1,0 +1,61 @@
+"""The event log on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from strategies import BACKEND, DOMAIN, gated_runs
+
+from selverify.errors import ArtifactError, SchemaError
+from selverify.scheduler import Search, run_lockstep
+from selverify.search import gated_competition
+from selverify.traces import read_totals, write_events
+
+
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(gated_runs)
+def test_totals_of_the_log_equal_the_ledgers(tmp_path: Path, runs: list[dict[str, object]]) -> None:
+    """Every counter recomputed from the Parquet file is the driver's."""
+    searches = {
+        f"{index}": Search(gated_competition(DOMAIN, **run, traced=True), run["budget"])
+        for index, run in enumerate(runs)
+    }
+    results = run_lockstep(searches, BACKEND, end_of_move=";", traced=True)
+    write_events(tmp_path / "log.parquet", {key: r.events for key, r in results.items()})
+    ledgers = {
+        (key, run["problem"].problem_id): results[key].ledger
+        for key, run in zip(searches, runs, strict=True)
+    }
+    assert read_totals(tmp_path / "log.parquet") == ledgers
+    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The log is deterministic, also when it is empty."""
+    for name in ("a.parquet", "b.parquet"):
+        write_events(tmp_path / name, {})
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert read_totals(tmp_path / "a.parquet") == {}
+
+
+def test_a_missing_log_is_an_artifact_error(tmp_path: Path) -> None:
+    """The message names the file and what was expected."""
+    with pytest.raises(ArtifactError, match="expected an event log"):
+        read_totals(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize("foreign", [True, False])
+def test_a_file_that_is_no_log_is_a_schema_error(tmp_path: Path, foreign: bool) -> None:
+    """Neither garbage nor another table is taken for a log."""
+    path = tmp_path / "log.parquet"
+    if foreign:
+        duckdb.sql("SELECT 1 AS other").write_parquet(str(path))
+    else:
+        path.write_bytes(b"garbage")
+    with pytest.raises(SchemaError, match=r"log\.parquet: not an event log"):
+        read_totals(path)

@@ -1,0 +1,135 @@
+"""Artifacts are whole or absent, marked with their schema, and equal when their content is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from selverify.errors import ArtifactError, SchemaError
+from selverify.storage import (
+    atomic_path,
+    digest,
+    read_json,
+    read_table,
+    write_json,
+    write_plain_json,
+    write_table,
+)
+
+ROWS = [{"problem": "a", "calls": 3}, {"problem": "b", "calls": 5}]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_failing_writer_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    """An exception inside the block removes the temporary file and keeps the older artifact."""
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert (path.read_text(), names(tmp_path)) == ("old", ["a.txt"])
+
+
+def test_a_directory_replaces_an_older_one_that_is_not_empty(tmp_path: Path) -> None:
+    """Files of the older directory do not survive beside the new ones."""
+    path = tmp_path / "out"
+    path.mkdir()
+    (path / "old").touch()
+    with atomic_path(path) as temporary:
+        temporary.mkdir()
+        (temporary / "new").touch()
+        assert names(path) == ["old"]
+    assert names(path) == ["new"]
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_writer_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
+    """Ending the block without a file must not look like success."""
+    message = r"a\.txt: nothing was written"
+    with pytest.raises(ArtifactError, match=message), atomic_path(tmp_path / "a.txt"):
+        pass
+
+
+def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    """Rows and an Arrow table of the same rows read back alike."""
+    write_table(tmp_path / "rows", ROWS, schema="rollouts.steps", version=2)
+    write_table(tmp_path / "table", pa.Table.from_pylist(ROWS), schema="rollouts.steps", version=2)
+    for name in ("rows", "table"):
+        read = read_table(tmp_path / name, schema="rollouts.steps", version=2)
+        assert read.to_pylist() == ROWS
+
+
+def test_equal_rows_give_equal_bytes(tmp_path: Path) -> None:
+    """DVC skips what follows a stage only when its files are byte-identical."""
+    for name in ("one", "two"):
+        write_table(tmp_path / name, ROWS, schema="rollouts.steps", version=1)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+@pytest.mark.parametrize("read", [read_table, read_json])
+def test_a_missing_file_names_itself_and_its_stage(tmp_path: Path, read: object) -> None:
+    """The message says which stage to run."""
+    assert callable(read)
+    with pytest.raises(ArtifactError, match=r"steps\.bin: no such file; stage 'rollouts'"):
+        read(tmp_path / "steps.bin", schema="rollouts.steps", version=1)
+
+
+@pytest.mark.parametrize(("schema", "version"), [("rollouts.steps", 2), ("rollouts.values", 1)])
+def test_another_schema_or_version_is_refused(tmp_path: Path, schema: str, version: int) -> None:
+    """The message names the file, what it was written as, and what was expected."""
+    write_table(tmp_path / "t", ROWS, schema="rollouts.steps", version=1)
+    write_json(tmp_path / "j", {"a": 1}, schema="rollouts.steps", version=1)
+    for path, read in ((tmp_path / "t", read_table), (tmp_path / "j", read_json)):
+        expected = rf"{path.name}: written as rollouts\.steps 1, expected {schema} {version}"
+        with pytest.raises(SchemaError, match=expected):
+            read(path, schema=schema, version=version)
+
+
+def test_a_file_of_another_kind_is_a_schema_error(tmp_path: Path) -> None:
+    """Neither reader passes on another library's exception."""
+    path = tmp_path / "x"
+    path.write_text("neither Parquet nor JSON")
+    with pytest.raises(SchemaError, match="not a Parquet file"):
+        read_table(path, schema="a.b", version=1)
+    with pytest.raises(SchemaError, match="not JSON"):
+        read_json(path, schema="a.b", version=1)
+
+
+def test_json_without_an_envelope_is_refused(tmp_path: Path) -> None:
+    """A file that another tool wrote does not pass for an artifact."""
+    write_plain_json(tmp_path / "x", {"a": 1})
+    with pytest.raises(SchemaError, match=r"written as no schema, expected a\.b 1"):
+        read_json(tmp_path / "x", schema="a.b", version=1)
+
+
+def test_json_has_no_word_for_nan(tmp_path: Path) -> None:
+    """Other readers refuse NaN, so it must not be written, and nothing is left behind."""
+    with pytest.raises(SchemaError, match="cannot be written as JSON"):
+        write_json(tmp_path / "x", {"a": float("nan")}, schema="a.b", version=1)
+    assert names(tmp_path) == []
+
+
+def test_a_digest_is_the_one_that_dvc_records(tmp_path: Path) -> None:
+    """The expected value follows DVC's format: the MD5 of a sorted JSON list of MD5s."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "x").write_text("1")
+    (tmp_path / "a").write_text("2")
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "a.pyc").write_text("byte code")
+    one, two = (hashlib.md5(text).hexdigest() for text in (b"2", b"1"))
+    listing = json.dumps([{"md5": one, "relpath": "a"}, {"md5": two, "relpath": "b/x"}])
+    assert digest(tmp_path) == hashlib.md5(listing.encode()).hexdigest() + ".dir"
+    assert digest(tmp_path / "a") == one
+
+
+def test_a_digest_of_nothing_is_an_error(tmp_path: Path) -> None:
+    """A missing path has no digest."""
+    with pytest.raises(ArtifactError, match="nothing to take a digest of"):
+        digest(tmp_path / "absent")

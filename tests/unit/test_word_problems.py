@@ -1,0 +1,131 @@
+"""Word problems: hand-made cases for apply, the gates' facts, the truth and retrieval."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+
+from selverify.domains.word_problems import PRIME, WordProblems
+from selverify.gates import reject
+from selverify.types import Malformed, Move, Problem, State, Truth
+
+DOMAIN = WordProblems()
+TEXT = "there are 7 apples . we count 5 plums . pears equal apples plus plums . find pears ?"
+PROBLEM = Problem("p", "word_problems", TEXT, "find pears ?")
+TRUTH = Truth(
+    "p",
+    "12",
+    json.dumps(
+        {
+            "asked": "pears",
+            "needed": ["apples", "pears", "plums"],
+            "relations": {
+                "apples": ["given", [], 7],
+                "plums": ["given", [], 5],
+                "pears": ["add", ["apples", "plums"], 0],
+            },
+        }
+    ),
+)
+
+
+def after(*texts: str) -> State:
+    state = DOMAIN.initial_state(PROBLEM, budget=9)
+    for text in texts:
+        move = DOMAIN.parse(text)
+        assert isinstance(move, Move)
+        state = DOMAIN.apply(state, move)
+    return state
+
+
+GIVENS = ("apples 7 ;", "plums 5 ;")
+SUM = "pears = apples 7 + plums 5 = pears 12 ;"
+
+
+@pytest.mark.parametrize(
+    ("before", "move", "reason"),
+    [
+        ((), "apples 7 ;", None),
+        ((), "apples 9 ;", None),
+        ((), SUM, "operand not derived"),
+        ((), "kites 7 ;", "unknown quantity"),
+        ((), "answer 12 ;", "answer before derivation"),
+        (GIVENS, "apples 7 ;", "already defined"),
+        (GIVENS, SUM, None),
+        (GIVENS, "pears = apples 8 + plums 5 = pears 13 ;", "value is not the binding"),
+        (GIVENS, "pears = apples 7 + plums 5 = pears 13 ;", "arithmetic"),
+        (GIVENS, "pears = plums 5 - apples 7 = pears 39 ;", None),
+        (GIVENS, "pears = 3 * apples 7 = pears 21 ;", None),
+        ((*GIVENS, SUM), "answer 12 ;", None),
+        ((*GIVENS, SUM), "answer 7 ;", "answer is not the binding"),
+        ((*GIVENS, SUM, "answer 12 ;"), "apples 7 ;", "after the answer"),
+    ],
+)
+def test_gates(before, move, reason):
+    """Each condition is refused for its own reason; a misread text passes, for the verifier."""
+    refusal = reject(DOMAIN, after(*before), DOMAIN.parse(move))
+    assert (refusal.reason if refusal else None) == reason
+
+
+@pytest.mark.parametrize(
+    ("moves", "alive"),
+    [
+        (GIVENS, True),
+        ((*GIVENS, SUM), True),
+        ((*GIVENS, "pears = plums 5 + apples 7 = pears 12 ;"), True),
+        ((*GIVENS, SUM, "answer 12 ;"), True),
+        (("apples 9 ;",), False),
+        ((*GIVENS, "pears = apples 7 - plums 5 = pears 2 ;"), False),
+        ((*GIVENS, "pears = plums 5 - apples 7 = pears 39 ;"), False),
+        ((*GIVENS, SUM, "answer 11 ;"), False),
+    ],
+)
+def test_truth_follows_the_text(moves, alive):
+    """A derivation is right while every needed quantity uses the relation that the text states."""
+    assert DOMAIN.alive(after(*moves), TRUTH) is alive
+
+
+def test_wrong_distractor_does_no_harm():
+    """A quantity that the question does not need may be misread."""
+    text = TEXT.replace(" find", " there are 3 nuts . find")
+    facts = json.loads(TRUTH.facts)
+    facts["relations"]["nuts"] = ["given", [], 3]
+    state = DOMAIN.initial_state(replace(PROBLEM, text=text), budget=1)
+    move = DOMAIN.parse("nuts 4 ;")
+    assert isinstance(move, Move)
+    assert DOMAIN.alive(DOMAIN.apply(state, move), Truth("p", "12", json.dumps(facts)))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ";", "apples = 7 ;", "apples seven ;", "apples 41 ;", "apples -1 ;", "= = = ;"],
+)
+def test_malformed_is_data(text):
+    """Text that is no move becomes Malformed with a reason, never an exception."""
+    assert isinstance(DOMAIN.parse(text), Malformed)
+
+
+def test_pattern_is_name_free_and_comes_back():
+    """A verified move's pattern holds no name and gives the move back at its own state."""
+    state = after(*GIVENS)
+    move = DOMAIN.parse(SUM)
+    assert isinstance(move, Move)
+    pattern = DOMAIN.pattern(state, move)
+    assert pattern is not None
+    assert not set(pattern.split()) & set(TEXT.split())
+    assert DOMAIN.instantiate(state, pattern) == (move,)
+    assert DOMAIN.instantiate(after("apples 7 ;"), pattern) == ()
+
+
+def test_generated_problems_have_the_stated_size_and_distractors():
+    """Sizes stay within bounds, answers are in range, and some quantities are not needed."""
+    rng = random.Random(4)
+    distractors = 0
+    for index in range(200):
+        _, truth = DOMAIN.generate(rng, problem_id=str(index), minimum=4, maximum=8)
+        facts = json.loads(truth.facts)
+        assert 4 <= len(facts["relations"]) <= 8
+        assert 0 <= int(truth.answer) < PRIME
+        distractors += len(facts["relations"]) - len(facts["needed"])
+    assert distractors > 50
