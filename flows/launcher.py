@@ -6,6 +6,7 @@ Knows: the order of these steps. Does not know: the DAG, or how a stage is run.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -85,4 +86,15 @@ def _python(*arguments: str) -> None:
 
 
 def _call(*arguments: str) -> int:
-    return subprocess.run([sys.executable, *arguments], check=False).returncode
+    """The exit code of a Python command; an interrupt reaches it and its children, and is awaited.
+
+    In a session of its own: an interrupt from the terminal would otherwise reach DVC, its stage
+    and us at once, and we would stop the server while they still tidy up.
+    """
+    process = subprocess.Popen([sys.executable, *arguments], start_new_session=True)
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait()
+        raise

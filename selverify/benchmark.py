@@ -6,8 +6,9 @@ it does not change when the others grow.
 
 from __future__ import annotations
 
+import hashlib
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,34 @@ def check_leaks(tasks: Iterable[Task]) -> None:
                 f"problem {task.problem.problem_id!r} of split {task.split!r} also stands in "
                 f"split {other.split!r} as {other.problem.problem_id!r}; expected disjoint splits"
             )
+
+
+def held_out_marks(tasks: Iterable[Task]) -> list[str]:
+    """Short hashes of the problems that a backbone must not be trained on, sorted."""
+    return sorted(_mark(task) for task in tasks if task.split != "train")
+
+
+def check_held_out(tasks: Iterable[Task], marks: Collection[str], *, checkpoint: str) -> None:
+    """Refuse held-out problems that a checkpoint may have been trained on.
+
+    Args:
+        marks: what ``held_out_marks`` gave when ``checkpoint`` was trained.
+
+    Raises:
+        LeakError: names the first problem that was not held out then.
+    """
+    known = frozenset(marks)
+    for task in tasks:
+        if task.split != "train" and _mark(task) not in known:
+            raise LeakError(
+                f"{checkpoint}: was trained without holding out problem "
+                f"{task.problem.problem_id!r} of split {task.split!r}; expected every "
+                "validation and test problem held out; train it again (python -m flows generator)"
+            )
+
+
+def _mark(task: Task) -> str:
+    return hashlib.blake2b(task.fingerprint.encode(), digest_size=8).hexdigest()
 
 
 def to_rows(tasks: Iterable[Task]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:

@@ -53,11 +53,14 @@ class CachedBackend:
         Raises:
             SchemaError: the file is corrupt, or is something else than a reply cache.
         """
-        self.identity = backend.identity
         self._backend = backend
         self._path = path
         self._known: dict[bytes, dict[int, Entry]] = {}
         self._connection = None if path is None else _open(path)
+
+    def identity(self, kind: str) -> str:
+        """That of the backend: a cached reply is its reply."""
+        return self._backend.identity(kind)
 
     def close(self) -> None:
         """Close the file; what was answered is already in it."""
@@ -85,7 +88,14 @@ class CachedBackend:
         """A hash of parts with their lengths, so that no two items share one."""
         state = item.state
         problem = state.problem
-        parts = [self.identity, kind, problem.problem_id, problem.text, problem.goal, state.trace]
+        parts = [
+            self._backend.identity(kind),
+            kind,
+            problem.problem_id,
+            problem.text,
+            problem.goal,
+            state.trace,
+        ]
         if kind == Verify.kind:
             parts += [move.text for move in item.steps]
         elif kind == Rank.kind:

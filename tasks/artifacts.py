@@ -5,6 +5,7 @@ Knows: files of a stage's output folder. Does not know: where the folder stands 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from selverify.params import Params
 from selverify.storage import read_json, read_table, write_json, write_table
 
 VERSION = 1
+log = logging.getLogger(__name__)
 
 hf_logging.set_verbosity_error()  # a stage's own lines are its progress; loading bars drown them
 hf_logging.disable_progress_bar()
@@ -94,4 +96,4 @@ def local_backend(
 
 def say(text: str) -> None:
     """One line of progress for whoever watches the run."""
-    print(text, flush=True)
+    log.info(text)

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import torch
 
+from selverify.benchmark import held_out_marks
 from selverify.domains import domain_by_name
 from selverify.params import Params
 from selverify.training.generator import Progress, train_generator
-from tasks.artifacts import read_tasks, say
+from tasks.artifacts import read_tasks, say, write_facts
 
 
 def run(
@@ -19,15 +20,15 @@ def run(
     """Write a checkpoint in the Hugging Face layout; held-out problems are never trained on."""
     torch.set_num_threads(params.tracking.threads)
     held_out = [
-        task.fingerprint
-        for split in ("validation", "test")
-        for task in read_tasks(inputs["benchmark"], split)
+        task for split in ("validation", "test") for task in read_tasks(inputs["benchmark"], split)
     ]
+    marks = {"marks": held_out_marks(held_out)}
+    write_facts(outputs["generator"], "generator", "held_out", marks)
     return train_generator(
         domain_by_name(params.domain),
         params.benchmark[params.domain],
         params.generator[params.domain][params.backbone],
-        forbidden=frozenset(held_out),
+        forbidden=frozenset(task.fingerprint for task in held_out),
         folder=outputs["generator"],
         report=_report,
     )

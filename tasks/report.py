@@ -33,6 +33,7 @@ from tasks.artifacts import read_frame
 
 TERMINAL = 118
 RELIABILITY_BINS = 10
+CURVES = ("correct", "verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
 SHOWN = (
     "cot",
     "majority_gated",
@@ -85,6 +86,7 @@ def run(
         write_csv(getattr(report, name), folder / f"{name}.csv")
     write_csv(points, folder / "points.csv")
     write_csv(cross.rows, folder / "rows.csv")
+    write_csv(_curves(cross.rows), folder / "curves.csv")
     _figures(report, points, inputs, folder)
     found = metrics(report)
     write_plain_json(outputs["metrics"], found)
@@ -133,6 +135,13 @@ def _report(
         targets=targets(cross.rows, measures, budget=budget, bootstrap=bootstrap),
     )
     return report, points
+
+
+def _curves(rows: pd.DataFrame) -> pd.DataFrame:
+    """Means of each (method, fold, n), and over both folds: what MLflow shows along the budget."""
+    whole = pd.concat([rows, rows.assign(fold="all")], ignore_index=True)
+    means = whole.groupby(["method", "fold", "n"], sort=False)[list(CURVES)].mean()
+    return means.astype(float).reset_index()
 
 
 def _steps(inputs: Mapping[str, Path]) -> pd.DataFrame:

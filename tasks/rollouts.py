@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from selverify.backends.local import LocalBackend
-from selverify.benchmark import Task
+from selverify.benchmark import Task, check_held_out
 from selverify.domains.base import Domain
 from selverify.params import Params, Rollouts
 from selverify.rollouts import SampledSolution, sample_solutions, to_rows, value_solutions
-from tasks.artifacts import local_backend, read_tasks, say, write_facts, write_rows
+from tasks.artifacts import local_backend, read_facts, read_tasks, say, write_facts, write_rows
 
 PROBLEMS_AT_ONCE = 50
 
@@ -21,6 +21,7 @@ def run(
     """Write ``values`` (training problems, valued), and the length of a solution in moves."""
     settings = params.rollouts
     domain, backend = local_backend(params, inputs, seed=settings.seed)
+    _check_held_out(inputs)
     tasks = read_tasks(inputs["benchmark"], "train", limit=settings.problems)
     rows, moves, solutions = [], 0, 0
     for part in _parts(tasks):
@@ -34,6 +35,14 @@ def run(
     write_facts(outputs["rollouts"], "rollouts", "reference", facts)
     parsed = solutions / (settings.solutions * len(tasks))
     return {**facts, "solutions": len(rows), "parsed_share": parsed}
+
+
+def _check_held_out(inputs: Mapping[str, Path]) -> None:
+    """The first use of the frozen generator: no test problem may stand in its training."""
+    marks = read_facts(inputs["generator"], "generator", "held_out")["marks"]
+    for split in ("validation", "test"):
+        tasks = read_tasks(inputs["benchmark"], split)
+        check_held_out(tasks, marks, checkpoint=str(inputs["generator"]))
 
 
 def _value(

@@ -13,9 +13,12 @@ from selverify.requests import Reply, Request
 class Backend(Protocol):
     """A pure function of each item: neither its place in a batch nor its state's budget matters."""
 
-    @property
-    def identity(self) -> str:
-        """Content id of the weights, settings and seed; equal ids give equal replies."""
+    def identity(self, kind: str) -> str:
+        """Content id of all that replies to requests of ``kind`` depend on beside the item.
+
+        Equal ids give equal replies. A new ranker leaves the ids of the generator and of the
+        verifier as they were, so what they said is not paid for again.
+        """
         ...
 
     def answer(self, request: Request) -> Reply:

@@ -40,12 +40,16 @@ class FakeBackend:
     def __init__(
         self, domain: Domain, proposer: Proposer, *, name: str, seed: int, max_moves: int
     ) -> None:
-        """``name`` stands for the proposer in ``identity``; solutions end at ``max_moves``."""
-        self.identity = f"fake:{domain.name}:{name}:{seed}:{max_moves}"
+        """``name`` stands for the proposer in the identity; solutions end at ``max_moves``."""
+        self._identity = f"fake:{domain.name}:{name}:{seed}:{max_moves}"
         self._domain = domain
         self._proposer = proposer
         self._seed = seed
         self._max_moves = max_moves
+
+    def identity(self, kind: str) -> str:
+        """The same for every kind: one seed and one proposer make all replies."""
+        return self._identity
 
     def answer(self, request: Request) -> Reply:
         """Reply item by item.

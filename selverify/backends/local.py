@@ -67,14 +67,15 @@ class LocalBackend:
         self.policy = policy
         self.words = backbone.words
         self._end = self.words.ids[domain.end_of_move]
-        parts = (
-            backbone.digest,
-            reward.digest if reward else "",
-            policy.digest if policy else "",
-            sampling.model_dump_json(),
-            str(seed),
-        )
-        self.identity = hashlib.sha256("|".join(parts).encode()).hexdigest()
+        self._identities = {
+            Propose.kind: f"{backbone.digest} {sampling.model_dump_json()} {seed}",
+            Rank.kind: f"{backbone.digest} {policy.digest if policy else None}",
+            Verify.kind: f"{reward.digest if reward else None}",
+        }
+
+    def identity(self, kind: str) -> str:
+        """Of the models, settings and seed that replies to requests of ``kind`` follow from."""
+        return self._identities[Propose.kind if kind == Complete.kind else kind]
 
     def answer(self, request: Request) -> Reply:
         """The reply to one plural request.

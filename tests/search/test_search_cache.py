@@ -41,9 +41,13 @@ ONE, TWO = move("add 1 ;"), move("add 2 ;")
 class Log:
     """Passes everything on; ``entries`` names each sample, rank and verdict it gave."""
 
-    def __init__(self, identity: str = BACKEND.identity) -> None:
-        self.identity = identity
+    def __init__(self, identity: str = BACKEND.identity("")) -> None:
+        self._identity = identity
         self.requests: list[Request] = []
+
+    def identity(self, kind: str) -> str:
+        """The name it was given."""
+        return self._identity
 
     def answer(self, request: Request) -> Reply:
         """The fake's reply."""
@@ -186,7 +190,8 @@ def test_two_open_caches_may_write_the_same_entry(tmp_path: Path) -> None:
 class Fixed:
     """A backend of one written reply."""
 
-    identity = "fixed"
+    def identity(self, kind: str) -> str:
+        return "fixed"
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -235,7 +240,9 @@ from selverify.search import beam_search
 
 
 class Killed:
-    identity = BACKEND.identity
+    def identity(self, kind: str) -> str:
+        return BACKEND.identity(kind)
+
     left = int(sys.argv[2])
 
     def answer(self, request):

@@ -122,7 +122,8 @@ def test_a_budget_below_one_is_refused_before_anything_runs() -> None:
 class Broken:
     """A backend that sends one fixed reply whatever it is asked."""
 
-    identity = "broken"
+    def identity(self, kind: str) -> str:
+        return "broken"
 
     def __init__(self, reply: object) -> None:
         self.reply = reply

@@ -184,7 +184,10 @@ class ScriptedBackend:
     scores: Mapping[str, float] = field(default_factory=dict)
     ranks: Mapping[str, float] = field(default_factory=dict)
     asked: list[Request] = field(default_factory=list)
-    identity: str = "scripted"
+
+    def identity(self, kind: str) -> str:
+        """One script."""
+        return "scripted"
 
     def answer(self, request: Request) -> Reply:
         """The written replies."""

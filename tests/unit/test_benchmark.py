@@ -2,7 +2,14 @@
 
 import pytest
 
-from selverify.benchmark import build, check_leaks, from_rows, to_rows
+from selverify.benchmark import (
+    build,
+    check_held_out,
+    check_leaks,
+    from_rows,
+    held_out_marks,
+    to_rows,
+)
 from selverify.domains import domain_by_name
 from selverify.errors import LeakError
 from selverify.params import Benchmark, Split
@@ -45,6 +52,16 @@ def test_leak_names_both_problems():
     leaked = type(train)("train", train.problem, train.truth, test.fingerprint)
     with pytest.raises(LeakError, match=f"'{train.problem.problem_id}'.*'test'.*test-00000"):
         check_leaks([*tasks, leaked])
+
+
+def test_a_checkpoint_must_have_held_out_the_problems():
+    """Problems that were not held out when a checkpoint was trained are refused by name."""
+    tasks = build(domain_by_name("word_problems"), settings())
+    marks = held_out_marks(tasks)
+    check_held_out(tasks, marks, checkpoint="models/x")
+    more = build(domain_by_name("word_problems"), settings(test=21))
+    with pytest.raises(LeakError, match=r"^models/x.*'word_problems-test-00020'.*'test'"):
+        check_held_out(more, marks, checkpoint="models/x")
 
 
 def test_rows_round_trip():

@@ -1,0 +1,192 @@
+"""The measured table and the frontier figures, from the last report into the project's pages.
+
+Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
+number was measured. The pages are written by people; only what stands between the markers is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flows.preflight import preflight
+from selverify.errors import ArtifactError, SchemaError
+from selverify.storage import atomic_path
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+README = Path("README.md")
+RESULTS = Path("docs/results.md")
+FIGURES = Path("docs/figures")
+REPORT_NAME = "report.md"
+MAIN_SECTION = "Main table"
+FRONTIERS: Mapping[str, str] = {
+    "accuracy_calls": "Accuracy against measured verifier calls",
+    "accuracy_n": "Accuracy against the generation budget N",
+}
+"""The copied figures by their stem in the report, with what each shows."""
+
+WRITTEN = ("README.md", "docs", "dvc.lock", "results")
+"""What a run and this command write: changes there say nothing about the code that was run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where numbers come from: commit, day of the report (UTC), processor, its cores, Python."""
+
+    commit: str
+    day: str
+    processor: str
+    cores: int
+    python: str
+
+    @property
+    def sentence(self) -> str:
+        """One line of Markdown."""
+        return (
+            f"Measured at commit `{self.commit}`, {self.day}, on {self.processor} "
+            f"({self.cores} cores), Python {self.python}."
+        )
+
+
+def fill_pages() -> None:
+    """Fill the README and the results page from the last stage's report, and say so."""
+    last = list(preflight().values())[-1]
+    report = last.outputs[last.name]
+    fill(Path.cwd(), report, origin=find_origin(Path.cwd(), report))
+    print(f"Filled {README} and {RESULTS} from {report}/; figures are in {FIGURES}/")
+
+
+def fill(root: Path, report: Path, *, origin: Origin) -> None:
+    """Replace the marked blocks of the pages under ``root`` and copy the frontier figures.
+
+    Equal reports and origins give equal files, however often this is done.
+
+    Raises:
+        ArtifactError: the report, one of its figures or a page is missing.
+        SchemaError: a page lacks its markers, or the report lacks its main table.
+    """
+    text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
+    blocks = {README: _short(text, origin), RESULTS: _long(text, origin)}
+    pages = {page: _replaced(root / page, block) for page, block in blocks.items()}
+    _copy_figures(report, root / FIGURES)
+    for page, filled in pages.items():
+        with atomic_path(root / page) as temporary:
+            temporary.write_text(filled, encoding="utf-8")
+
+
+def find_origin(root: Path, report: Path) -> Origin:
+    """The origin of ``report``, if this machine wrote it from the work tree at ``root``.
+
+    Raises:
+        ArtifactError: the report is missing.
+    """
+    written = _reported(report, REPORT_NAME).stat().st_mtime
+    return Origin(
+        commit=_commit(root),
+        day=datetime.fromtimestamp(written, UTC).date().isoformat(),
+        processor=_processor(),
+        cores=os.cpu_count() or 1,
+        python=platform.python_version(),
+    )
+
+
+def section(text: str, title: str) -> str:
+    """What stands under the heading ``## title`` of a Markdown text, without the heading.
+
+    Raises:
+        SchemaError: there is no such heading.
+    """
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        heading, _, body = part.partition("\n")
+        if heading.strip() == title:
+            return body.strip()
+    raise SchemaError(f"{REPORT_NAME}: no section {title!r}")
+
+
+def _short(text: str, origin: Origin) -> str:
+    title, _ = _split_title(text)
+    figure = next(iter(FRONTIERS))
+    return "\n\n".join(
+        (
+            f"**{title}**",
+            section(text, MAIN_SECTION),
+            f"![{FRONTIERS[figure]}]({FIGURES.as_posix()}/{figure}.svg)",
+            f"{origin.sentence} The targets, met and missed, and every other table: "
+            f"[{RESULTS.as_posix()}]({RESULTS.as_posix()}).",
+        )
+    )
+
+
+def _long(text: str, origin: Origin) -> str:
+    title, body = _split_title(text)
+    folder = FIGURES.relative_to(RESULTS.parent).as_posix()
+    figures = (f"![{caption}]({folder}/{stem}.svg)" for stem, caption in FRONTIERS.items())
+    return "\n\n".join((f"**{title}**", origin.sentence, *figures, body))
+
+
+def _split_title(text: str) -> tuple[str, str]:
+    first, _, rest = text.partition("\n")
+    return first.removeprefix("# Report: "), rest.strip()
+
+
+def _replaced(page: Path, block: str) -> str:
+    if not page.is_file():
+        raise ArtifactError(f"{page}: missing; expected a page with {BEGIN}")
+    text = page.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
+        raise SchemaError(f"{page}: expected one {BEGIN} and after it one {END}")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    return f"{before}{BEGIN}\n{block}\n{END}{after}"
+
+
+def _copy_figures(report: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for stem in FRONTIERS:
+        for suffix in (".svg", ".png"):
+            source = _reported(report, f"{stem}{suffix}")
+            with atomic_path(folder / source.name) as temporary:
+                shutil.copyfile(source, temporary)
+
+
+def _reported(report: Path, name: str) -> Path:
+    path = report / name
+    if not path.is_file():
+        raise ArtifactError(f"{path}: missing; stage 'report' writes it (make run)")
+    return path
+
+
+def _commit(root: Path) -> str:
+    commit = _git(root, "rev-parse", "--short", "HEAD")
+    if commit is None:
+        return "none"
+    others = (f":(exclude){path}" for path in WRITTEN)
+    changed = _git(root, "status", "--porcelain", "--", ".", *others)
+    return f"{commit}+changes" if changed else commit
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it, else its architecture."""
+    table = Path("/proc/cpuinfo")
+    if table.is_file():
+        for line in table.read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name" and value.strip():
+                return value.strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,129 @@
+"""All methods on one table, against the deterministic fake backend."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from selverify.backends.fake import FakeBackend
+from selverify.benchmark import build
+from selverify.domains import domain_by_name
+from selverify.errors import ParamsError
+from selverify.evaluation import GRID_AXES, METHODS, Rules, evaluate, settings_of
+from selverify.exploration import state_of, to_rows
+from selverify.inspection import add_scores, inspect_samples
+from selverify.params import Benchmark, Split, load_params
+from selverify.scheduler import Search, run_lockstep
+from selverify.search.gated import explore
+from selverify.types import State
+
+PARAMS = load_params(Path("params.yaml"))
+DOMAIN = domain_by_name("word_problems")
+SPLITS = {name: Split(problems=6, seed=s) for s, name in enumerate(("train", "validation", "test"))}
+TASKS = [t for t in build(DOMAIN, Benchmark(minimum=4, maximum=5, **SPLITS)) if t.split == "test"]
+TRUTHS = {task.problem.problem_id: task.truth for task in TASKS}
+
+
+def propose(state: State, rng: random.Random) -> str:
+    """Mostly a right next move, else a misread number, wrong arithmetic or nonsense."""
+    draw, facts = rng.random(), json.loads(TRUTHS[state.problem.problem_id].facts)
+    truth = TRUTHS[state.problem.problem_id]
+    said = [move.text for move in state.derivation]
+    moves = [m.text for m in DOMAIN.solution(state.problem, truth, random.Random(3))]
+    rest = [text for text in moves if text not in said]
+    if draw < 0.7 and rest:
+        return rest[0]
+    if draw < 0.85:
+        return f"{rng.choice(sorted(facts['relations']))} {rng.randrange(41)} ;"
+    return "= = ;" if draw < 0.9 else f"answer {rng.randrange(41)} ;"
+
+
+@pytest.fixture(scope="module")
+def rules() -> Rules:
+    evaluation = PARAMS.evaluation.model_copy(update={"budgets": (2, 8), "headline_budget": 8})
+    params = PARAMS.model_copy(update={"evaluation": evaluation})
+    sigmas = {"hybrid": 0.3, "distance": 0.3}
+    return Rules(params=params, reference_moves=6.0, dispersion=sigmas, patterns=("answer",))
+
+
+@pytest.fixture(scope="module")
+def backend() -> FakeBackend:
+    return FakeBackend(DOMAIN, propose, name="mostly-right", seed=5, max_moves=12)
+
+
+@pytest.fixture(scope="module")
+def outcomes(rules: Rules, backend: FakeBackend) -> pd.DataFrame:
+    rows = evaluate(DOMAIN, backend, TASKS, rules, methods=tuple(METHODS), report=lambda *_: None)
+    return pd.DataFrame(rows)
+
+
+def test_every_method_has_every_problem_setting_and_budget(outcomes, rules):
+    """The table is complete and has no row twice."""
+    key = ["method", "setting", "n", "problem_id"]
+    assert not outcomes.duplicated(key).any()
+    sizes = Counter(outcomes["method"])
+    for method in METHODS:
+        budgets = 1 if method == "cot" else 2
+        assert sizes[method] == budgets * len(settings_of(method, rules.params)) * len(TASKS)
+
+
+def test_costs_follow_from_what_a_method_is(outcomes):
+    """Voting is free of calls, gated searches keep to N, nobody pays for more than N solutions."""
+    calls = outcomes.groupby("method")["verifier_calls"].max()
+    assert calls["cot"] == calls["majority"] == calls["majority_gated"] == 0
+    for method in [*GRID_AXES, "best_of_n", "best_of_n_gated"]:
+        own = outcomes[outcomes["method"] == method]
+        assert (own["verifier_calls"] <= own["n"]).all()
+        assert own["verifier_calls"].max() > 0
+    assert (outcomes["verifier_steps"] >= outcomes["verifier_calls"]).all()
+
+
+def test_step_searches_keep_to_the_generation_cap(outcomes, rules):
+    """Gated searches and the oracle sample at most N times the moves of a solution."""
+    for method in [*GRID_AXES, "oracle"]:
+        own = outcomes[outcomes["method"] == method]
+        cap = own["n"].map(rules.generation_cap)
+        assert (own["generated_moves"] <= cap).all()
+
+
+def test_the_oracle_is_right_and_pays_one_call_a_move(outcomes):
+    """With enough samples the oracle solves everything and asks once for each committed move."""
+    own = outcomes[(outcomes["method"] == "oracle") & (outcomes["n"] == 8)]
+    assert own["correct"].mean() > 0.8
+    assert own["verifier_calls"].max() <= 7
+
+
+def test_unknown_method_is_named(rules, backend):
+    """A misspelt method is refused with the list of those that exist."""
+    with pytest.raises(ParamsError, match="given 'beem', expected among cot"):
+        evaluate(DOMAIN, backend, TASKS, rules, methods=("beem",), report=lambda *_: None)
+
+
+def test_inspection_counts_no_false_reject(backend):
+    """Of sampled moves the gates refuse some, and never one that was right."""
+    walked, items = inspect_samples(DOMAIN, backend, TASKS, samples=4)
+    rows = add_scores(backend, walked, items)
+    refused = [row for row in rows if row["gate"]]
+    assert refused
+    assert not any(row["alive"] for row in refused)
+    assert sum(row["score"] is not None for row in rows) == len(items) == len(rows) - len(refused)
+
+
+def test_candidate_lists_come_back_from_their_rows(backend):
+    """A logged list gives back its state; steps remain only along a right trajectory."""
+    found = 0
+    for task in TASKS:
+        search = Search(
+            explore(DOMAIN, task.problem, proposals=6, tau=0.3, max_retries=1, max_moves=12), None
+        )
+        result = run_lockstep({0: search}, backend, end_of_move=DOMAIN.end_of_move)[0]
+        for row, item in zip(to_rows(task, result.outcome), result.outcome.lists, strict=True):
+            assert state_of(DOMAIN, task, row).derivation == item.state.derivation
+            if row["remaining"] is not None:
+                found += 1
+                final = result.outcome.outcome.derivation
+                assert row["remaining"] == len(final) - len(item.state.derivation)
+    assert found > 0

@@ -1,0 +1,178 @@
+"""The backend of trained models against plain transformers calls."""
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM, LlamaForTokenClassification
+
+from selverify.backends.local import LocalBackend
+from selverify.backends.models import load_backbone, load_policy, load_reward_model
+from selverify.domains import domain_by_name
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
+from selverify.params import Sampling
+from selverify.requests import (
+    Complete,
+    CompleteItem,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import State
+
+DOMAIN = domain_by_name("word_problems")
+SAMPLING = Sampling(temperature=1.0, max_move_tokens=6, max_solution_tokens=20, batch_rows=16)
+
+
+def states(count: int) -> list[State]:
+    """States of different lengths on right derivations."""
+    rng = random.Random(9)
+    found = []
+    for index in range(count):
+        problem, truth = DOMAIN.generate(rng, problem_id=f"p{index}", minimum=4, maximum=8)
+        state = DOMAIN.initial_state(problem, budget=5)
+        for move in DOMAIN.solution(problem, truth, rng)[: index % 3]:
+            state = DOMAIN.apply(state, move)
+        found.append(state)
+    return found
+
+
+def moves(state: State, count: int):
+    """Well-formed moves of different lengths at a state."""
+    names = state.problem.text.split()
+    name = next(word for word in names if word in {"apples", *state.context.symbols})
+    texts = [f"{name} {value} ;" for value in range(count - 1)]
+    return tuple(map(DOMAIN.parse, [*texts, f"{name} = 3 * {name} 4 = {name} 12 ;"]))
+
+
+@pytest.fixture(scope="module")
+def backend(tiny_models: Path) -> LocalBackend:
+    backbone = load_backbone(tiny_models / "word_problems-small", DOMAIN.vocabulary)
+    return LocalBackend(
+        DOMAIN,
+        backbone,
+        SAMPLING,
+        seed=3,
+        reward=load_reward_model(tiny_models / "verifier"),
+        policy=load_policy(tiny_models / "policy", backbone),
+    )
+
+
+def test_samples_follow_from_state_and_index_alone(backend):
+    """Asking in parts, alone or in another order gives the same samples as asking together."""
+    asked = states(5)
+    together = backend.answer(Propose(tuple(ProposeItem(state, 0, 6) for state in asked)))
+    for state, whole in zip(reversed(asked), reversed(together), strict=True):
+        first, second = backend.answer(
+            Propose((ProposeItem(state, 0, 2), ProposeItem(state, 2, 4)))
+        )
+        assert [s.text for s in (*first, *second)] == [s.text for s in whole]
+    assert len({sample.text for samples in together for sample in samples}) > 10
+
+
+def test_a_greedy_solution_is_what_transformers_generates(backend, tiny_models):
+    """The greedy completion equals greedy generation by the plain model."""
+    state = states(1)[0]
+    ((sample,),) = backend.answer(Complete((CompleteItem(state, 0, 1, greedy=True),)))
+    model = LlamaForCausalLM.from_pretrained(tiny_models / "word_problems-small").eval()
+    words = backend.words
+    ids = torch.tensor([[words.bos, *words.encode(DOMAIN.serialise(state))]])
+    written = model.generate(
+        ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=False,
+        max_new_tokens=SAMPLING.max_solution_tokens,
+        pad_token_id=words.pad,
+        eos_token_id=words.eos,
+    )[0, ids.shape[1] :]
+    assert sample.text == words.decode(written.tolist())
+
+
+def test_likelihood_is_that_of_the_model(backend, tiny_models):
+    """The likelihood scorer is minus the log probability of the move's words."""
+    model = LlamaForCausalLM.from_pretrained(tiny_models / "word_problems-small").eval()
+    words = backend.words
+    items = tuple(
+        RankItem(state, moves(state, 2 + i % 3), "likelihood") for i, state in enumerate(states(5))
+    )
+    for item, scores in zip(items, backend.answer(Rank(items)), strict=True):
+        prefix = [words.bos, *words.encode(DOMAIN.serialise(item.state))]
+        for move, score in zip(item.moves, scores, strict=True):
+            said = words.encode(move.text)
+            with torch.inference_mode():
+                logits = model(input_ids=torch.tensor([prefix + said])).logits[0]
+            rows = logits.log_softmax(-1)[len(prefix) - 1 : -1]
+            expected = -sum(float(row[word]) for row, word in zip(rows, said, strict=True))
+            assert score == pytest.approx(expected, abs=1e-3)
+
+
+def test_embeddings_are_the_hidden_states_they_name(backend, tiny_models):
+    """z_w and z_w' are last hidden states, z_m is the mean over the move, z_w* reads the goal."""
+    model = LlamaForCausalLM.from_pretrained(tiny_models / "word_problems-small").eval().model
+    words = backend.words
+    items = [RankItem(state, moves(state, 3), "") for state in states(3)]
+    for item, rows in zip(items, backend.embed(items), strict=True):
+        prefix = [words.bos, *words.encode(DOMAIN.serialise(item.state))]
+        said = words.encode(item.moves[-1].text)
+        goal = [words.bos, *words.encode(item.state.problem.goal)]
+        with torch.inference_mode():
+            hidden = model(input_ids=torch.tensor([prefix + said])).last_hidden_state[0]
+            target = model(input_ids=torch.tensor([goal])).last_hidden_state[0, -1]
+        for found, expected in (
+            (rows.state[-1], hidden[len(prefix) - 1]),
+            (rows.after[-1], hidden[-1]),
+            (rows.move[-1], hidden[len(prefix) :].mean(0)),
+            (rows.goal[-1], target),
+        ):
+            torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_verdicts_are_those_of_the_reward_model(backend, tiny_models):
+    """Step scores of a whole solution equal the plain model's, and one step alone scores alike."""
+    model = LlamaForTokenClassification.from_pretrained(tiny_models / "verifier").eval()
+    words = backend.words
+    problem, truth = DOMAIN.generate(random.Random(1), problem_id="v", minimum=5, maximum=6)
+    start = DOMAIN.initial_state(problem, budget=3)
+    steps = DOMAIN.solution(problem, truth, random.Random(2))
+    whole, first = backend.answer(Verify((VerifyItem(start, steps), VerifyItem(start, steps[:1]))))
+    ids = [words.bos, *words.encode(problem.text + " " + " ".join(m.text for m in steps))]
+    with torch.inference_mode():
+        scores = model(input_ids=torch.tensor([ids])).logits[0, :, 0].sigmoid()
+    ends = [index for index, word in enumerate(ids) if word == words.ids[";"]]
+    assert whole.step_scores == pytest.approx([float(scores[end]) for end in ends], abs=1e-4)
+    assert whole.score == whole.step_scores[-1]
+    assert first.score == pytest.approx(whole.step_scores[0], abs=1e-5)
+
+
+def test_a_missing_model_is_named(backend):
+    """Ranking without a policy and verifying without a verifier say what is missing."""
+    bare = LocalBackend(DOMAIN, backend.backbone, SAMPLING, seed=0)
+    state = states(1)[0]
+    with pytest.raises(ProtocolError, match="expected a trained policy"):
+        bare.answer(Rank((RankItem(state, moves(state, 2), "hybrid"),)))
+    with pytest.raises(ProtocolError, match="expected a backend with a verifier"):
+        bare.answer(Verify((VerifyItem(state, moves(state, 2)),)))
+
+
+def test_identities_change_with_what_replies_depend_on(backend):
+    """Another seed changes what is sampled but not what is ranked or verified."""
+    other = LocalBackend(
+        DOMAIN, backend.backbone, SAMPLING, seed=4, reward=backend.reward, policy=backend.policy
+    )
+    assert other.identity("propose") != backend.identity("propose")
+    assert other.identity("rank") == backend.identity("rank")
+    assert other.identity("verify") == backend.identity("verify")
+
+
+def test_checkpoints_of_another_kind_are_refused(tiny_models, tmp_path):
+    """A missing folder, another architecture and another vocabulary each get their sentence."""
+    with pytest.raises(ArtifactError, match="no such file"):
+        load_backbone(tmp_path, DOMAIN.vocabulary)
+    with pytest.raises(SchemaError, match="expected LlamaForTokenClassification"):
+        load_reward_model(tiny_models / "word_problems-small")
+    with pytest.raises(SchemaError, match="another vocabulary"):
+        load_backbone(tiny_models / "word_problems-small", DOMAIN.vocabulary[:-1])

@@ -1,0 +1,189 @@
+"""Training of the backbone and of the reward model, on the smallest problems that show it works."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from selverify.backends.models import load_backbone, load_reward_model
+from selverify.benchmark import Task, build
+from selverify.domains import domain_by_name
+from selverify.domains.word_problems import WordProblems
+from selverify.errors import SchemaError
+from selverify.params import Benchmark, Generator, Shape, Split, Verifier
+from selverify.requests import Complete
+from selverify.rollouts import from_rows, sample_solutions, to_rows, value_solutions
+from selverify.tokenizer import Words
+from selverify.training.generator import Progress, train_generator
+from selverify.training.verifier import ValuedSolution, target, train_verifier
+from selverify.types import Sample
+
+DOMAIN = domain_by_name("word_problems")
+SMALL = Benchmark(
+    minimum=4,
+    maximum=4,
+    train=Split(problems=8, seed=1),
+    validation=Split(problems=4, seed=2),
+    test=Split(problems=4, seed=3),
+)
+SHAPE = Shape(width=16, layers=1, heads=2, feed_forward=32, max_positions=160)
+GENERATOR = Generator(
+    shape=SHAPE,
+    steps=100,
+    tokens_per_batch=400,
+    matrix_rate=0.02,
+    other_rate=1e-2,
+    warmup_steps=5,
+    decay_fraction=0.3,
+    curriculum_fraction=0.5,
+    bfloat16=False,
+    seed=5,
+)
+VERIFIER = Verifier(
+    targets="soft",
+    strength="strong",
+    weak_fraction=0.5,
+    epochs=16,
+    rows_per_batch=16,
+    rate=1e-2,
+    validation_fraction=0.2,
+    audit_samples=1,
+    seed=6,
+)
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory) -> tuple[Path, list[Progress]]:
+    folder = tmp_path_factory.mktemp("backbone")
+    seen: list[Progress] = []
+    train_generator(DOMAIN, SMALL, GENERATOR, forbidden=(), folder=folder, report=seen.append)
+    return folder, seen
+
+
+def test_the_backbone_learns_and_loads(backbone):
+    """A hundred steps bring the loss well below that of a uniform guess, and the files load."""
+    folder, seen = backbone
+    assert seen[-1].loss < 3.6  # a uniform guess among the words costs 4.7 nats
+    loaded = load_backbone(folder, DOMAIN.vocabulary)
+    assert loaded.words.words[3:] == DOMAIN.vocabulary
+
+
+def test_held_out_problems_are_never_trained_on(tmp_path, monkeypatch):
+    """A forbidden problem is drawn again, so no batch is made from it."""
+    rng = random.Random(GENERATOR.seed)
+    first, _ = DOMAIN.generate(rng, problem_id="", minimum=2, maximum=3)
+    told: list[str] = []
+    solve = WordProblems.solution
+    monkeypatch.setattr(
+        WordProblems,
+        "solution",
+        lambda self, problem, truth, rng: (
+            told.append(problem.text),
+            solve(self, problem, truth, rng),
+        )[1],
+    )
+    settings = GENERATOR.model_copy(update={"steps": 1})
+    for forbidden, expected in (((), True), ((DOMAIN.fingerprint(first),), False)):
+        told.clear()
+        train_generator(DOMAIN, SMALL, settings, forbidden=forbidden, folder=tmp_path, report=print)
+        assert (first.text in told) is expected
+
+
+class Scripted:
+    """Answers every completion with the right rest of the solution, or with a wrong answer."""
+
+    def __init__(self, tasks: Sequence[Task], *, right: bool) -> None:
+        self.truths = {task.problem.problem_id: task.truth for task in tasks}
+        self.right = right
+
+    def identity(self, kind: str) -> str:
+        return "scripted"
+
+    def answer(self, request: Complete) -> tuple[tuple[Sample, ...], ...]:
+        return tuple(
+            tuple(self._rest(item.state, index) for index in range(item.count))
+            for item in request.items
+        )
+
+    def _rest(self, state, index: int) -> Sample:
+        truth = self.truths[state.problem.problem_id]
+        moves = [m.text for m in DOMAIN.solution(state.problem, truth, random.Random(1))]
+        rest = moves[len(state.derivation) :]
+        if not self.right or index == 0:
+            rest[-1] = f"answer {(int(truth.answer) + 1) % 41} ;"
+        return Sample(" ".join(rest), len(rest), 0.0)
+
+
+def test_values_are_shares_of_rollouts_that_reach_the_gold():
+    """With one wrong rollout in four every step is worth 3/4; a final step what its answer is."""
+    tasks = [task for task in build(DOMAIN, SMALL) if task.split == "train"][:3]
+    backend = Scripted(tasks, right=True)
+    sampled = sample_solutions(DOMAIN, backend, tasks, solutions=3)
+    assert [one.count for one in sampled] == [1, 2] * 3
+    valued = value_solutions(DOMAIN, backend, sampled, rollouts=4)
+    for solution in valued:
+        assert set(solution.values[:-1]) == {0.75}
+        assert solution.values[-1] in {0.0, 1.0}
+    rows = to_rows(DOMAIN, valued, sampled)
+    assert from_rows(rows) == valued
+    assert [row["alive"][-1] for row in rows] == [False, True] * 3
+
+
+def solutions(count: int) -> list[ValuedSolution]:
+    """Solutions whose last step is right exactly when it says so by its first word."""
+    rng = random.Random(8)
+    found = []
+    for index in range(count):
+        problem, truth = DOMAIN.generate(rng, problem_id=f"p{index}", minimum=4, maximum=5)
+        moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
+        good = index % 2 == 0
+        moves[-1] = "apples 7 ;" if good else "plums 9 ;"
+        found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good))))
+    return found
+
+
+def test_the_reward_model_learns_its_targets(backbone, tmp_path):
+    """A word that decides the last step's value is found: the loss falls to that of the coin."""
+    folder, _ = backbone
+    metrics = train_verifier(
+        solutions(120),
+        VERIFIER,
+        Words(DOMAIN.vocabulary),
+        backbone=folder,
+        folder=tmp_path,
+        report=print,
+    )
+    # Half of the steps are worth 1/2, which costs log 2; the others can be known.
+    assert metrics["verifier_validation_loss"] < 0.45
+    assert load_reward_model(tmp_path).weight.shape == (16,)
+    with pytest.raises(SchemaError, match="expected LlamaForCausalLM"):
+        (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
+        load_backbone(tmp_path, DOMAIN.vocabulary)
+
+
+def test_a_weak_verifier_sees_fewer_problems(backbone, tmp_path):
+    """strength: weak keeps the stated share of the problems."""
+    folder, _ = backbone
+    sizes = {}
+    for strength in ("strong", "weak"):
+        settings = VERIFIER.model_copy(update={"strength": strength, "epochs": 1})
+        metrics = train_verifier(
+            solutions(40),
+            settings,
+            Words(DOMAIN.vocabulary),
+            backbone=folder,
+            folder=tmp_path,
+            report=print,
+        )
+        sizes[strength] = metrics["verifier_training_solutions"]
+    assert sizes == {"strong": 32, "weak": 16}
+
+
+@pytest.mark.parametrize(
+    ("value", "targets", "expected"),
+    [(0.25, "soft", 0.25), (0.25, "hard", 1.0), (0.0, "hard", 0.0), (1.0, "soft", 1.0)],
+)
+def test_targets(value, targets, expected):
+    """Soft keeps the share, hard asks whether any rollout got there."""
+    assert target(value, targets) == expected
