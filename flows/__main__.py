@@ -19,6 +19,7 @@ COMMANDS = {
     "pipeline": ("flows.launcher", "run_pipeline", "the same as one Prefect flow, as deployed"),
     "publish": ("flows.tracking", "publish_all", "log finished stages to MLflow, each once"),
     "show": ("flows.launcher", "show", "print the main table of the last run"),
+    "readme": ("flows.readme", "fill_pages", "put the measured tables into README.md and docs"),
     "ui": ("flows.server", "serve_ui", "MLflow and Prefect on the loopback address"),
     "setup": ("flows.tracking", "create_database", "create the MLflow database"),
     "clean": ("flows.preflight", "clean", "remove what a run made"),

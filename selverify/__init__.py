@@ -1,1 +1,32 @@
-"""Where should a limited number of verifier calls be spent?"""
+"""Where should a limited number of verifier calls be spent?
+
+>>> policy = selverify.load_policy("models")
+>>> policy.solve("we count apples 7 . pears equal 3 times apples . find pears ?", budget=16).answer
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from selverify.errors import SelverifyError
+    from selverify.policy import Solved, TrainedPolicy, load_policy
+    from selverify.types import Problem
+
+__all__ = ["Problem", "SelverifyError", "Solved", "TrainedPolicy", "load_policy"]
+
+# Named, not imported: every module of the library imports this one, and torch takes seconds.
+_HOMES = {
+    "Problem": "selverify.types",
+    "SelverifyError": "selverify.errors",
+    "Solved": "selverify.policy",
+    "TrainedPolicy": "selverify.policy",
+    "load_policy": "selverify.policy",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -70,6 +70,7 @@ class Generator(Section):
     warmup_steps: NonNegative
     decay_fraction: Fraction
     curriculum_fraction: Fraction
+    drill_fraction: Fraction
     bfloat16: bool
     seed: NonNegative
 

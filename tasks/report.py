@@ -7,9 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from selverify import plots
 from selverify.audits import gate_table, reliability_table, verifier_table
 from selverify.params import Params
+from selverify.plots import (
+    accuracy_against_budget,
+    accuracy_against_calls,
+    accuracy_by_bin,
+    gate_bars,
+    ranker_recall,
+    reliability_diagram,
+)
 from selverify.report import (
     Measures,
     Report,
@@ -158,15 +165,13 @@ def _figures(
 ) -> None:
     shown = [method for method in SHOWN if method in set(points["method"])]
     title = f"{report.domain}, two-fold cross-validated"
-    plots.accuracy_against_budget(points, folder / "accuracy_n", methods=shown, title=title)
-    plots.accuracy_against_calls(points, folder / "accuracy_calls", methods=shown, title=title)
+    accuracy_against_budget(points, folder / "accuracy_n", methods=shown, title=title)
+    accuracy_against_calls(points, folder / "accuracy_calls", methods=shown, title=title)
     title = f"{report.domain}, N = {report.budget}"
-    plots.accuracy_by_bin(report.by_bin, folder / "by_bin", methods=shown, title=title)
+    accuracy_by_bin(report.by_bin, folder / "by_bin", methods=shown, title=title)
     decided = _decided(_steps(inputs))
     table = reliability_table(decided["score"], decided["alive"], bins=RELIABILITY_BINS)
     write_csv(table, folder / "reliability.csv")
-    plots.reliability_diagram(table, folder / "reliability", title="Verifier on test problems")
-    plots.ranker_recall(
-        report.rankers, folder / "rankers", title="Rankers on held-out training problems"
-    )
-    plots.gate_bars(report.gates, folder / "gates", title="What the gates refuse")
+    reliability_diagram(table, folder / "reliability", title="Verifier on test problems")
+    ranker_recall(report.rankers, folder / "rankers", title="Rankers on held-out training problems")
+    gate_bars(report.gates, folder / "gates", title="What the gates refuse")

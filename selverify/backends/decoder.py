@@ -29,7 +29,9 @@ class Layer:
 
     attention_norm: Tensor
     qkv: Tensor
+    qkv_bias: Tensor | None
     output: Tensor
+    output_bias: Tensor | None
     feed_norm: Tensor
     gate_up: Tensor
     down: Tensor
@@ -248,7 +250,9 @@ class Decoder:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated and scaled queries, rotated keys, values, each [G, H, rows, D/H]."""
         groups, rows, _ = hidden.shape
-        fused = functional.linear(self._norm(hidden, layer.attention_norm), layer.qkv)
+        fused = functional.linear(
+            self._norm(hidden, layer.attention_norm), layer.qkv, layer.qkv_bias
+        )
         query, key, value = (
             part.view(groups, rows, self.heads, self.head_width).transpose(1, 2)
             for part in fused.chunk(3, -1)
@@ -260,7 +264,7 @@ class Decoder:
     def _finish(self, layer: Layer, hidden: Tensor, mixed: Tensor) -> Tensor:
         groups, rows, _ = hidden.shape
         joined = mixed.transpose(1, 2).reshape(groups, rows, self.width)
-        hidden = hidden + functional.linear(joined, layer.output)
+        hidden = hidden + functional.linear(joined, layer.output, layer.output_bias)
         gate, up = functional.linear(self._norm(hidden, layer.feed_norm), layer.gate_up).chunk(
             2, -1
         )
@@ -301,10 +305,13 @@ def _rotate(values: Tensor) -> Tensor:
 
 def _fuse(layer: torch.nn.Module) -> Layer:
     weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+    biased = "self_attn.q_proj.bias" in weights
     return Layer(
         weights["input_layernorm.weight"],
         torch.cat([weights[f"self_attn.{name}_proj.weight"] for name in "qkv"]),
+        torch.cat([weights[f"self_attn.{name}_proj.bias"] for name in "qkv"]) if biased else None,
         weights["self_attn.o_proj.weight"],
+        weights["self_attn.o_proj.bias"] if biased else None,
         weights["post_attention_layernorm.weight"],
         torch.cat([weights["mlp.gate_proj.weight"], weights["mlp.up_proj.weight"]]),
         weights["mlp.down_proj.weight"],

@@ -29,8 +29,23 @@ class Domain(Protocol):
         """A fresh problem whose size (quantities, cards) lies in [minimum, maximum]."""
         ...
 
+    def read(self, text: str, *, problem_id: str) -> Problem:
+        """The problem that ``text`` states, words joined by one space; its goal is the question's.
+
+        Raises:
+            SchemaError: the text asks for nothing that this domain knows.
+        """
+        ...
+
     def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
         """A right derivation, ending in an answer move, drawn from those that exist."""
+        ...
+
+    def drill(self, rng: random.Random) -> tuple[str, str] | None:
+        """A text, and words that follow from it by looking up alone, to train a backbone on.
+
+        None where the domain needs no such exercise.
+        """
         ...
 
     def fingerprint(self, problem: Problem) -> str:

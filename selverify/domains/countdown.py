@@ -167,6 +167,16 @@ class Countdown:
         problem = Problem(problem_id, self.name, text, f"reach {TARGET}")
         return problem, Truth(problem_id, str(TARGET), facts)
 
+    def read(self, text: str, *, problem_id: str) -> Problem:
+        """The goal is the number that the text names last.
+
+        Raises:
+            SchemaError: the text is none of this domain.
+        """
+        problem = Problem(problem_id, self.name, text, "")
+        target = _table(self.initial_state(problem, budget=0)).target
+        return replace(problem, goal=f"reach {target}")
+
     def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
         """At each table one of the moves that keep the target within reach, uniformly drawn.
 
@@ -184,6 +194,10 @@ class Countdown:
             moves.append(_combination(claim))
             numbers = claim.left
         return (*moves, _answer(target))
+
+    def drill(self, rng: random.Random) -> tuple[str, str] | None:
+        """None: a move repeats numbers that stand in the move before it."""
+        return None
 
     def fingerprint(self, problem: Problem) -> str:
         """The target and the hand without its order."""

@@ -26,10 +26,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from selverify.errors import SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
 PRIME = 41
 MAX_TEXT = 200
+DRILL_NAMES = (2, 10)
 # fmt: off
 NAMES = (
     "apples", "pears", "plums", "figs", "limes", "nuts", "dates", "beans", "peas", "corns", "cups",
@@ -40,7 +42,7 @@ NAMES = (
 FACTORS = (2, 3, 4, 5)
 PHRASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
-        "given": ("there are {v} {x} .", "we count {v} {x} .", "someone brings {v} {x} ."),
+        "given": ("of {x} {v} are there .", "we count {x} {v} .", "someone brings {x} {v} ."),
         "add": (
             "{x} equal {a} plus {b} .",
             "{x} are {a} and {b} together .",
@@ -63,6 +65,7 @@ SIGNS = MappingProxyType({"add": "+", "subtract": "-"})
 OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
 NUMBERS = MappingProxyType({str(value): value for value in range(PRIME)})
 _NAME_SET = frozenset(NAMES)
+_QUESTION_SET = frozenset(form.format(x=name) for form in QUESTIONS for name in NAMES)
 
 
 class Given(Arguments):
@@ -167,6 +170,20 @@ class WordProblems:
         }
         return problem, Truth(problem_id, str(values[asked]), json.dumps(facts, sort_keys=True))
 
+    def read(self, text: str, *, problem_id: str) -> Problem:
+        """The goal is the last sentence, one of ``QUESTIONS`` about a known name.
+
+        Raises:
+            SchemaError: the text does not end in such a question.
+        """
+        question = text.rsplit(" . ", 1)[-1]
+        if question not in _QUESTION_SET:
+            raise SchemaError(
+                f"{problem_id}: given a text that ends in {question[-MAX_TEXT:]!r}, expected a "
+                f"question like {QUESTIONS[0].format(x=NAMES[0])!r}"
+            )
+        return Problem(problem_id, self.name, text, question)
+
     def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
         """The needed quantities in a random order that respects their dependencies."""
         facts = json.loads(truth.facts)
@@ -181,6 +198,18 @@ class WordProblems:
             open_names.remove(name)
             moves.append(move)
         return (*moves, _answer_move(values[facts["asked"]]))
+
+    def drill(self, rng: random.Random) -> tuple[str, str] | None:
+        """Givens told in sentences, then recalled at random.
+
+        Looking a name up is what a small transformer learns last, and short problems let it get
+        by without; here nothing else helps.
+        """
+        names = rng.sample(NAMES, rng.randint(*DRILL_NAMES))
+        relations = {name: Relation("given", (), rng.randrange(PRIME)) for name in names}
+        recalled = rng.choices(names, k=2 * len(names))
+        said = " + ".join(f"{name} {relations[name].number}" for name in recalled)
+        return _tell(rng, relations), f"{said} ;"
 
     def fingerprint(self, problem: Problem) -> str:
         """The problem's sentences without their order."""

@@ -10,8 +10,8 @@ from selverify.backends.decoder import Decoder, uniforms
 SEQUENCES = [(1, 5, 9, 4), (1, 7, 3, 3, 8, 2), (1, 5, 9, 4, 6, 6, 7)]
 
 
-@pytest.fixture(scope="module")
-def model() -> LlamaForCausalLM:
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "biased"])
+def model(request) -> LlamaForCausalLM:
     torch.manual_seed(3)
     config = LlamaConfig(
         vocab_size=23,
@@ -22,8 +22,13 @@ def model() -> LlamaForCausalLM:
         num_key_value_heads=4,
         max_position_embeddings=64,
         tie_word_embeddings=True,
+        attention_bias=request.param,
     )
-    return LlamaForCausalLM(config).eval()
+    made = LlamaForCausalLM(config).eval()
+    for name, weight in made.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(weight, std=0.5)
+    return made
 
 
 def reference(model: LlamaForCausalLM, sequence: tuple[int, ...]) -> torch.Tensor:

@@ -8,15 +8,15 @@ import selverify
 
 PACKAGE = Path(selverify.__file__).parent
 ROWS = (
-    "types errors params storage",
+    "types errors params storage solver",
     "domains requests tokenizer",
     "gates allocation grading retrieval heuristic",
     "search",
     "scheduler ledger traces reply_cache backends",
     "benchmark inspection rollouts "
     "difficulty exploration training evaluation selection statistics audits "
-    "plots report policy",
-    "cli __main__",
+    "plots report policy trace_text installation",
+    "cli",
 )
 LAYERS = {module: layer for layer, row in enumerate(ROWS) for module in row.split()}
 FACADE = len(ROWS)  # selverify/__init__.py offers what the rows below it give

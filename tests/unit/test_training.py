@@ -37,6 +37,7 @@ GENERATOR = Generator(
     warmup_steps=5,
     decay_fraction=0.3,
     curriculum_fraction=0.5,
+    drill_fraction=0.0,
     bfloat16=False,
     seed=5,
 )

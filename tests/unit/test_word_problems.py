@@ -11,7 +11,7 @@ from selverify.gates import reject
 from selverify.types import Malformed, Move, Problem, State, Truth
 
 DOMAIN = WordProblems()
-TEXT = "there are 7 apples . we count 5 plums . pears equal apples plus plums . find pears ?"
+TEXT = "of apples 7 are there . we count plums 5 . pears equal apples plus plums . find pears ?"
 PROBLEM = Problem("p", "word_problems", TEXT, "find pears ?")
 TRUTH = Truth(
     "p",
@@ -88,7 +88,7 @@ def test_truth_follows_the_text(moves, alive):
 
 def test_wrong_distractor_does_no_harm():
     """A quantity that the question does not need may be misread."""
-    text = TEXT.replace(" find", " there are 3 nuts . find")
+    text = TEXT.replace(" find", " we count nuts 3 . find")
     facts = json.loads(TRUTH.facts)
     facts["relations"]["nuts"] = ["given", [], 3]
     state = DOMAIN.initial_state(replace(PROBLEM, text=text), budget=1)

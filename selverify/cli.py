@@ -1,0 +1,252 @@
+"""``selverify``: solve one problem and show how, show the frontier, check the installation.
+
+Errors of the library end as one sentence on stderr with exit code 1. Does not know: stages, flows.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from typer.core import TyperGroup
+
+from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from selverify.benchmark import Task
+    from selverify.policy import Solved, TrainedPolicy
+    from selverify.types import Problem
+
+SPLIT = "test"
+BENCHMARK_VERSION = 1
+FIGURES = (".svg", ".png")
+POINT_COLUMNS = (
+    "method",
+    "n",
+    "accuracy",
+    "accuracy_low",
+    "accuracy_high",
+    "verifier_calls",
+    "generated_tokens",
+)
+ENVIRONMENT = {
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    # Spinning threads starve each other as soon as anything else uses a core.
+    "OMP_WAIT_POLICY": "PASSIVE",
+}
+FRONTIER_NOTE = (
+    "Accuracy in percent with its 95 % interval; calls and tokens are means a problem. "
+    "* no other row is as accurate with fewer calls (the oracle knows the truth and stands aside)."
+)
+STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
+
+Models = Annotated[Path, typer.Option(help="The folder of trained models.")]
+
+
+class _Sentences(TyperGroup):
+    """Shows an error of the library as its message."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except SelverifyError as error:
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+
+
+app = typer.Typer(
+    cls=_Sentences,
+    help="Where should a limited number of verifier calls be spent?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command()
+def solve(
+    text: Annotated[
+        str | None, typer.Argument(help="A problem in the domain's words, set off by spaces.")
+    ] = None,
+    *,
+    problem: Annotated[
+        str | None, typer.Option(help="The id of a test problem; without a text the first one.")
+    ] = None,
+    budget: Annotated[int, typer.Option(help="Verifier calls at most, at least 1.")] = 16,
+    models: Models = Path("models"),
+    benchmark: Annotated[Path, typer.Option(help="The folder of the benchmark's tables.")] = Path(
+        "data/benchmark"
+    ),
+    trace: Annotated[bool, typer.Option(help="Show every step of the search.")] = True,
+) -> None:
+    """Solve one problem with the trained policy and show how it went."""
+    if text is not None and problem is not None:
+        raise typer.BadParameter("give a text or --problem, not both")
+    given: str | Problem
+    if text is None:
+        task = _find(benchmark, problem)
+        given = task.problem
+    else:
+        task, given = None, text
+    policy = _load(models)
+    solved = policy.solve(given, budget=budget)
+    _show(policy, solved, task, trace=trace)
+
+
+@app.command()
+def frontier(
+    report: Annotated[Path, typer.Option(help="The folder that the stage report wrote.")] = Path(
+        "results/report"
+    ),
+    methods: Annotated[
+        str | None, typer.Option(help="Only these methods, separated by commas.")
+    ] = None,
+) -> None:
+    """Show accuracy against verifier calls, method by method, and name the figures."""
+    console = Console()
+    points = _points(report / "points.csv", methods)
+    console.print(_frontier_table(points))
+    console.print(Text(FRONTIER_NOTE))
+    for figure in sorted(file for file in report.iterdir() if file.suffix in FIGURES):
+        console.print(Text(str(figure)), soft_wrap=True)
+
+
+@app.command()
+def check(
+    models: Models = Path("models"),
+    pipeline: Annotated[
+        bool, typer.Option(help="Also import Prefect's server, where it is installed.")
+    ] = True,
+) -> None:
+    """Check packages and models by solving a problem; exit code 1 if something is wrong."""
+    _quieten()
+    from selverify.installation import checks
+
+    console = Console()
+    failed = False
+    for found in checks(models, pipeline=pipeline):
+        failed = failed or found.status == "failed"
+        line = Text.assemble((f"{found.status:<8}", STYLES[found.status]), f"{found.name:<13} ")
+        console.print(line.append(found.text), soft_wrap=True)
+    raise typer.Exit(int(failed))
+
+
+def _points(path: Path, methods: str | None) -> pd.DataFrame:
+    """The rows of ``points.csv``, of the named methods only."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise ArtifactError(
+            f"{path}: no such file; stage 'report' writes it (python -m flows report)"
+        )
+    points = pd.read_csv(path)
+    missing = [column for column in POINT_COLUMNS if column not in points.columns]
+    if missing:
+        raise SchemaError(f"{path}: no column {missing[0]!r}; expected the table of stage 'report'")
+    if methods is None:
+        return points
+    chosen = [name.strip() for name in methods.split(",")]
+    unknown = [name for name in chosen if name not in set(points["method"])]
+    if unknown:
+        known = ", ".join(points["method"].unique())
+        raise ParamsError(f"--methods: given {unknown[0]!r}, expected among {known}")
+    return points[points["method"].isin(chosen)]
+
+
+def _frontier_table(points: pd.DataFrame) -> Table:
+    from selverify.report import ORACLE, method_name
+    from selverify.statistics import frontier as envelope
+
+    honest = points[points["method"] != ORACLE]
+    best = set(envelope(honest["verifier_calls"], honest["accuracy"]))
+    table = Table(box=box.SIMPLE_HEAD)
+    for place, name in enumerate(("Method", "N", "Accuracy", "Interval", "Calls", "Tokens", "")):
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+    for _, row in points.iterrows():
+        at_best = row["method"] != ORACLE and (row["verifier_calls"], row["accuracy"]) in best
+        table.add_row(
+            method_name(str(row["method"])),
+            str(row["n"]),
+            f"{100 * row['accuracy']:.1f}",
+            Text(f"[{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]"),
+            f"{row['verifier_calls']:.1f}",
+            f"{row['generated_tokens']:.0f}",
+            "*" if at_best else "",
+        )
+    return table
+
+
+def _quieten() -> None:
+    """Before torch is imported: no telemetry, no spinning threads, no loading bars."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def _load(models: Path) -> TrainedPolicy:
+    _quieten()
+    from selverify.policy import load_policy
+
+    return load_policy(models)
+
+
+def _find(folder: Path, problem_id: str | None) -> Task:
+    """The test problem called ``problem_id``, or the first one, with its truth."""
+    from selverify.benchmark import from_rows
+    from selverify.storage import read_table
+
+    problems, truths = (
+        read_table(
+            folder / f"{name}.parquet", schema=f"benchmark.{name}", version=BENCHMARK_VERSION
+        ).to_pylist()
+        for name in ("problems", "truths")
+    )
+    tasks = from_rows(problems, truths, SPLIT)
+    for task in tasks:
+        if problem_id in (None, task.problem.problem_id):
+            return task
+    ids = [task.problem.problem_id for task in tasks]
+    known = f"one from {ids[0]!r} to {ids[-1]!r}" if ids else "a benchmark with test problems"
+    raise ParamsError(f"{folder}: no test problem {problem_id!r}; expected {known}")
+
+
+def _show(policy: TrainedPolicy, solved: Solved, task: Task | None, *, trace: bool) -> None:
+    from selverify.trace_text import render_totals, render_trace
+
+    console = Console()
+    console.print(
+        Text(f"{solved.problem.problem_id}: {solved.problem.text}", style="bold"), soft_wrap=True
+    )
+    if trace:
+        shown = render_trace(
+            policy.domain,
+            solved.events,
+            tau=policy.solver.search.tau,
+            reference_dispersion=policy.reference_dispersion,
+        )
+        for part in shown:
+            console.print(part)
+    console.print(Text("\n".join(["", "Derivation:", *(f"  {one}" for one in solved.derivation)])))
+    console.print(_verdict(solved, task))
+    console.print(render_totals(solved.events))
+
+
+def _verdict(solved: Solved, task: Task | None) -> Text:
+    """The answer, and whether it is right where the truth is known."""
+    given = f"Answer: {solved.answer}" if solved.answer is not None else "No answer"
+    if task is None:
+        return Text(given, style="bold")
+    if solved.answer == task.truth.answer:
+        return Text(f"{given}, right", style="bold green")
+    return Text(f"{given}, wrong: it is {task.truth.answer}", style="bold red")

@@ -1,0 +1,219 @@
+"""The trained policy on its own: load it, give it problems, get answers and what they cost.
+
+Knows: which models stand where in a models folder, and the full method's rules. Does not know:
+stages, the truth of any problem.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from selverify.backends.base import Backend
+from selverify.backends.local import LocalBackend
+from selverify.backends.models import RewardModel, load_backbone, load_reward_model
+from selverify.backends.models import load_policy as load_heuristic
+from selverify.domains import domain_by_name
+from selverify.domains.base import Domain
+from selverify.errors import ArtifactError, BudgetError, SchemaError
+from selverify.scheduler import Result, Search, run_lockstep
+from selverify.search.asking import Asking
+from selverify.search.gated import GatedSettings, gated_competition
+from selverify.solver import Solver, load_solver
+from selverify.tokenizer import Words
+from selverify.traces import Event
+from selverify.types import Outcome, Problem
+
+VERIFIER, POLICY = "verifier", "policy"
+SCORER = "hybrid"
+CHECKPOINT = ("config.json", "model.safetensors")
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """What came of one problem.
+
+    ``answer`` is None when the search found none; ``reason`` says how it ended: ``answered``,
+    ``budget`` (no calls left), ``generation`` (no samples left) or ``exhausted``. ``derivation``
+    holds the committed moves' texts. The ledgers of ``events`` sum to the two counts.
+    """
+
+    problem: Problem
+    answer: str | None
+    reason: str
+    derivation: tuple[str, ...]
+    verifier_calls: int
+    generated_tokens: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedPolicy:
+    """A domain, what answers its requests, and the rules of the full method.
+
+    ``reference_dispersion`` is sigma-bar. ``longest`` is the number of words that a problem's text
+    may have so that every derivation fits the models.
+    """
+
+    domain: Domain
+    backend: Backend
+    solver: Solver
+    reference_dispersion: float
+    patterns: tuple[str, ...]
+    longest: int
+
+    def solve(self, problem: str | Problem, *, budget: int) -> Solved:
+        """Solve one problem; see ``solve_many``."""
+        (solved,) = self.solve_many((problem,), budget=budget)
+        return solved
+
+    def solve_many(self, problems: Sequence[str | Problem], *, budget: int) -> tuple[Solved, ...]:
+        """Solve problems together, each with at most ``budget`` verifier calls.
+
+        A problem is a text in the domain's words, set off by spaces, or a ``Problem``, whose id
+        then seeds the sampling. Which problems stand beside it changes a problem's scores by
+        rounding only (about 1e-7).
+
+        Raises:
+            BudgetError: ``budget`` is below 1.
+            SchemaError: a problem of another domain, with a word that the models do not know,
+                without a question, or too long for the models.
+        """
+        if budget < 1:
+            raise BudgetError(f"budget: given {budget} verifier calls, expected at least 1")
+        found = [self.read(problem) for problem in problems]
+        searches = {
+            place: Search(self._search(problem, budget), budget=budget)
+            for place, problem in enumerate(found)
+        }
+        results = run_lockstep(
+            searches, self.backend, end_of_move=self.domain.end_of_move, traced=True
+        )
+        return tuple(_solved(problem, results[place]) for place, problem in enumerate(found))
+
+    def read(self, problem: str | Problem) -> Problem:
+        """The problem as a search sees it, its goal built from its question.
+
+        Raises:
+            SchemaError: as in ``solve_many``.
+        """
+        given = problem.text if isinstance(problem, Problem) else problem
+        words = given.split()
+        text = " ".join(words)
+        name = problem.problem_id if isinstance(problem, Problem) else _name(text)
+        if isinstance(problem, Problem) and problem.domain != self.domain.name:
+            raise SchemaError(
+                f"{name}: a problem of {problem.domain}, expected one of {self.domain.name}, for "
+                "which this policy was trained"
+            )
+        known = frozenset(self.domain.vocabulary)
+        unknown = next((word for word in words if word not in known), None)
+        if unknown is not None:
+            raise SchemaError(
+                f"{name}: unknown word {unknown[:40]!r}; expected words of {self.domain.name}, "
+                "with a space before and after each word and each mark"
+            )
+        if len(words) > self.longest:
+            raise SchemaError(f"{name}: {len(words)} words, expected at most {self.longest}")
+        return self.domain.read(text, problem_id=name)
+
+    def settings(self, budget: int) -> GatedSettings:
+        """The full method's rules at ``budget``, as the evaluation runs it."""
+        search = self.solver.search
+        return GatedSettings(
+            **search.model_dump(exclude={"proposals", "retrieval"}),
+            proposals=min(budget, search.proposals),
+            scorer=SCORER,
+            allocation="adaptive",
+            reference_dispersion=self.reference_dispersion,
+            gates=True,
+            patterns=self.patterns if search.retrieval else (),
+        )
+
+    def generation_cap(self, budget: int) -> int:
+        """Sampled moves allowed at ``budget``: as many as that number of whole solutions has."""
+        return max(1, round(budget * self.solver.reference_moves))
+
+    def _search(self, problem: Problem, budget: int) -> Asking[Outcome]:
+        return gated_competition(
+            self.domain,
+            problem,
+            settings=self.settings(budget),
+            budget=budget,
+            generation_cap=self.generation_cap(budget),
+            traced=True,
+        )
+
+
+def load_policy(folder: str | Path) -> TrainedPolicy:
+    """The policy that the pipeline trained.
+
+    Args:
+        folder: the project's ``models`` folder, with ``<domain>-<backbone>/``, ``verifier/`` and
+            ``policy/`` in it.
+
+    Raises:
+        ArtifactError: a file is missing; the message names the stage that writes it.
+        SchemaError: a file was written under another schema, or models do not belong together.
+    """
+    models = Path(folder)
+    solver = load_solver(models / POLICY)
+    _require(models / solver.backbone, "generator", *CHECKPOINT, "tokenizer.json")
+    _require(models / VERIFIER, "verifier", *CHECKPOINT)
+    _require(models / POLICY, "residual", "policy.json", "heuristic.safetensors")
+    domain = domain_by_name(solver.domain)
+    backbone = load_backbone(models / solver.backbone, domain.vocabulary)
+    reward = load_reward_model(models / VERIFIER)
+    _check_words(models / VERIFIER, reward, backbone.words)
+    policy = load_heuristic(models / POLICY, backbone)
+    backend = LocalBackend(
+        domain, backbone, solver.sampling, seed=solver.seed, reward=reward, policy=policy
+    )
+    positions = min(len(backbone.decoder.cos), len(reward.decoder.cos))
+    derivation = solver.search.max_moves * solver.sampling.max_move_tokens
+    return TrainedPolicy(
+        domain=domain,
+        backend=backend,
+        solver=solver,
+        reference_dispersion=policy.reference_dispersion[SCORER],
+        patterns=policy.patterns,
+        longest=positions - derivation - 1,  # one position is the word that opens every text
+    )
+
+
+def _require(folder: Path, stage: str, *names: str) -> None:
+    for name in names:
+        if not (folder / name).is_file():
+            raise ArtifactError(
+                f"{folder / name}: no such file; stage {stage!r} writes it "
+                f"(python -m flows {stage})"
+            )
+
+
+def _check_words(folder: Path, reward: RewardModel, words: Words) -> None:
+    known = len(reward.decoder.embedding)
+    if known != len(words.words):
+        raise SchemaError(
+            f"{folder}: a verifier of {known} words, expected the {len(words.words)} words of the "
+            "generator; run stage 'verifier' again (python -m flows verifier)"
+        )
+
+
+def _name(text: str) -> str:
+    """An id that follows from the text, so that equal texts are sampled alike."""
+    return f"text-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+
+
+def _solved(problem: Problem, result: Result[Outcome]) -> Solved:
+    outcome, ledger = result.outcome, result.ledger
+    return Solved(
+        problem=problem,
+        answer=outcome.answer,
+        reason=outcome.reason,
+        derivation=tuple(move.text for move in outcome.derivation or ()),
+        verifier_calls=ledger.verifier_calls,
+        generated_tokens=ledger.generated_tokens,
+        events=result.events,
+    )

@@ -1,0 +1,71 @@
+"""``solver.json``: what solving problems with trained models needs beside their weights.
+
+Knows: the file. Does not know: models, searches.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from selverify.errors import SchemaError
+from selverify.params import DomainName, NonNegative, Params, Rate, Sampling, Search, Section
+from selverify.storage import read_json, write_json
+
+FILE = "solver.json"
+SCHEMA, VERSION = "residual.solver", 1
+
+
+class Solver(Section):
+    """The domain, the folder of its backbone, and the settings under which the policy is used.
+
+    ``seed`` is the evaluation's, so that solving a test problem again samples what the evaluation
+    sampled. ``reference_moves`` is the mean number of moves of a sampled solution.
+    """
+
+    domain: DomainName
+    backbone: str
+    sampling: Sampling
+    search: Search
+    seed: NonNegative
+    reference_moves: Rate
+
+
+def save_solver(folder: Path, params: Params, *, backbone: str, reference_moves: float) -> None:
+    """Write ``folder/solver.json`` from ``domain``, ``sampling``, ``search``, ``evaluation.seed``.
+
+    Args:
+        backbone: name of the backbone's folder beside ``folder``.
+        reference_moves: from the stage ``rollouts``.
+    """
+    solver = Solver(
+        domain=params.domain,
+        backbone=backbone,
+        sampling=params.sampling[params.domain],
+        search=params.search,
+        seed=params.evaluation.seed,
+        reference_moves=reference_moves,
+    )
+    write_json(folder / FILE, solver.model_dump(mode="json"), schema=SCHEMA, version=VERSION)
+
+
+def load_solver(folder: Path) -> Solver:
+    """Read what ``save_solver`` wrote.
+
+    Raises:
+        ArtifactError: the file is not there.
+        SchemaError: it was written under another schema, or a field is unknown, missing or out of
+            range.
+    """
+    path = folder / FILE
+    data = read_json(path, schema=SCHEMA, version=VERSION)
+    try:
+        return Solver.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise SchemaError(
+            f"{path}: {field}: given {first['input']!r}, expected: {first['msg']}; run stage "
+            "'residual' again (python -m flows residual)"
+        ) from error

@@ -1,0 +1,22 @@
+"""What several folders of tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Before anything imports torch: spinning threads starve each other on a busy machine, and a test
+# of a second takes half a minute.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like ``models``, with a backbone, a reward model and a policy of random weights."""
+    from tiny_checkpoints import build  # imports transformers, which most tests do not need
+
+    folder = tmp_path_factory.mktemp("models")
+    build(folder)
+    return folder

@@ -1,0 +1,224 @@
+"""The trained policy on its own, on checkpoints of random weights."""
+
+import json
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import LlamaConfig, LlamaForTokenClassification
+
+import selverify
+from selverify.domains import DOMAINS
+from selverify.errors import ArtifactError, BudgetError, SchemaError
+from selverify.evaluation import Rules, gated_settings, settings_of
+from selverify.ledger import Ledger
+from selverify.params import load_params
+from selverify.policy import Solved, TrainedPolicy, load_policy
+from selverify.solver import load_solver, save_solver
+from selverify.traces import Event
+from selverify.types import Problem
+
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+NAMES = "apples pears plums figs limes nuts dates beans peas corns cups pens books coins cards"
+TEXT = " ".join(f"we count {x} {v} ." for v, x in enumerate(NAMES.split())) + " find figs ?"
+SHORT = "we count apples 7 . pears equal 3 times apples . find pears ?"
+
+
+@pytest.fixture(scope="module")
+def policy(tiny_models: Path) -> TrainedPolicy:
+    return load_policy(tiny_models)
+
+
+@pytest.fixture
+def models(tiny_models: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return shutil.copytree(tiny_models, tmp_path / "models")
+
+
+@pytest.mark.parametrize("budget", [1, 3, 16])
+def test_a_text_is_solved_within_its_budget(policy, budget):
+    """Calls are spent, never more than the budget; the events sum to what is reported."""
+    solved = policy.solve(TEXT, budget=budget)
+    total = sum((event.ledger for event in solved.events), start=Ledger())
+    assert 1 <= solved.verifier_calls <= budget
+    assert (solved.verifier_calls, solved.generated_tokens) == (
+        total.verifier_calls,
+        total.generated_tokens,
+    )
+    assert total.generated_moves <= policy.generation_cap(budget)
+    assert solved.derivation and all(text.endswith(" ;") for text in solved.derivation)
+    assert (solved.answer is not None) == (solved.reason == "answered")
+    assert dict(solved.events[-1].data) == {"reason": solved.reason, "answer": solved.answer}
+
+
+def test_problems_together_are_solved_as_each_alone(policy):
+    """Neighbours change nothing but the last digits of scores; equal texts get equal samples."""
+    problems = [TEXT, SHORT, Problem("mine", "word_problems", TEXT, "find figs ?"), f"  {TEXT}\n"]
+    together = policy.solve_many(problems, budget=4)
+    for problem, solved in zip(problems, together, strict=True):
+        alone = policy.solve(problem, budget=4)
+        assert replace(alone, events=()) == replace(solved, events=())
+        assert [said(event) for event in alone.events] == [said(event) for event in solved.events]
+        assert scores(alone) == pytest.approx(scores(solved), abs=1e-5)
+    assert list(map(said, together[0].events)) == list(map(said, together[3].events))
+    assert list(map(said, together[0].events)) != list(map(said, together[2].events))
+    assert policy.solve_many((), budget=4) == ()
+
+
+def said(event: Event) -> tuple[object, ...]:
+    """An event without its scores."""
+    data = dict(event.data)
+    texts = [data.get(name) for name in ("texts", "survivors", "steps", "move", "k")]
+    return (event.event, event.ledger, texts)
+
+
+def scores(solved: Solved) -> list[float]:
+    """The verifier's scores, in order."""
+    data = [dict(event.data) for event in solved.events]
+    return [float(one["score"]) for one in data if "score" in one]
+
+
+def test_the_rules_are_those_of_the_evaluation(policy):
+    """Settings and samples allowed equal the full method's under ``search``, with retrieval too."""
+    search = PARAMS.search.model_copy(update={"retrieval": True})
+    for params in (PARAMS, PARAMS.model_copy(update={"search": search})):
+        rules = Rules(
+            params=params,
+            reference_moves=policy.solver.reference_moves,
+            dispersion={"hybrid": policy.reference_dispersion},
+            patterns=policy.patterns,
+        )
+        (setting,) = settings_of("", params)
+        solver = policy.solver.model_copy(update={"search": params.search})
+        own = replace(policy, solver=solver)
+        for n in (1, 2, 16, 64):
+            assert own.settings(n) == gated_settings(setting, rules, n)
+            assert own.generation_cap(n) == rules.generation_cap(n)
+
+
+@pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
+def test_a_domain_reads_its_own_problems(domain):
+    """Text alone gives back the goal of every generated problem."""
+    rng = random.Random(4)
+    for index in range(50):
+        problem, _ = domain.generate(rng, problem_id=f"p{index}", minimum=4, maximum=4)
+        assert domain.read(problem.text, problem_id=f"p{index}") == problem
+
+
+@pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
+@pytest.mark.parametrize("text", ["", "?", "find", "find 7 ?", "use 1 to make", "apples find ?"])
+def test_a_text_without_a_question_is_refused(domain, text):
+    """The message names the problem and shows what a question looks like."""
+    with pytest.raises(SchemaError, match=r"^p: given .*expected .* like '"):
+        domain.read(text, problem_id="p")
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        ("we count appels 7 . find appels ?", "unknown word 'appels'; expected words of word_pr"),
+        ("we count apples 7. find apples ?", "unknown word '7.'; expected .* a space before"),
+        ("we count apples 7 .", "expected a question like 'how many apples \\?'"),
+        ("", "expected a question like"),
+        ("we count apples 7 . " * 22 + "find apples ?", "113 words, expected at most 111"),
+        (Problem("c1", "countdown", "use 4 7 8 8 to make 24 .", "reach 24"), "c1: .*of countdown"),
+    ],
+)
+def test_a_problem_that_cannot_be_read_is_refused(policy, problem, message):
+    """One sentence says what was given and what was expected."""
+    with pytest.raises(SchemaError, match=message):
+        policy.solve(problem, budget=4)
+
+
+def test_the_longest_text_is_solved(policy):
+    """The limit on words leaves room for every derivation."""
+    words = "we count apples 7 . " * 21 + "pears . . find pears ?"
+    assert len(words.split()) == policy.longest
+    policy.solve(words, budget=16)
+
+
+@pytest.mark.parametrize("budget", [0, -3])
+def test_a_budget_below_one_is_refused(policy, budget):
+    """Even where there is nothing to solve."""
+    for problems in ((SHORT,), ()):
+        with pytest.raises(BudgetError, match=f"given {budget} verifier calls, expected at least"):
+            policy.solve_many(problems, budget=budget)
+
+
+@pytest.mark.parametrize(
+    ("file", "stage"),
+    [
+        ("policy/solver.json", "residual"),
+        ("policy/policy.json", "residual"),
+        ("policy/heuristic.safetensors", "residual"),
+        ("verifier/config.json", "verifier"),
+        ("verifier/model.safetensors", "verifier"),
+        ("word_problems-small/config.json", "generator"),
+        ("word_problems-small/tokenizer.json", "generator"),
+        ("word_problems-small/model.safetensors", "generator"),
+    ],
+)
+def test_a_missing_file_is_named_with_its_stage(models, file, stage):
+    """Whatever is missing, the sentence says which stage writes it."""
+    (models / file).unlink()
+    with pytest.raises(ArtifactError, match=rf"{file}: no such file; stage '{stage}' writes it"):
+        load_policy(models)
+
+
+def change(path: Path, **values: object) -> None:
+    """Change fields of a JSON file; those of an envelope's data under ``data``."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw["data"] = {**raw.get("data", {}), **values.pop("data", {})}
+    path.write_text(json.dumps({**raw, **values}), encoding="utf-8")
+
+
+def test_another_schema_is_refused(models):
+    """Of the settings, of the heuristic, and of a single field."""
+    solver, heuristic = models / "policy" / "solver.json", models / "policy" / "policy.json"
+    change(heuristic, schema=0)
+    with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 1"):
+        load_policy(models)
+    change(solver, data={"seed": -1})
+    with pytest.raises(SchemaError, match=r"solver\.json: seed: given -1, expected: .*'residual'"):
+        load_policy(models)
+    change(solver, version=0)
+    with pytest.raises(SchemaError, match=r"solver\.json: written as residual\.solver 0, expect"):
+        load_policy(models)
+
+
+def test_a_verifier_of_other_words_is_refused(models):
+    """It would read one word for another."""
+    config = LlamaConfig.from_pretrained(models / "verifier", vocab_size=7, num_labels=1)
+    LlamaForTokenClassification(config).save_pretrained(models / "verifier")
+    with pytest.raises(SchemaError, match="a verifier of 7 words, expected the 109 words"):
+        load_policy(models)
+
+
+def test_a_heuristic_of_another_backbone_is_refused(models):
+    """Its embeddings would mean something else."""
+    change(models / "word_problems-small" / "generation_config.json", top_k=3)
+    with pytest.raises(SchemaError, match="train the residual again for this generator"):
+        load_policy(models)
+
+
+def test_settings_are_read_as_they_were_saved(tmp_path):
+    """What the stage gives is what the policy is used under."""
+    save_solver(tmp_path, PARAMS, backbone="word_problems-base", reference_moves=5.25)
+    solver = load_solver(tmp_path)
+    assert (solver.domain, solver.backbone) == ("word_problems", "word_problems-base")
+    assert (solver.search, solver.reference_moves) == (PARAMS.search, 5.25)
+    assert solver.sampling == PARAMS.sampling["word_problems"]
+    assert solver.seed == PARAMS.evaluation.seed
+
+
+def test_the_front_door_opens_without_torch():
+    """Every public name is there, and importing the package alone is quick."""
+    assert all(getattr(selverify, name).__name__ == name for name in selverify.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'load_polcy'"):
+        _ = selverify.load_polcy
+    code = "import sys, selverify, selverify.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
