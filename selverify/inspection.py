@@ -23,7 +23,8 @@ def inspect_samples(
     """One row for each sampled move up to the first that a gate refuses, and its verifier item.
 
     A row has problem_id, sample, step, gate and reason ("" where both gates pass), alive (the right
-    answer can still be derived after the move) and before (it could be before the move). Refused
+    answer can still be derived after the move), before (it could be before the move) and right (the
+    move itself is a right step, by a truth that does not go through the gates). Refused
     moves have no verifier item; the others' items stand in the order of their rows.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
@@ -69,6 +70,7 @@ def _walk(
                 "reason": refusal.reason if refusal else "",
                 "before": before,
                 "alive": alive,
+                "right": isinstance(move, Move) and domain.right(state, move, task.truth),
             }
         )
         if refusal is not None or after is None or not isinstance(move, Move):

@@ -60,10 +60,15 @@ class Shape(Section):
 
 
 class Generator(Section):
-    """Training of a backbone from scratch (the frozen stage)."""
+    """Training of a backbone from scratch (the frozen stage).
+
+    Rates fall to nothing over ``steps``; training ends at step ``stop``. Ending early is how a
+    backbone is kept from reading every sentence rightly.
+    """
 
     shape: Shape
     steps: Positive
+    stop: Positive
     tokens_per_batch: Positive
     matrix_rate: Rate
     other_rate: Rate

@@ -151,15 +151,15 @@ def load_policy(folder: str | Path) -> TrainedPolicy:
     """The policy that the pipeline trained.
 
     Args:
-        folder: the project's ``models`` folder, with ``<domain>-<backbone>/``, ``verifier/`` and
-            ``policy/`` in it.
+        folder: the project's ``models`` folder, with ``<domain>-<backbone>/``, ``verifier/``,
+            ``policy/`` and ``solver.json`` in it.
 
     Raises:
         ArtifactError: a file is missing; the message names the stage that writes it.
         SchemaError: a file was written under another schema, or models do not belong together.
     """
     models = Path(folder)
-    solver = load_solver(models / POLICY)
+    solver = load_solver(models)
     _require(models / solver.backbone, "generator", *CHECKPOINT, "tokenizer.json")
     _require(models / VERIFIER, "verifier", *CHECKPOINT)
     _require(models / POLICY, "residual", "policy.json", "heuristic.safetensors")

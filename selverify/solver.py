@@ -14,7 +14,7 @@ from selverify.params import DomainName, NonNegative, Params, Rate, Sampling, Se
 from selverify.storage import read_json, write_json
 
 FILE = "solver.json"
-SCHEMA, VERSION = "residual.solver", 1
+SCHEMA, VERSION = "evaluation.solver", 1
 
 
 class Solver(Section):
@@ -32,11 +32,11 @@ class Solver(Section):
     reference_moves: Rate
 
 
-def save_solver(folder: Path, params: Params, *, backbone: str, reference_moves: float) -> None:
-    """Write ``folder/solver.json`` from ``domain``, ``sampling``, ``search``, ``evaluation.seed``.
+def save_solver(path: Path, params: Params, *, backbone: str, reference_moves: float) -> None:
+    """Write ``path`` from ``domain``, ``sampling``, ``search``, ``evaluation.seed``.
 
     Args:
-        backbone: name of the backbone's folder beside ``folder``.
+        backbone: name of the backbone's folder beside ``path``.
         reference_moves: from the stage ``rollouts``.
     """
     solver = Solver(
@@ -47,7 +47,7 @@ def save_solver(folder: Path, params: Params, *, backbone: str, reference_moves:
         seed=params.evaluation.seed,
         reference_moves=reference_moves,
     )
-    write_json(folder / FILE, solver.model_dump(mode="json"), schema=SCHEMA, version=VERSION)
+    write_json(path, solver.model_dump(mode="json"), schema=SCHEMA, version=VERSION)
 
 
 def load_solver(folder: Path) -> Solver:
@@ -67,5 +67,5 @@ def load_solver(folder: Path) -> Solver:
         field = ".".join(str(part) for part in first["loc"])
         raise SchemaError(
             f"{path}: {field}: given {first['input']!r}, expected: {first['msg']}; run stage "
-            "'residual' again (python -m flows residual)"
+            "'evaluation' again (python -m flows evaluation)"
         ) from error

@@ -16,6 +16,7 @@ from selverify.params import Params
 from selverify.reply_cache import CachedBackend
 from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import gated_competition
+from selverify.solver import save_solver
 from selverify.traces import write_events
 from tasks.artifacts import local_backend, read_facts, read_tasks, say, write_rows
 
@@ -46,6 +47,12 @@ def run(
         _trace(domain, backend, tasks, rules, outputs["evaluation"])
     finally:
         backend.close()
+    save_solver(
+        outputs["solver"],
+        params,
+        backbone=inputs["generator"].name,
+        reference_moves=rules.reference_moves,
+    )
     write_rows(outputs["evaluation"], "evaluation", "outcomes", rows)
     write_rows(outputs["evaluation"], "evaluation", "steps", steps)
     return _accuracies(pd.DataFrame(rows), evaluation.headline_budget)

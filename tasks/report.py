@@ -120,7 +120,7 @@ def _report(
         bins=RELIABILITY_BINS,
         bootstrap=bootstrap,
     )
-    gates = gate_table(steps.assign(right=steps["alive"]))
+    gates = gate_table(steps)
     measures = Measures(
         pass_at_1=float(difficulty["pass_at_1"].mean()),
         pass_at_64=float((difficulty["right_derivation_rate"] > 0).mean()),

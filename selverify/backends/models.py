@@ -126,7 +126,7 @@ def load_policy(folder: Path, backbone: Backbone) -> Policy:
         heuristic.eval(),
         dict(described["reference_dispersion"]),
         tuple(described["patterns"]),
-        _digest(folder),
+        f"{digest(path)} {digest(folder / 'heuristic.safetensors')}",
     )
 
 

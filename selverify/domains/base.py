@@ -92,6 +92,10 @@ class Domain(Protocol):
         """Exact truth, for audits only: can the right answer still be derived rightly?"""
         ...
 
+    def right(self, state: State, move: Move, truth: Truth) -> bool:
+        """Exact truth, for audits only: is this a right step here? No gate may refuse one."""
+        ...
+
     def pattern(self, state: State, move: Move) -> str | None:
         """An abstract, name-free key of a verified move, for retrieval; None if it has none."""
         ...

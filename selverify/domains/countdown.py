@@ -299,6 +299,14 @@ class Countdown:
         table = _table(state)
         return table.legal and solvable(table.numbers, int(truth.answer))
 
+    def right(self, state: State, move: Move, truth: Truth) -> bool:
+        """One of the moves that the rules allow, after which the target is still in reach."""
+        table = _table(state)
+        if isinstance(move.args, Answer):
+            return table.numbers == (move.args.value,) and str(move.args.value) == truth.answer
+        allowed = {_combination(claim).text for claim in claims(table.numbers)}
+        return move.text in allowed and self.alive(self.apply(state, move), truth)
+
     def pattern(self, state: State, move: Move) -> str | None:
         """An endgame: target, at most three numbers left, and the move."""
         table = _table(state)

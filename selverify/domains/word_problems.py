@@ -22,16 +22,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from selverify.errors import SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
-PRIME = 41
+PRIME = 23
 MAX_TEXT = 200
-DRILL_NAMES = (2, 10)
+DRILL_NAMES = (2, 8)
+DRILL_MOVES = (4, 7)
 # fmt: off
 NAMES = (
     "apples", "pears", "plums", "figs", "limes", "nuts", "dates", "beans", "peas", "corns", "cups",
@@ -200,16 +201,20 @@ class WordProblems:
         return (*moves, _answer_move(values[facts["asked"]]))
 
     def drill(self, rng: random.Random) -> tuple[str, str] | None:
-        """Givens told in sentences, then recalled at random.
+        """Givens told in sentences, then moves over them that no sentence asks for.
 
-        Looking a name up is what a small transformer learns last, and short problems let it get
-        by without; here nothing else helps.
+        Recalling a binding, the arithmetic and the form of a move are learned here; what is left
+        for whole problems is to read relations and to plan. Short problems teach the recall too
+        slowly, because the latest value is so often the right one.
         """
-        names = rng.sample(NAMES, rng.randint(*DRILL_NAMES))
-        relations = {name: Relation("given", (), rng.randrange(PRIME)) for name in names}
-        recalled = rng.choices(names, k=2 * len(names))
-        said = " + ".join(f"{name} {relations[name].number}" for name in recalled)
-        return _tell(rng, relations), f"{said} ;"
+        names = rng.sample(NAMES, len(NAMES))
+        givens = [names.pop() for _ in range(rng.randint(*DRILL_NAMES))]
+        relations = {name: Relation("given", (), rng.randrange(PRIME)) for name in givens}
+        values = {name: relations[name].number for name in givens}
+        moves = []
+        for _ in range(rng.randint(*DRILL_MOVES)):
+            moves.append(_define(names.pop(), _relation(rng, list(values)), values).text)
+        return _tell(rng, relations), " ".join(moves)
 
     def fingerprint(self, problem: Problem) -> str:
         """The problem's sentences without their order."""
@@ -310,6 +315,17 @@ class WordProblems:
             bound[name] = move.args.value  # type: ignore[attr-defined]
         return True
 
+    def right(self, state: State, move: Move, truth: Truth) -> bool:
+        """The move says of a quantity, needed or not, what the text says, for the first time."""
+        facts = json.loads(truth.facts)
+        bound = dict(state.context.bindings)  # type: ignore[attr-defined]
+        if isinstance(move.args, Answer):
+            asked: str = facts["asked"]
+            return bound.get(asked) == move.args.value and str(move.args.value) == truth.answer
+        name: str = move.args.quantity  # type: ignore[attr-defined]
+        relation = _relations(facts).get(name)
+        return relation is not None and name not in bound and _states(move, relation, bound)
+
     def pattern(self, state: State, move: Move) -> str | None:
         """Operator, role of the defined quantity, recency rank of each operand; no names."""
         context: Context = state.context  # type: ignore[assignment]
@@ -348,14 +364,16 @@ def _graph(rng: random.Random, size: int) -> dict[str, Relation]:
     givens = rng.randint(2, max(2, size // 2))
     relations = {name: Relation("given", (), rng.randrange(PRIME)) for name in names[:givens]}
     for index in range(givens, size):
-        earlier = names[:index]
-        op = rng.choice(("add", "subtract", "scale", "add", "subtract"))
-        if op == "scale":
-            relation = Relation(op, (rng.choice(earlier),), rng.choice(FACTORS))
-        else:
-            relation = Relation(op, tuple(rng.sample(earlier, 2)), 0)
-        relations[names[index]] = relation
+        relations[names[index]] = _relation(rng, names[:index])
     return relations
+
+
+def _relation(rng: random.Random, earlier: Sequence[str]) -> Relation:
+    """A sum, a difference or a multiple of ``earlier`` quantities, two or more."""
+    op = rng.choice(("add", "subtract", "scale", "add", "subtract"))
+    if op == "scale":
+        return Relation(op, (rng.choice(earlier),), rng.choice(FACTORS))
+    return Relation(op, tuple(rng.sample(earlier, 2)), 0)
 
 
 def _needed(relations: Mapping[str, Relation]) -> dict[str, frozenset[str]]:

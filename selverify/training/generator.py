@@ -82,7 +82,7 @@ def train_generator(
     examples = _batches(domain, benchmark, settings, words, forbidden)
     optimisers = _optimisers(model, settings)
     smoothed, tokens = 0.0, 0
-    for step in range(settings.steps):
+    for step in range(min(settings.stop, settings.steps)):
         factor = _schedule(step, settings)
         for optimiser, rate in optimisers:
             optimiser.param_groups[0]["lr"] = rate * factor
@@ -94,7 +94,7 @@ def train_generator(
         tokens += int(weights.numel())
         smoothed = loss if step == 0 else 0.98 * smoothed + 0.02 * loss
         if (step + 1) % 100 == 0:
-            report(Progress(step + 1, settings.steps, smoothed, tokens))
+            report(Progress(step + 1, settings.stop, smoothed, tokens))
     model.save_pretrained(folder)
     words.save(folder)
     return {"generator_loss": smoothed, "generator_tokens": float(tokens)}
@@ -174,6 +174,12 @@ def _schedule(step: int, settings: Generator) -> float:
     return warm * max(0.02, min(1.0, left))
 
 
+def _drilled(step: int, settings: Generator) -> float:
+    """Share of look-up drills among the examples: all at first, none after ``drill_fraction``."""
+    last = settings.steps * settings.drill_fraction
+    return max(0.0, 1.0 - step / last) if last else 0.0
+
+
 def _sizes(fraction: float, benchmark: Benchmark, curriculum: float) -> tuple[int, int]:
     """Sizes of problems at this fraction of the training: from the smallest to the benchmark's."""
     grown = 1.0 if curriculum == 0 else min(1.0, fraction / curriculum)
@@ -195,11 +201,11 @@ def _batches(
     step = 0
     while True:
         low, high = _sizes(step / settings.steps, benchmark, settings.curriculum_fraction)
-        drilled = 1.0 - step / max(1e-9, settings.steps * settings.drill_fraction)
+        drilled = _drilled(step, settings)
         examples: list[tuple[list[int], list[int]]] = []
         size, wanted = 0, POOL_BATCHES * settings.tokens_per_batch
         while size < wanted:
-            drill = domain.drill(rng) if rng.random() < drilled else None
+            drill = domain.drill(rng) if drilled and rng.random() < drilled else None
             text, solution = drill or _example(domain, rng, low, high, forbidden)
             told = [words.bos, *words.encode(text)]
             solved = [*words.encode(solution), words.eos]

@@ -268,7 +268,7 @@ def test_a_mistake_is_one_sentence(tiny_models, arguments, message):
 def test_missing_models_are_one_sentence(tmp_path):
     """They name the stage to run."""
     said = sentence(run("solve", TEXT, "--models", tmp_path))
-    assert "policy/solver.json: no such file; stage 'residual' writes it" in said
+    assert "solver.json: no such file; stage 'evaluation' writes it" in said
 
 
 def test_a_text_and_a_problem_are_one_too_many(tiny_models):
@@ -375,7 +375,7 @@ def test_what_is_wrong_is_told_and_ends_with_1(monkeypatch, tmp_path):
         ["failed", "models"],
         ["skipped", "solving"],
     ]
-    assert rows[3][2].startswith("ArtifactError: ") and "stage 'residual'" in rows[3][2]
+    assert rows[3][2].startswith("ArtifactError: ") and "stage 'evaluation'" in rows[3][2]
 
 
 @pytest.mark.parametrize(

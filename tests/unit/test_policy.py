@@ -24,7 +24,8 @@ from selverify.types import Problem
 
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
 NAMES = "apples pears plums figs limes nuts dates beans peas corns cups pens books coins cards"
-TEXT = " ".join(f"we count {x} {v} ." for v, x in enumerate(NAMES.split())) + " find figs ?"
+TEXT = " ".join(f"we count {x} {v} ." for v, x in enumerate(NAMES.split()))
+QUESTIONS = [f"find {name} ?" for name in NAMES.split()]
 SHORT = "we count apples 7 . pears equal 3 times apples . find pears ?"
 
 
@@ -40,24 +41,25 @@ def models(tiny_models: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("budget", [1, 3, 16])
-def test_a_text_is_solved_within_its_budget(policy, budget):
+def test_texts_are_solved_within_the_budget(policy, budget):
     """Calls are spent, never more than the budget; the events sum to what is reported."""
-    solved = policy.solve(TEXT, budget=budget)
-    total = sum((event.ledger for event in solved.events), start=Ledger())
-    assert 1 <= solved.verifier_calls <= budget
-    assert (solved.verifier_calls, solved.generated_tokens) == (
-        total.verifier_calls,
-        total.generated_tokens,
-    )
-    assert total.generated_moves <= policy.generation_cap(budget)
-    assert solved.derivation and all(text.endswith(" ;") for text in solved.derivation)
-    assert (solved.answer is not None) == (solved.reason == "answered")
-    assert dict(solved.events[-1].data) == {"reason": solved.reason, "answer": solved.answer}
+    solutions = policy.solve_many([f"{TEXT} {question}" for question in QUESTIONS], budget=budget)
+    for solved in solutions:
+        total = sum((event.ledger for event in solved.events), start=Ledger())
+        assert solved.verifier_calls == total.verifier_calls <= budget
+        assert solved.generated_tokens == total.generated_tokens
+        assert total.generated_moves <= policy.generation_cap(budget)
+        assert all(text.endswith(" ;") for text in solved.derivation)
+        assert (solved.answer is not None) == (solved.reason == "answered")
+        assert dict(solved.events[-1].data) == {"reason": solved.reason, "answer": solved.answer}
+    assert sum(solved.verifier_calls for solved in solutions) > budget
+    assert any(len(solved.derivation) > 1 for solved in solutions)
 
 
 def test_problems_together_are_solved_as_each_alone(policy):
     """Neighbours change nothing but the last digits of scores; equal texts get equal samples."""
-    problems = [TEXT, SHORT, Problem("mine", "word_problems", TEXT, "find figs ?"), f"  {TEXT}\n"]
+    text = f"{TEXT} find figs ?"
+    problems = [text, SHORT, Problem("mine", "word_problems", text, ""), f"  {text}\n"]
     together = policy.solve_many(problems, budget=4)
     for problem, solved in zip(problems, together, strict=True):
         alone = policy.solve(problem, budget=4)
@@ -152,7 +154,7 @@ def test_a_budget_below_one_is_refused(policy, budget):
 @pytest.mark.parametrize(
     ("file", "stage"),
     [
-        ("policy/solver.json", "residual"),
+        ("solver.json", "evaluation"),
         ("policy/policy.json", "residual"),
         ("policy/heuristic.safetensors", "residual"),
         ("verifier/config.json", "verifier"),
@@ -178,15 +180,17 @@ def change(path: Path, **values: object) -> None:
 
 def test_another_schema_is_refused(models):
     """Of the settings, of the heuristic, and of a single field."""
-    solver, heuristic = models / "policy" / "solver.json", models / "policy" / "policy.json"
+    solver, heuristic = models / "solver.json", models / "policy" / "policy.json"
     change(heuristic, schema=0)
     with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 1"):
         load_policy(models)
     change(solver, data={"seed": -1})
-    with pytest.raises(SchemaError, match=r"solver\.json: seed: given -1, expected: .*'residual'"):
+    with pytest.raises(
+        SchemaError, match=r"solver\.json: seed: given -1, expected: .*'evaluation'"
+    ):
         load_policy(models)
     change(solver, version=0)
-    with pytest.raises(SchemaError, match=r"solver\.json: written as residual\.solver 0, expect"):
+    with pytest.raises(SchemaError, match=r"solver\.json: written as evaluation\.solver 0, expect"):
         load_policy(models)
 
 
@@ -207,7 +211,9 @@ def test_a_heuristic_of_another_backbone_is_refused(models):
 
 def test_settings_are_read_as_they_were_saved(tmp_path):
     """What the stage gives is what the policy is used under."""
-    save_solver(tmp_path, PARAMS, backbone="word_problems-base", reference_moves=5.25)
+    save_solver(
+        tmp_path / "solver.json", PARAMS, backbone="word_problems-base", reference_moves=5.25
+    )
     solver = load_solver(tmp_path)
     assert (solver.domain, solver.backbone) == ("word_problems", "word_problems-base")
     assert (solver.search, solver.reference_moves) == (PARAMS.search, 5.25)

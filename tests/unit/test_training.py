@@ -31,6 +31,7 @@ SHAPE = Shape(width=16, layers=1, heads=2, feed_forward=32, max_positions=160)
 GENERATOR = Generator(
     shape=SHAPE,
     steps=100,
+    stop=100,
     tokens_per_batch=400,
     matrix_rate=0.02,
     other_rate=1e-2,
@@ -84,7 +85,7 @@ def test_held_out_problems_are_never_trained_on(tmp_path, monkeypatch):
             solve(self, problem, truth, rng),
         )[1],
     )
-    settings = GENERATOR.model_copy(update={"steps": 1})
+    settings = GENERATOR.model_copy(update={"stop": 1})
     for forbidden, expected in (((), True), ((DOMAIN.fingerprint(first),), False)):
         told.clear()
         train_generator(DOMAIN, SMALL, settings, forbidden=forbidden, folder=tmp_path, report=print)
@@ -112,7 +113,7 @@ class Scripted:
         moves = [m.text for m in DOMAIN.solution(state.problem, truth, random.Random(1))]
         rest = moves[len(state.derivation) :]
         if not self.right or index == 0:
-            rest[-1] = f"answer {(int(truth.answer) + 1) % 41} ;"
+            rest[-1] = f"answer {(int(truth.answer) + 1) % 23} ;"
         return Sample(" ".join(rest), len(rest), 0.0)
 
 
