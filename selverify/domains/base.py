@@ -41,8 +41,8 @@ class Domain(Protocol):
         """A right derivation, ending in an answer move, drawn from those that exist."""
         ...
 
-    def drill(self, rng: random.Random) -> tuple[str, str] | None:
-        """A text, and words that follow from it by looking up alone, to train a backbone on.
+    def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
+        """A text, and moves over it that teach their form and, with ``recall``, looking up.
 
         None where the domain needs no such exercise.
         """

@@ -195,7 +195,7 @@ class Countdown:
             numbers = claim.left
         return (*moves, _answer(target))
 
-    def drill(self, rng: random.Random) -> tuple[str, str] | None:
+    def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
         """None: a move repeats numbers that stand in the move before it."""
         return None
 

@@ -200,18 +200,20 @@ class WordProblems:
             moves.append(move)
         return (*moves, _answer_move(values[facts["asked"]]))
 
-    def drill(self, rng: random.Random) -> tuple[str, str] | None:
+    def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
         """Givens told in sentences, then moves over them that no sentence asks for.
 
-        Recalling a binding, the arithmetic and the form of a move are learned here; what is left
-        for whole problems is to read relations and to plan. Short problems teach the recall too
-        slowly, because the latest value is so often the right one.
+        The form and the arithmetic of a move are learned here, and with ``recall`` (the givens are
+        said again in random order first) how to look a binding up; what is left for whole problems
+        is to read relations and to plan. Whole problems alone teach looking up too slowly, because
+        the latest value is so often the right one.
         """
         names = rng.sample(NAMES, len(NAMES))
         givens = [names.pop() for _ in range(rng.randint(*DRILL_NAMES))]
         relations = {name: Relation("given", (), rng.randrange(PRIME)) for name in givens}
         values = {name: relations[name].number for name in givens}
-        moves = []
+        said = rng.choices(givens, k=2 * len(givens)) if recall else []
+        moves = [" + ".join(f"{name} {values[name]}" for name in said) + " ;"] if recall else []
         for _ in range(rng.randint(*DRILL_MOVES)):
             moves.append(_define(names.pop(), _relation(rng, list(values)), values).text)
         return _tell(rng, relations), " ".join(moves)

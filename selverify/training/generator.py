@@ -24,6 +24,8 @@ from selverify.tokenizer import Words
 POOL_BATCHES = 16
 QUERY_KEY_GAIN = 0.7
 VALUE_OUTPUT_GAIN = 0.4
+DRILL_SHARE = 0.67
+ARITHMETIC_FIRST = 0.6
 LOCAL_PLANES = 4
 LOCAL_GAIN = 6.0
 LOCAL_CONTENT = 0.2
@@ -174,10 +176,16 @@ def _schedule(step: int, settings: Generator) -> float:
     return warm * max(0.02, min(1.0, left))
 
 
-def _drilled(step: int, settings: Generator) -> float:
-    """Share of look-up drills among the examples: all at first, none after ``drill_fraction``."""
-    last = settings.steps * settings.drill_fraction
-    return max(0.0, 1.0 - step / last) if last else 0.0
+def _drill(
+    domain: Domain, rng: random.Random, progress: float, settings: Generator
+) -> tuple[str, str] | None:
+    """A drill, for DRILL_SHARE of the examples while drills last; recall after the arithmetic.
+
+    The other way round the arithmetic came a thousand steps later.
+    """
+    if progress >= settings.drill_fraction or rng.random() >= DRILL_SHARE:
+        return None
+    return domain.drill(rng, recall=progress >= ARITHMETIC_FIRST * settings.drill_fraction)
 
 
 def _sizes(fraction: float, benchmark: Benchmark, curriculum: float) -> tuple[int, int]:
@@ -200,12 +208,12 @@ def _batches(
     rng = random.Random(settings.seed)
     step = 0
     while True:
-        low, high = _sizes(step / settings.steps, benchmark, settings.curriculum_fraction)
-        drilled = _drilled(step, settings)
+        progress = step / settings.steps
+        low, high = _sizes(progress, benchmark, settings.curriculum_fraction)
         examples: list[tuple[list[int], list[int]]] = []
         size, wanted = 0, POOL_BATCHES * settings.tokens_per_batch
         while size < wanted:
-            drill = domain.drill(rng) if drilled and rng.random() < drilled else None
+            drill = _drill(domain, rng, progress, settings)
             text, solution = drill or _example(domain, rng, low, high, forbidden)
             told = [words.bos, *words.encode(text)]
             solved = [*words.encode(solution), words.eos]

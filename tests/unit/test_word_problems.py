@@ -1,5 +1,6 @@
 """Word problems: hand-made cases for apply, the gates' facts, the truth and retrieval."""
 
+import itertools
 import json
 import random
 from dataclasses import replace
@@ -129,3 +130,26 @@ def test_generated_problems_have_the_stated_size_and_distractors():
         assert 0 <= int(truth.answer) < PRIME
         distractors += len(facts["relations"]) - len(facts["needed"])
     assert distractors > 50
+
+
+def test_drills_are_well_formed_and_keep_their_bindings():
+    """Moves of a drill parse, claim right arithmetic over bound values, and recall says givens."""
+    rng = random.Random(6)
+    for index in range(100):
+        recall = index % 2 == 0
+        told, said = DOMAIN.drill(rng, recall=recall)
+        words = told.split()
+        values = {a: int(b) for a, b in itertools.pairwise(words) if b.isdigit()}
+        assert set(f"{told} {said}".split()) <= set(DOMAIN.vocabulary)
+        pieces = [f"{piece.strip()} ;" for piece in said.split(";") if piece.strip()]
+        if recall:
+            pairs = pieces.pop(0).removesuffix(" ;").split(" + ")
+            assert all(values[pair.split()[0]] == int(pair.split()[1]) for pair in pairs)
+        state = DOMAIN.initial_state(replace(PROBLEM, text=f"{told} find apples ?"), budget=1)
+        for name, value in values.items():
+            state = DOMAIN.apply(state, DOMAIN.parse(f"{name} {value} ;"))
+        for piece in pieces:
+            move = DOMAIN.parse(piece)
+            assert isinstance(move, Move)
+            assert DOMAIN.context_violation(state, move) is None
+            state = DOMAIN.apply(state, move)
