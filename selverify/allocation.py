@@ -36,7 +36,8 @@ def verification_budget(
     With beta > 0 spread scores get more calls, which is the equation; with beta < 0 close scores
     do, which is the paper's prose.
     """
-    factor = 1.0 + beta * (sigma / reference - 1.0) if reference > 0 else 1.0
+    # Beta is asked first: a tiny reference makes the ratio infinite, and 0 times that is no number.
+    factor = 1.0 + beta * (sigma / reference - 1.0) if beta and reference > 0 else 1.0
     return math.floor(min(max(k_base * factor, k_min), k_max) + 0.5)
 
 
