@@ -66,7 +66,9 @@ def value_solutions(
 ) -> list[ValuedSolution]:
     """The share of ``rollouts`` continuations of each state that reach the gold answer.
 
-    A state that several solutions pass through is rolled out once; a final state's value is
+    Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
+    defining a quantity again for example, and would say that the step did no harm. A state that
+    several solutions pass through is rolled out once; a final state's value is
     whether its answer is right.
     """
     open_states = {
@@ -120,7 +122,9 @@ def _valued(
 
 def _reaches(domain: Domain, state: State, sample: Sample, gold: str) -> bool:
     solution = read_solution(domain, state, sample.text, count=1)
-    return solution is not None and domain.answer(solution.state) == gold
+    if solution is None or not solution.legal:
+        return False
+    return domain.answer(solution.state) == gold
 
 
 def _complete(

@@ -27,6 +27,7 @@ def run(
         from_rows(read_rows(inputs["rollouts"], "rollouts", "values")),
         params.verifier,
         load_words(inputs["generator"], domain.vocabulary),
+        renaming=domain.renaming,
         backbone=inputs["generator"],
         folder=outputs["verifier"],
         report=_report,

@@ -48,6 +48,13 @@ class Domain(Protocol):
         """
         ...
 
+    def renaming(self, rng: random.Random) -> Mapping[str, str]:
+        """A permutation of words under which right stays right and wrong stays wrong.
+
+        Empty where no words are exchangeable.
+        """
+        ...
+
     def fingerprint(self, problem: Problem) -> str:
         """Equal for problems that count as the same one across splits."""
         ...

@@ -199,6 +199,10 @@ class Countdown:
         """None: a move repeats numbers that stand in the move before it."""
         return None
 
+    def renaming(self, rng: random.Random) -> Mapping[str, str]:
+        """Empty: every word is a number or an operator."""
+        return {}
+
     def fingerprint(self, problem: Problem) -> str:
         """The target and the hand without its order."""
         table = _table(self.initial_state(problem, budget=0))

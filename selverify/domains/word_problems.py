@@ -218,6 +218,10 @@ class WordProblems:
             moves.append(_define(names.pop(), _relation(rng, list(values)), values).text)
         return _tell(rng, relations), " ".join(moves)
 
+    def renaming(self, rng: random.Random) -> Mapping[str, str]:
+        """Any permutation of the names: nothing in a problem depends on what is counted."""
+        return dict(zip(NAMES, rng.sample(NAMES, len(NAMES)), strict=True))
+
     def fingerprint(self, problem: Problem) -> str:
         """The problem's sentences without their order."""
         return " . ".join(sorted(sentence.strip() for sentence in problem.text.split(" .")))

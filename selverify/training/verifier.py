@@ -7,7 +7,7 @@ problems. Does not know: how the values were made, test problems.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,15 +44,17 @@ def train_verifier(
     settings: Verifier,
     words: Words,
     *,
+    renaming: Callable[[random.Random], Mapping[str, str]],
     backbone: Path,
     folder: Path,
     report: Callable[[Epoch], None],
 ) -> dict[str, float]:
     """Fine-tune the backbone with one output a word and write the best epoch to ``folder``.
 
-    The validation problems are a seeded ``validation_fraction`` of the training problems; the
-    epoch with the lowest loss on them is kept. ``strength: weak`` keeps ``weak_fraction`` of the
-    problems only.
+    Words are exchanged by a fresh ``renaming`` for every solution and epoch, because a few hundred
+    problems are otherwise learned by heart. The validation problems are a seeded
+    ``validation_fraction`` of the training problems; the epoch with the lowest loss on them is
+    kept. ``strength: weak`` keeps ``weak_fraction`` of the problems only.
     """
     torch.manual_seed(settings.seed)
     training, validation = _split(solutions, settings)
@@ -71,8 +73,9 @@ def train_verifier(
     for epoch in range(settings.epochs):
         rng.shuffle(batches)
         losses = []
-        for batch in batches:
-            loss = _loss(model, *batch)
+        for tokens, wanted in batches:
+            renamed = _rename(tokens, words, [renaming(rng) for _ in tokens])
+            loss = _loss(model, renamed, wanted)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimiser.step()
@@ -138,6 +141,15 @@ def _pad(rows: Sequence[tuple[list[int], list[float]]], words: Words) -> tuple[T
         tokens[row, : len(ids)] = torch.tensor(ids)
         wanted[row, : len(ids)] = torch.tensor(values)
     return tokens, wanted
+
+
+def _rename(tokens: Tensor, words: Words, renamings: Sequence[Mapping[str, str]]) -> Tensor:
+    """Words [rows, longest] with each row's words exchanged."""
+    tables = torch.arange(len(words.words)).repeat(len(tokens), 1)
+    for row, renaming in enumerate(renamings):
+        old = torch.tensor([words.ids[word] for word in renaming], dtype=torch.long)
+        tables[row, old] = torch.tensor([words.ids[w] for w in renaming.values()], dtype=torch.long)
+    return tables.gather(1, tokens)
 
 
 def _loss(model: LlamaForTokenClassification, tokens: Tensor, wanted: Tensor) -> Tensor:

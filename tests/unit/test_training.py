@@ -11,6 +11,7 @@ from selverify.benchmark import Task, build
 from selverify.domains import domain_by_name
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import SchemaError
+from selverify.gates import reject
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
 from selverify.requests import Complete
 from selverify.rollouts import from_rows, sample_solutions, to_rows, value_solutions
@@ -152,6 +153,7 @@ def test_the_reward_model_learns_its_targets(backbone, tmp_path):
         solutions(120),
         VERIFIER,
         Words(DOMAIN.vocabulary),
+        renaming=lambda rng: {},
         backbone=folder,
         folder=tmp_path,
         report=print,
@@ -174,6 +176,7 @@ def test_a_weak_verifier_sees_fewer_problems(backbone, tmp_path):
             solutions(40),
             settings,
             Words(DOMAIN.vocabulary),
+            renaming=lambda rng: {},
             backbone=folder,
             folder=tmp_path,
             report=print,
@@ -189,3 +192,38 @@ def test_a_weak_verifier_sees_fewer_problems(backbone, tmp_path):
 def test_targets(value, targets, expected):
     """Soft keeps the share, hard asks whether any rollout got there."""
     assert target(value, targets) == expected
+
+
+def test_renaming_keeps_right_derivations_right():
+    """A renamed problem is solved by the renamed solution, to the same answer."""
+    rng = random.Random(2)
+    for index in range(20):
+        problem, truth = DOMAIN.generate(rng, problem_id=str(index), minimum=4, maximum=8)
+        exchanged = DOMAIN.renaming(rng)
+        assert sorted(exchanged) == sorted(exchanged.values())
+
+        def rename(text: str, exchanged=exchanged) -> str:
+            return " ".join(exchanged.get(word, word) for word in text.split())
+
+        state = DOMAIN.initial_state(DOMAIN.read(rename(problem.text), problem_id="r"), budget=1)
+        for move in DOMAIN.solution(problem, truth, rng):
+            renamed = DOMAIN.parse(rename(move.text))
+            assert reject(DOMAIN, state, renamed) is None
+            state = DOMAIN.apply(state, renamed)
+        assert DOMAIN.answer(state) == truth.answer
+
+
+def test_rollouts_through_a_refused_move_do_not_count():
+    """A right answer reached by defining a quantity twice says nothing of the steps before."""
+    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
+    backend = Scripted([task], right=True)
+    sampled = sample_solutions(DOMAIN, backend, [task], solutions=2)
+    repeat = sampled[0].states[0].derivation[0].text
+
+    class Repeating(Scripted):
+        def _rest(self, state, index: int) -> Sample:
+            rest = super()._rest(state, 1)
+            return Sample(f"{repeat} {rest.text}", rest.tokens, 0.0)
+
+    valued = value_solutions(DOMAIN, Repeating([task], right=True), sampled, rollouts=2)
+    assert {value for one in valued for value in one.values[:-1]} == {0.0}
