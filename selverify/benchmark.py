@@ -41,7 +41,11 @@ def build(domain: Domain, settings: Benchmark) -> tuple[Task, ...]:
         while found < split.problems:
             problem_id = f"{domain.name}-{name}-{found:05d}"
             problem, truth = domain.generate(
-                rng, problem_id=problem_id, minimum=settings.minimum, maximum=settings.maximum
+                rng,
+                problem_id=problem_id,
+                minimum=settings.minimum,
+                maximum=settings.maximum,
+                hard=settings.hard,
             )
             fingerprint = domain.fingerprint(problem)
             if fingerprint not in seen:

@@ -34,10 +34,15 @@ class Split(Section):
 
 
 class Benchmark(Section):
-    """Which problems: sizes are quantities (word_problems) or cards (countdown)."""
+    """Which problems: sizes are quantities (word_problems) or cards (countdown).
+
+    ``hard`` is the share of statements in the phrasing that is easily misread, which is what makes
+    verification worth its calls.
+    """
 
     minimum: Positive
     maximum: Positive
+    hard: Fraction
     train: Split
     validation: Split
     test: Split
@@ -62,8 +67,8 @@ class Shape(Section):
 class Generator(Section):
     """Training of a backbone from scratch (the frozen stage).
 
-    Rates fall to nothing over ``steps``; training ends at step ``stop``. Ending early is how a
-    backbone is kept from reading every sentence rightly.
+    Rates are those of a training of ``steps`` that ends at step ``stop``. Its teachers misread
+    ``misread`` of the hard statements.
     """
 
     shape: Shape
@@ -76,8 +81,15 @@ class Generator(Section):
     decay_fraction: Fraction
     curriculum_fraction: Fraction
     drill_fraction: Fraction
+    misread: Fraction
     bfloat16: bool
     seed: NonNegative
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Generator:
+        if self.stop > self.steps:
+            raise ValueError(f"stop {self.stop} exceeds steps {self.steps}")
+        return self
 
 
 class Sampling(Section):
@@ -99,11 +111,15 @@ class Rollouts(Section):
 
 
 class Verifier(Section):
-    """The process reward model. ``strength`` weak trains on ``weak_fraction`` of the problems."""
+    """The process reward model.
+
+    ``strength`` weak trains on ``weak_fraction`` of the problems: the deliberately poor one.
+    """
 
     targets: Literal["soft", "hard"]
     strength: Literal["strong", "weak"]
     weak_fraction: Fraction
+    hidden: Positive
     epochs: Positive
     rows_per_batch: Positive
     rate: Rate

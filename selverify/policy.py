@@ -13,7 +13,7 @@ from pathlib import Path
 
 from selverify.backends.base import Backend
 from selverify.backends.local import LocalBackend
-from selverify.backends.models import RewardModel, load_backbone, load_reward_model
+from selverify.backends.models import REWARD_HEAD, load_backbone, load_reward_model
 from selverify.backends.models import load_policy as load_heuristic
 from selverify.domains import domain_by_name
 from selverify.domains.base import Domain
@@ -22,7 +22,6 @@ from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.asking import Asking
 from selverify.search.gated import GatedSettings, gated_competition
 from selverify.solver import Solver, load_solver
-from selverify.tokenizer import Words
 from selverify.traces import Event
 from selverify.types import Outcome, Problem
 
@@ -161,12 +160,11 @@ def load_policy(folder: str | Path) -> TrainedPolicy:
     models = Path(folder)
     solver = load_solver(models)
     _require(models / solver.backbone, "generator", *CHECKPOINT, "tokenizer.json")
-    _require(models / VERIFIER, "verifier", *CHECKPOINT)
+    _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)
     _require(models / POLICY, "residual", "policy.json", "heuristic.safetensors")
     domain = domain_by_name(solver.domain)
     backbone = load_backbone(models / solver.backbone, domain.vocabulary)
-    reward = load_reward_model(models / VERIFIER)
-    _check_words(models / VERIFIER, reward, backbone.words)
+    reward = load_reward_model(models / VERIFIER, domain.vocabulary)
     policy = load_heuristic(models / POLICY, backbone)
     backend = LocalBackend(
         domain, backbone, solver.sampling, seed=solver.seed, reward=reward, policy=policy
@@ -190,15 +188,6 @@ def _require(folder: Path, stage: str, *names: str) -> None:
                 f"{folder / name}: no such file; stage {stage!r} writes it "
                 f"(python -m flows {stage})"
             )
-
-
-def _check_words(folder: Path, reward: RewardModel, words: Words) -> None:
-    known = len(reward.decoder.embedding)
-    if known != len(words.words):
-        raise SchemaError(
-            f"{folder}: a verifier of {known} words, expected the {len(words.words)} words of the "
-            "generator; run stage 'verifier' again (python -m flows verifier)"
-        )
 
 
 def _name(text: str) -> str:

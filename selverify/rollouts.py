@@ -13,6 +13,7 @@ from typing import Any, cast
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
 from selverify.domains.base import Domain
+from selverify.gates import reject
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import Solution, read_solution
 from selverify.training.verifier import ValuedSolution
@@ -21,37 +22,48 @@ from selverify.types import Sample, State
 
 @dataclass(frozen=True, slots=True)
 class SampledSolution:
-    """A solution of a training problem and the states after each of its moves."""
+    """A solution of a training problem and the states after its moves, up to the first refused.
+
+    ``count`` samples begin like this; they have ``moves`` moves together, refused ones included.
+    """
 
     task: Task
     states: tuple[State, ...]
     count: int
+    moves: int
 
 
 def sample_solutions(
     domain: Domain, backend: Backend, tasks: Sequence[Task], *, solutions: int
 ) -> list[SampledSolution]:
-    """The distinct solutions of each task; samples without a parsable answer are dropped."""
+    """The distinct solutions of each task, each cut before its first move that a gate refuses.
+
+    Samples without a parsable answer are dropped, and those that start with a refused move: what
+    the gates refuse is never sent to the verifier.
+    """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
     replies = _complete(backend, starts, solutions)
     found = []
     for task, start, samples in zip(tasks, starts, replies, strict=True):
-        counts: dict[str, tuple[Solution, int]] = {}
+        cut: dict[str, SampledSolution] = {}
         for sample in samples:
             solution = read_solution(domain, start, sample.text, count=1)
-            if solution is not None:
-                _, count = counts.get(solution.state.trace, (solution, 0))
-                counts[solution.state.trace] = (solution, count + 1)
-        for solution, count in counts.values():
-            states = states_along(domain, start, solution.state)
-            found.append(SampledSolution(task, states, count))
+            states = _legal_states(domain, start, solution) if solution is not None else ()
+            if solution is not None and states:
+                key = states[-1].trace
+                count, moves = (cut[key].count, cut[key].moves) if key in cut else (0, 0)
+                moves += len(solution.state.derivation)
+                cut[key] = SampledSolution(task, states, count + 1, moves)
+        found += cut.values()
     return found
 
 
-def states_along(domain: Domain, start: State, final: State) -> tuple[State, ...]:
-    """The states after each move of ``final``'s derivation, ``final`` last."""
+def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[State, ...]:
+    """The states after each move of ``solution`` before the first that a gate refuses."""
     states, state = [], start
-    for move in final.derivation:
+    for move in solution.state.derivation:
+        if reject(domain, state, move) is not None:
+            break
         state = domain.apply(state, move)
         states.append(state)
     return tuple(states)
@@ -68,13 +80,14 @@ def value_solutions(
 
     Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
     defining a quantity again for example, and would say that the step did no harm. A state that
-    several solutions pass through is rolled out once; a final state's value is
-    whether its answer is right.
+    several solutions pass through is rolled out once; a final state's value is whether its answer
+    is right.
     """
     open_states = {
         (one.task.problem.problem_id, state.trace): (one.task, state)
         for one in sampled
-        for state in one.states[:-1]
+        for state in one.states
+        if not domain.is_final(state)
     }
     replies = _complete(backend, [state for _, state in open_states.values()], rollouts)
     values = {
@@ -113,11 +126,15 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
 def _valued(
     domain: Domain, one: SampledSolution, values: dict[tuple[str, str], float]
 ) -> ValuedSolution:
-    problem, final = one.task.problem, one.states[-1]
-    last = float(domain.answer(final) == one.task.truth.answer)
-    steps = [values[problem.problem_id, state.trace] for state in one.states[:-1]]
-    moves = tuple(move.text for move in final.derivation)
-    return ValuedSolution(problem.problem_id, problem.text, moves, (*steps, last))
+    problem, gold = one.task.problem, one.task.truth.answer
+    steps = tuple(
+        float(domain.answer(state) == gold)
+        if domain.is_final(state)
+        else values[problem.problem_id, state.trace]
+        for state in one.states
+    )
+    moves = tuple(move.text for move in one.states[-1].derivation)
+    return ValuedSolution(problem.problem_id, problem.text, moves, steps)
 
 
 def _reaches(domain: Domain, state: State, sample: Sample, gold: str) -> bool:

@@ -56,7 +56,8 @@ class Row:
 class Round:
     """One round of proposals at one state; survivors first, by h, then the refused.
 
-    ``sampled`` counts the proposals; ``sigma`` and ``k`` are None where no call was allotted.
+    ``sampled`` counts the proposals, 0 at a state that was come back to for the survivors not yet
+    verified; ``sigma`` and ``k`` are None where no call was allotted.
     """
 
     state: State
@@ -100,13 +101,13 @@ def read_rounds(domain: Domain, events: Sequence[Event]) -> Iterator[Round | Eve
 def _ends(draft: _Draft, kind: str, data: Mapping[str, Any]) -> bool:
     """Whether an event belongs to no round, or to the one after ``draft``."""
     allotted = draft.k is not None and kind != "verify"
-    return kind in OUTCOMES or "texts" in data or allotted
+    return kind in OUTCOMES or kind == "reopen" or "texts" in data or allotted
 
 
 def _add(draft: _Draft, kind: str, data: Mapping[str, Any]) -> None:
     if "texts" in data:
         draft.texts.update(data["texts"])
-    elif kind == "propose":
+    elif kind in ("propose", "reopen"):
         draft.pool = data["survivors"]
     elif kind == "rank":
         draft.pool, draft.scores = data["moves"], data["scores"]

@@ -86,7 +86,9 @@ def local_backend(
     torch.set_num_threads(params.tracking.threads)
     domain = domain_by_name(params.domain)
     backbone = load_backbone(inputs["generator"], domain.vocabulary)
-    reward = load_reward_model(inputs["verifier"]) if "verifier" in inputs else None
+    reward = (
+        load_reward_model(inputs["verifier"], domain.vocabulary) if "verifier" in inputs else None
+    )
     policy = load_policy(inputs["residual"], backbone) if "residual" in inputs else None
     backend = LocalBackend(
         domain, backbone, params.sampling[params.domain], seed=seed, reward=reward, policy=policy

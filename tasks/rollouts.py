@@ -27,7 +27,7 @@ def run(
     for part in _parts(tasks):
         sampled, part_rows = _value(domain, backend, part, settings)
         rows += part_rows
-        moves += sum(one.count * len(one.states) for one in sampled)
+        moves += sum(one.moves for one in sampled)
         solutions += sum(one.count for one in sampled)
         say(f"rollouts: {part[-1].problem.problem_id}, {len(rows)} solutions valued")
     facts = {"reference_moves": moves / solutions}

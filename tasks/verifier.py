@@ -20,14 +20,14 @@ from tasks.artifacts import local_backend, read_rows, read_tasks, say
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write a token classification checkpoint; metrics are on problems it never saw."""
+    """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
     domain = domain_by_name(params.domain)
     losses = train_verifier(
         from_rows(read_rows(inputs["rollouts"], "rollouts", "values")),
         params.verifier,
         load_words(inputs["generator"], domain.vocabulary),
-        renaming=domain.renaming,
+        end_of_move=domain.end_of_move,
         backbone=inputs["generator"],
         folder=outputs["verifier"],
         report=_report,

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaForTokenClassification
+from transformers import LlamaConfig, LlamaForCausalLM
 
-from selverify.backends.models import save_policy
+from selverify.backends.models import save_policy, save_reward_model
+from selverify.backends.reward import RewardHead
 from selverify.domains.word_problems import NAMES, NUMBERS, WordProblems
 from selverify.heuristic.hybrid import Heuristic
 from selverify.params import load_params
@@ -34,14 +35,14 @@ def build(folder: Path) -> None:
         _teach(generator, words)
         generator.save_pretrained(backbone)
         words.save(backbone)
-        reward = LlamaForTokenClassification(_config(words, num_labels=1)).eval()
+        head = RewardHead(WIDTH, HIDDEN)
         # Smaller weights, the default, would make every score 0.5.
-        torch.nn.init.normal_(reward.score.weight)
-        reward.save_pretrained(folder / "verifier")
+        torch.nn.init.normal_(head.right[-1].weight)
+        save_reward_model(folder / "verifier", LlamaForCausalLM(_config(words)).eval(), head, words)
         _save_policy(folder / "policy", backbone)
 
 
-def _config(words: Words, **changes: int) -> LlamaConfig:
+def _config(words: Words) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=len(words.words),
         hidden_size=WIDTH,
@@ -56,7 +57,6 @@ def _config(words: Words, **changes: int) -> LlamaConfig:
         pad_token_id=words.pad,
         attn_implementation="eager",
         initializer_range=0.1,
-        **changes,
     )
 
 

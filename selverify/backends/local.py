@@ -7,8 +7,10 @@ budgets, searches. Randomness: an item's seed follows from (run seed, problem, t
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -36,6 +38,7 @@ from selverify.requests import (
 from selverify.types import Sample, State, Verdict
 
 WORDS_AT_ONCE = 40_000
+ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class LocalBackend:
         self.policy = policy
         self.words = backbone.words
         self._end = self.words.ids[domain.end_of_move]
+        self._right: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         self._identities = {
             Propose.kind: f"{backbone.digest} {sampling.model_dump_json()} {seed}",
             Rank.kind: f"{backbone.digest} {policy.digest if policy else None}",
@@ -105,8 +109,7 @@ class LocalBackend:
         ]
         found: list[Embeddings] = [EMPTY] * len(groups)
         for chosen, last, hidden, tokens in _batches(decoder, groups):
-            before = torch.cat((last[:, None, None].expand_as(hidden[:, :, :1]), hidden), 2)
-            logprobs = decoder.logits(before[:, :, :-1]).log_softmax(-1)
+            logprobs = decoder.logits(_before(last, hidden)).log_softmax(-1)
             said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
             for line, index in enumerate(chosen):
                 goal = goals[items[index].state.problem.goal]
@@ -207,31 +210,50 @@ class LocalBackend:
         )
 
     def _verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        """A step's score: the probability that it and every step before it are right."""
         if self.reward is None:
             raise ProtocolError("a Verify request given, expected a backend with a verifier")
-        by_state: dict[tuple[int, ...], list[int]] = {}
-        for index, item in enumerate(items):
-            by_state.setdefault(self._prefix(item.state), []).append(index)
-        words = self.words
-        groups, owners = [], []
-        for prefix, indices in by_state.items():
-            for start in range(0, len(indices), 64):
-                part = indices[start : start + 64]
-                rows = tuple(
-                    tuple(words.encode(" ".join(m.text for m in items[i].steps))) for i in part
-                )
-                groups.append(Continuations(prefix, rows))
-                owners.append(part)
-        verdicts: list[Verdict] = [Verdict(0.0, ())] * len(items)
-        for chosen, _, hidden, tokens in _batches(self.reward.decoder, groups):
-            scores = self.reward.scores(hidden)
-            for line, index in enumerate(chosen):
-                for row, owner in enumerate(owners[index]):
-                    length = len(groups[index].rows[row])
-                    ends = tokens[line, row, :length] == self._end
-                    steps = tuple(scores[line, row, :length][ends].tolist())
-                    verdicts[owner] = Verdict(steps[-1], steps)
+        texts = [self._said(item) for item in items]
+        self._judge(pair for text in texts for pair in text)
+        verdicts = []
+        for item, text in zip(items, texts, strict=True):
+            total, scores = 0.0, []
+            for pair in text:
+                total += self._right[pair]
+                scores.append(math.exp(total))
+            steps = tuple(scores[len(item.state.derivation) :])
+            verdicts.append(Verdict(steps[-1], steps))
         return tuple(verdicts)
+
+    def _said(self, item: VerifyItem) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Each move from the problem's text on: the words before it, and its own."""
+        words = self.words
+        before = (words.bos, *words.encode(item.state.problem.text))
+        pairs = []
+        for move in (*item.state.derivation, *item.steps):
+            said = tuple(words.encode(move.text))
+            pairs.append((before, said))
+            before += said
+        return pairs
+
+    def _judge(self, pairs: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
+        """Bring the log probability that each move is right into ``_right``."""
+        reward = cast(RewardModel, self.reward)
+        by_prefix: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        for prefix, said in dict.fromkeys(pairs):
+            if (prefix, said) not in self._right:
+                by_prefix.setdefault(prefix, []).append(said)
+        groups = [
+            Continuations(prefix, tuple(rows[start : start + ROWS_AT_ONCE]))
+            for prefix, rows in by_prefix.items()
+            for start in range(0, len(rows), ROWS_AT_ONCE)
+        ]
+        for chosen, last, hidden, tokens in _batches(reward.decoder, groups):
+            logs = reward.log_right(_before(last, hidden), tokens, self._end)
+            for line, index in enumerate(chosen):
+                prefix, rows = groups[index].prefix, groups[index].rows
+                for row, said in enumerate(rows):
+                    self._right[prefix, said] = float(logs[line, row, len(said) - 1])
 
     def _prefix(self, state: State) -> tuple[int, ...]:
         return (self.words.bos, *self.words.encode(self.domain.serialise(state)))
@@ -283,6 +305,12 @@ def _batches(
         prefix = decoder.prefixes([groups[index].prefix for index in chosen])
         yield chosen, prefix.last, decoder.extend(prefix, tokens), tokens
         start = stop
+
+
+def _before(last: Tensor, hidden: Tensor) -> Tensor:
+    """The states [G, S, M, D] that predict the words, from those after them and the prefix's."""
+    first = last[:, None, None].expand_as(hidden[:, :, :1])
+    return torch.cat((first, hidden[:, :, :-1]), 2)
 
 
 def _pick(

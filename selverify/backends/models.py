@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import LlamaForCausalLM, LlamaForTokenClassification
+from transformers import LlamaForCausalLM
 
 from selverify.backends.decoder import Decoder
+from selverify.backends.reward import RewardHead, evidence
 from selverify.errors import ArtifactError, SchemaError
 from selverify.heuristic.hybrid import Heuristic
 from selverify.storage import digest
@@ -24,6 +25,7 @@ from selverify.tokenizer import Words, load_words
 
 PREFIXES = 1536
 POLICY_SCHEMA = 1
+REWARD_HEAD = "reward_head.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +39,24 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class RewardModel:
-    """A process reward model: a backbone with one output, read at the end of each move."""
+    """A process reward model: a frozen backbone and the head that judges moves by it."""
 
     decoder: Decoder
-    weight: Tensor
-    bias: Tensor
+    head: RewardHead
+    words: Words
     digest: str
 
-    def scores(self, hidden: Tensor) -> Tensor:
-        """Probability in [0, 1] that the step is right, for hidden states [..., D]."""
-        return torch.sigmoid(hidden @ self.weight + self.bias)
+    @torch.inference_mode()
+    def log_right(self, before: Tensor, said: Tensor, end: int) -> Tensor:
+        """Log probability [..., M] that the move which ends at each word is right.
+
+        Args:
+            before: hidden states [..., M, D] that predict the words.
+            said: the words [..., M], moves one after the other.
+            end: the word that ends a move.
+        """
+        logprobs = self.decoder.logits(before).log_softmax(-1)
+        return self.head.log_right(evidence(logprobs, said, said == end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +82,26 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
     return Backbone(Decoder(model.model, capacity=PREFIXES), words, _digest(folder))
 
 
-def load_reward_model(folder: Path) -> RewardModel:
-    """A process reward model in the Hugging Face layout; errors as in ``load_backbone``."""
-    _expect(folder, "LlamaForTokenClassification")
-    model = LlamaForTokenClassification.from_pretrained(folder, dtype=torch.float32).eval()
-    weight, bias = model.score.weight.detach()[0], model.score.bias.detach()[0]
-    return RewardModel(Decoder(model.model, capacity=PREFIXES), weight, bias, _digest(folder))
+def save_reward_model(
+    folder: Path, model: LlamaForCausalLM, head: RewardHead, words: Words
+) -> None:
+    """Write the backbone in the Hugging Face layout, and ``reward_head.safetensors`` beside it."""
+    model.save_pretrained(folder)
+    words.save(folder)
+    save_file(head.state_dict(), folder / REWARD_HEAD)
+
+
+def load_reward_model(folder: Path, vocabulary: Sequence[str]) -> RewardModel:
+    """The process reward model that ``save_reward_model`` wrote; errors as in ``load_backbone``."""
+    backbone = load_backbone(folder, vocabulary)
+    path = folder / REWARD_HEAD
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file; expected a reward model's head")
+    weights = load_file(path)
+    hidden, width = weights["rest.0.weight"].shape
+    head = RewardHead(width, hidden)
+    head.load_state_dict(weights)
+    return RewardModel(backbone.decoder, head.eval(), backbone.words, backbone.digest)
 
 
 def save_policy(

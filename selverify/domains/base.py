@@ -24,9 +24,19 @@ class Domain(Protocol):
     """The word that closes a move's text."""
 
     def generate(
-        self, rng: random.Random, *, problem_id: str, minimum: int, maximum: int
+        self,
+        rng: random.Random,
+        *,
+        problem_id: str,
+        minimum: int,
+        maximum: int,
+        hard: float = 0.0,
     ) -> tuple[Problem, Truth]:
-        """A fresh problem whose size (quantities, cards) lies in [minimum, maximum]."""
+        """A fresh problem whose size (quantities, cards) lies in [minimum, maximum].
+
+        ``hard`` is the share of statements in the phrasing that is easily misread; a domain with
+        one phrasing ignores it.
+        """
         ...
 
     def read(self, text: str, *, problem_id: str) -> Problem:
@@ -37,21 +47,19 @@ class Domain(Protocol):
         """
         ...
 
-    def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
-        """A right derivation, ending in an answer move, drawn from those that exist."""
+    def solution(
+        self, problem: Problem, truth: Truth, rng: random.Random, *, misread: float = 0.0
+    ) -> tuple[Move, ...]:
+        """A right derivation, ending in an answer move, drawn from those that exist.
+
+        ``misread`` is the share of hard statements that it takes wrongly, as a writer might.
+        """
         ...
 
     def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
         """A text, and moves over it that teach their form and, with ``recall``, looking up.
 
         None where the domain needs no such exercise.
-        """
-        ...
-
-    def renaming(self, rng: random.Random) -> Mapping[str, str]:
-        """A permutation of words under which right stays right and wrong stays wrong.
-
-        Empty where no words are exchangeable.
         """
         ...
 

@@ -146,7 +146,13 @@ class Countdown:
     operators: Mapping[str, type[Arguments]] = MappingProxyType({**COMBINERS, "answer": Answer})
 
     def generate(
-        self, rng: random.Random, *, problem_id: str, minimum: int, maximum: int
+        self,
+        rng: random.Random,
+        *,
+        problem_id: str,
+        minimum: int,
+        maximum: int,
+        hard: float = 0.0,
     ) -> tuple[Problem, Truth]:
         """A solvable hand of ``minimum`` to ``maximum`` cards, drawn with repeats.
 
@@ -177,7 +183,9 @@ class Countdown:
         target = _table(self.initial_state(problem, budget=0)).target
         return replace(problem, goal=f"reach {target}")
 
-    def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
+    def solution(
+        self, problem: Problem, truth: Truth, rng: random.Random, *, misread: float = 0.0
+    ) -> tuple[Move, ...]:
         """At each table one of the moves that keep the target within reach, uniformly drawn.
 
         Raises:
@@ -198,10 +206,6 @@ class Countdown:
     def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
         """None: a move repeats numbers that stand in the move before it."""
         return None
-
-    def renaming(self, rng: random.Random) -> Mapping[str, str]:
-        """Empty: every word is a number or an operator."""
-        return {}
 
     def fingerprint(self, problem: Problem) -> str:
         """The target and the hand without its order."""

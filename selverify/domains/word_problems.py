@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -154,19 +154,31 @@ class WordProblems:
     )
 
     def generate(
-        self, rng: random.Random, *, problem_id: str, minimum: int, maximum: int
+        self,
+        rng: random.Random,
+        *,
+        problem_id: str,
+        minimum: int,
+        maximum: int,
+        hard: float = 0.0,
     ) -> tuple[Problem, Truth]:
-        """A problem with ``minimum`` to ``maximum`` quantities; asks for a deepest one."""
+        """A problem with ``minimum`` to ``maximum`` quantities; asks for a deepest one.
+
+        ``hard`` is the share of relations that are told in the last phrasing of their kind.
+        """
         relations = _graph(rng, rng.randint(minimum, maximum))
         needed = _needed(relations)
         deepest = max(map(len, needed.values()))
         asked = rng.choice([name for name in relations if len(needed[name]) == deepest])
         question = rng.choice(QUESTIONS).format(x=asked)
-        problem = Problem(problem_id, self.name, f"{_tell(rng, relations)} {question}", question)
+        told_hard = [name for name in relations if rng.random() < hard]
+        text = f"{_tell(rng, relations, told_hard)} {question}"
+        problem = Problem(problem_id, self.name, text, question)
         values = _values(relations)
         facts = {
             "asked": asked,
             "needed": sorted(needed[asked]),
+            "hard": told_hard,
             "relations": {n: [r.op, list(r.operands), r.number] for n, r in relations.items()},
         }
         return problem, Truth(problem_id, str(values[asked]), json.dumps(facts, sort_keys=True))
@@ -185,8 +197,14 @@ class WordProblems:
             )
         return Problem(problem_id, self.name, text, question)
 
-    def solution(self, problem: Problem, truth: Truth, rng: random.Random) -> tuple[Move, ...]:
-        """The needed quantities in a random order that respects their dependencies."""
+    def solution(
+        self, problem: Problem, truth: Truth, rng: random.Random, *, misread: float = 0.0
+    ) -> tuple[Move, ...]:
+        """The needed quantities in a random order that respects their dependencies.
+
+        A misread statement gets another sign, its operands the other way round or another operand;
+        what follows is derived from the wrong value.
+        """
         facts = json.loads(truth.facts)
         relations = _relations(facts)
         open_names = set(facts["needed"])
@@ -195,7 +213,10 @@ class WordProblems:
         while open_names:
             ready = sorted(n for n in open_names if values.keys() >= set(relations[n].operands))
             name = rng.choice(ready)
-            move = _define(name, relations[name], values)
+            relation = relations[name]
+            if name in facts["hard"] and rng.random() < misread:
+                relation = _misread(rng, relation, values)
+            move = _define(name, relation, values)
             open_names.remove(name)
             moves.append(move)
         return (*moves, _answer_move(values[facts["asked"]]))
@@ -216,11 +237,7 @@ class WordProblems:
         moves = [" + ".join(f"{name} {values[name]}" for name in said) + " ;"] if recall else []
         for _ in range(rng.randint(*DRILL_MOVES)):
             moves.append(_define(names.pop(), _relation(rng, list(values)), values).text)
-        return _tell(rng, relations), " ".join(moves)
-
-    def renaming(self, rng: random.Random) -> Mapping[str, str]:
-        """Any permutation of the names: nothing in a problem depends on what is counted."""
-        return dict(zip(NAMES, rng.sample(NAMES, len(NAMES)), strict=True))
+        return _tell(rng, relations, ()), " ".join(moves)
 
     def fingerprint(self, problem: Problem) -> str:
         """The problem's sentences without their order."""
@@ -397,11 +414,28 @@ def _values(relations: Mapping[str, Relation]) -> dict[str, int]:
     return values
 
 
-def _tell(rng: random.Random, relations: Mapping[str, Relation]) -> str:
+def _misread(rng: random.Random, relation: Relation, values: Mapping[str, int]) -> Relation:
+    """How a careless reader takes a sum or a difference; other relations stay as they are."""
+    if relation.op not in SIGNS:
+        return relation
+    left, right = relation.operands
+    others = [name for name in values if name not in relation.operands]
+    kinds = ["sign"] * 3 + ["order"] * 2 * (relation.op == "subtract") + ["operand"] * bool(others)
+    kind = rng.choice(kinds)
+    if kind == "sign":
+        return replace(relation, op="add" if relation.op == "subtract" else "subtract")
+    if kind == "order":
+        return replace(relation, operands=(right, left))
+    other = rng.choice(others)
+    return replace(relation, operands=rng.choice([(left, other), (other, right)]))
+
+
+def _tell(rng: random.Random, relations: Mapping[str, Relation], hard: Collection[str]) -> str:
     sentences = []
     for name, relation in relations.items():
         slots = dict(zip("ab", relation.operands, strict=False))
-        phrase = rng.choice(PHRASES[relation.op])
+        phrases = PHRASES[relation.op]
+        phrase = phrases[-1] if name in hard else rng.choice(phrases[:-1])
         sentences.append(phrase.format(x=name, v=relation.number, **slots))
     rng.shuffle(sentences)
     return " ".join(sentences)

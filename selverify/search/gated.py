@@ -203,6 +203,7 @@ def _walk(run: _Run, problem: Problem) -> Asking[Outcome]:
     while not run.domain.is_final(visit.state):
         step = yield from _next_step(run, visit)
         if step is None:
+            visit.state = replace(visit.state, budget=run.calls)
             break
         origin, move = step
         # What was spent below a state that is come back to stays spent.
@@ -374,13 +375,21 @@ def _guess(run: _Run, visit: _Visit) -> Asking[Move | None]:
 
 
 def _go_back(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
-    """The latest ancestor's best accepted alternative; with fallback, else a rejected move.
+    """The best accepted alternative of the latest ancestor that has one, or comes to have one.
 
-    A committed move is never committed again, so no abandoned state is entered twice.
+    An ancestor without one has its unverified survivors verified, k(w) at a time. If no ancestor
+    has any, with fallback, a rejected move. A committed move is never committed again, so no
+    abandoned state is entered twice.
     """
     ancestor = visit.parent
     while ancestor is not None:
         best = _best_accepted(run, ancestor)
+        ancestor.state = replace(ancestor.state, budget=run.calls)
+        while best is None and ancestor.pool and run.calls > 0:
+            if run.traced:
+                yield from note("reopen", ancestor.state, survivors=list(ancestor.pool))
+            yield from _verify_top(run, ancestor)
+            best = _best_accepted(run, ancestor)
         if best is not None:
             if run.traced:
                 yield from note("backtrack", visit.state, to=len(ancestor.state.derivation))

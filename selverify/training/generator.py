@@ -20,12 +20,14 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 from selverify.domains.base import Domain
 from selverify.params import Benchmark, Generator, Shape
 from selverify.tokenizer import Words
+from selverify.types import Problem, Truth
 
 POOL_BATCHES = 16
 QUERY_KEY_GAIN = 0.7
 VALUE_OUTPUT_GAIN = 0.4
-DRILL_SHARE = 0.67
-ARITHMETIC_FIRST = 0.6
+RECALL_SHARE = 0.67
+MOVE_SHARE = 0.3
+DRILLS_END = 2.5
 LOCAL_PLANES = 4
 LOCAL_GAIN = 6.0
 LOCAL_CONTENT = 0.2
@@ -84,7 +86,7 @@ def train_generator(
     examples = _batches(domain, benchmark, settings, words, forbidden)
     optimisers = _optimisers(model, settings)
     smoothed, tokens = 0.0, 0
-    for step in range(min(settings.stop, settings.steps)):
+    for step in range(settings.stop):
         factor = _schedule(step, settings)
         for optimiser, rate in optimisers:
             optimiser.param_groups[0]["lr"] = rate * factor
@@ -179,13 +181,18 @@ def _schedule(step: int, settings: Generator) -> float:
 def _drill(
     domain: Domain, rng: random.Random, progress: float, settings: Generator
 ) -> tuple[str, str] | None:
-    """A drill, for DRILL_SHARE of the examples while drills last; recall after the arithmetic.
+    """Recall drills for RECALL_SHARE of the first examples, fading; then drills of moves.
 
-    The other way round the arithmetic came a thousand steps later.
+    Recall first: once arithmetic was learned, recall did not come for a long time. Recall drills
+    end at ``drill_fraction`` of the training and those of moves at DRILLS_END times that.
     """
-    if progress >= settings.drill_fraction or rng.random() >= DRILL_SHARE:
+    if progress >= DRILLS_END * settings.drill_fraction:
         return None
-    return domain.drill(rng, recall=progress >= ARITHMETIC_FIRST * settings.drill_fraction)
+    picked = rng.random()
+    if progress >= settings.drill_fraction:
+        return domain.drill(rng, recall=False) if picked < MOVE_SHARE else None
+    share = RECALL_SHARE * (1.0 - progress / settings.drill_fraction)
+    return domain.drill(rng, recall=True) if picked < share else None
 
 
 def _sizes(fraction: float, benchmark: Benchmark, curriculum: float) -> tuple[int, int]:
@@ -209,12 +216,16 @@ def _batches(
     step = 0
     while True:
         progress = step / settings.steps
-        low, high = _sizes(progress, benchmark, settings.curriculum_fraction)
+        sizes = _sizes(progress, benchmark, settings.curriculum_fraction)
         examples: list[tuple[list[int], list[int]]] = []
         size, wanted = 0, POOL_BATCHES * settings.tokens_per_batch
         while size < wanted:
-            drill = _drill(domain, rng, progress, settings)
-            text, solution = drill or _example(domain, rng, low, high, forbidden)
+            example = _drill(domain, rng, progress, settings)
+            if example is None:
+                problem, truth = _problem(domain, rng, sizes, benchmark.hard, forbidden)
+                moves = domain.solution(problem, truth, rng, misread=settings.misread)
+                example = problem.text, " ".join(move.text for move in moves)
+            text, solution = example
             told = [words.bos, *words.encode(text)]
             solved = [*words.encode(solution), words.eos]
             examples.append((told, solved))
@@ -224,15 +235,19 @@ def _batches(
             step += 1
 
 
-def _example(
-    domain: Domain, rng: random.Random, low: int, high: int, forbidden: Collection[str]
-) -> tuple[str, str]:
-    """A problem that is not held out, and a right solution of it."""
+def _problem(
+    domain: Domain,
+    rng: random.Random,
+    sizes: tuple[int, int],
+    hard: float,
+    forbidden: Collection[str],
+) -> tuple[Problem, Truth]:
+    """A problem that is not held out."""
+    low, high = sizes
     while True:
-        problem, truth = domain.generate(rng, problem_id="", minimum=low, maximum=high)
-        if domain.fingerprint(problem) not in forbidden:
-            moves = domain.solution(problem, truth, rng)
-            return problem.text, " ".join(move.text for move in moves)
+        drawn = domain.generate(rng, problem_id="", minimum=low, maximum=high, hard=hard)
+        if domain.fingerprint(drawn[0]) not in forbidden:
+            return drawn
 
 
 def _like_lengths(

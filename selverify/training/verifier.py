@@ -7,17 +7,23 @@ problems. Does not know: how the values were made, test problems.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
-from transformers import LlamaForTokenClassification
+from torch.nn.utils.rnn import pad_sequence
+from transformers import LlamaForCausalLM
 
+from selverify.backends.models import save_reward_model
+from selverify.backends.reward import RewardHead, evidence
 from selverify.params import Verifier
 from selverify.tokenizer import Words
+
+ROWS_AT_ONCE = 128
+CERTAIN = -1e-6
+"""Log values end here, so that the chance of failure keeps a logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,58 +45,60 @@ class Epoch:
     validation_loss: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """Solutions, padded to T moves; ``mask`` is 1 where there is a move."""
+
+    seen: Tensor  # [S, T, SEEN]
+    before: Tensor  # [S, T, D]
+    wanted: Tensor  # [S, T]
+    mask: Tensor  # [S, T]
+
+    def take(self, rows: Tensor) -> _Data:
+        return _Data(self.seen[rows], self.before[rows], self.wanted[rows], self.mask[rows])
+
+
 def train_verifier(
     solutions: Sequence[ValuedSolution],
     settings: Verifier,
     words: Words,
     *,
-    renaming: Callable[[random.Random], Mapping[str, str]],
+    end_of_move: str,
     backbone: Path,
     folder: Path,
     report: Callable[[Epoch], None],
 ) -> dict[str, float]:
-    """Fine-tune the backbone with one output a word and write the best epoch to ``folder``.
+    """Fit a head on the frozen ``backbone`` and write both to ``folder``.
 
-    Words are exchanged by a fresh ``renaming`` for every solution and epoch, because a few hundred
-    problems are otherwise learned by heart. The validation problems are a seeded
-    ``validation_fraction`` of the training problems; the epoch with the lowest loss on them is
-    kept. ``strength: weak`` keeps ``weak_fraction`` of the problems only.
+    The validation problems are a seeded ``validation_fraction`` of the training problems; the
+    epoch with the lowest loss on them is kept. ``strength: weak`` keeps ``weak_fraction`` of the
+    problems only.
     """
     torch.manual_seed(settings.seed)
-    training, validation = _split(solutions, settings)
-    model = LlamaForTokenClassification.from_pretrained(
-        backbone, num_labels=1, attn_implementation="eager", dtype=torch.float32
+    model = LlamaForCausalLM.from_pretrained(
+        backbone, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    end = words.ids[end_of_move]
+    training, held_out = (
+        _gather(model, part, settings, words, end) for part in _split(solutions, settings)
     )
-    rng = random.Random(settings.seed)
-    batches = _batches(training, settings, words)
-    held_out = _batches(validation, settings, words)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.rate, weight_decay=0.01)
-    total = settings.epochs * len(batches)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, max_lr=settings.rate, total_steps=total, pct_start=0.1
-    )
+    head = RewardHead(model.config.hidden_size, settings.hidden)
+    optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=0.01)
     best, kept = float("inf"), {}
     for epoch in range(settings.epochs):
-        rng.shuffle(batches)
-        losses = []
-        for tokens, wanted in batches:
-            renamed = _rename(tokens, words, [renaming(rng) for _ in tokens])
-            loss = _loss(model, renamed, wanted)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
+        for rows in torch.randperm(len(training.mask)).split(settings.rows_per_batch):
             optimiser.zero_grad(set_to_none=True)
-            losses.append(float(loss.detach()))
+            _loss(head, training.take(rows)).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
         with torch.inference_mode():
-            validated = _mean([float(_loss(model, *batch)) for batch in held_out])
-        report(Epoch(epoch + 1, _mean(losses), validated))
+            trained, validated = float(_loss(head, training)), float(_loss(head, held_out))
+        report(Epoch(epoch + 1, trained, validated))
         if validated < best:
             best = validated
-            kept = {name: value.clone() for name, value in model.state_dict().items()}
-    model.load_state_dict(kept)
-    model.save_pretrained(folder)
-    return {"verifier_validation_loss": best, "verifier_training_solutions": len(training)}
+            kept = {name: value.clone() for name, value in head.state_dict().items()}
+    head.load_state_dict(kept)
+    save_reward_model(folder, model, head, words)
+    return {"verifier_validation_loss": best, "verifier_training_solutions": len(training.mask)}
 
 
 def target(value: float, targets: str) -> float:
@@ -113,50 +121,45 @@ def _split(
     )
 
 
-def _batches(
-    solutions: Sequence[ValuedSolution], settings: Verifier, words: Words
-) -> list[tuple[Tensor, Tensor]]:
-    """Words [rows, longest] and targets [rows, longest], -1 where a word ends no move."""
-    ordered = sorted(solutions, key=lambda s: len(s.text) + sum(map(len, s.moves)))
-    size = settings.rows_per_batch
-    chunks = [ordered[start : start + size] for start in range(0, len(ordered), size)]
-    return [_pad([_encode(s, settings.targets, words) for s in chunk], words) for chunk in chunks]
+@torch.inference_mode()
+def _gather(
+    model: LlamaForCausalLM,
+    solutions: Sequence[ValuedSolution],
+    settings: Verifier,
+    words: Words,
+    end: int,
+) -> _Data:
+    """What the head sees of each move, from one pass over each solution."""
+    seen, before, wanted = [], [], []
+    for start in range(0, len(solutions), ROWS_AT_ONCE):
+        part = solutions[start : start + ROWS_AT_ONCE]
+        told = [[words.bos, *words.encode(solution.text)] for solution in part]
+        said = [[w for move in one.moves for w in words.encode(move)] for one in part]
+        rows = [torch.tensor(a + b) for a, b in zip(told, said, strict=True)]
+        tokens = pad_sequence(rows, batch_first=True, padding_value=words.pad)
+        states = model.model(input_ids=tokens).last_hidden_state
+        logprobs = model.lm_head(states[:, :-1]).log_softmax(-1)
+        lengths = torch.tensor([len(words) for words in told])
+        ended = (tokens == end) | (torch.arange(tokens.shape[1]) < lengths[:, None])
+        found = evidence(logprobs, tokens[:, 1:], ended[:, 1:])
+        for row, solution in enumerate(part):
+            first = len(told[row])
+            ends = first + torch.where(torch.tensor(said[row]) == end)[0]
+            starts = torch.cat((torch.tensor([first - 1]), ends[:-1]))
+            seen.append(found[row, ends - 1])
+            before.append(states[row, starts])
+            wanted.append(torch.tensor([target(v, settings.targets) for v in solution.values]))
+    return _Data(
+        pad_sequence(seen, batch_first=True),
+        pad_sequence(before, batch_first=True),
+        pad_sequence(wanted, batch_first=True),
+        pad_sequence([torch.ones(len(one)) for one in wanted], batch_first=True),
+    )
 
 
-def _encode(solution: ValuedSolution, targets: str, words: Words) -> tuple[list[int], list[float]]:
-    ids = [words.bos, *words.encode(solution.text)]
-    wanted = [-1.0] * len(ids)
-    for move, value in zip(solution.moves, solution.values, strict=True):
-        said = words.encode(move)
-        ids += said
-        wanted += [-1.0] * (len(said) - 1) + [target(value, targets)]
-    return ids, wanted
-
-
-def _pad(rows: Sequence[tuple[list[int], list[float]]], words: Words) -> tuple[Tensor, Tensor]:
-    longest = max(len(ids) for ids, _ in rows)
-    tokens = torch.full((len(rows), longest), words.pad)
-    wanted = torch.full((len(rows), longest), -1.0)
-    for row, (ids, values) in enumerate(rows):
-        tokens[row, : len(ids)] = torch.tensor(ids)
-        wanted[row, : len(ids)] = torch.tensor(values)
-    return tokens, wanted
-
-
-def _rename(tokens: Tensor, words: Words, renamings: Sequence[Mapping[str, str]]) -> Tensor:
-    """Words [rows, longest] with each row's words exchanged."""
-    tables = torch.arange(len(words.words)).repeat(len(tokens), 1)
-    for row, renaming in enumerate(renamings):
-        old = torch.tensor([words.ids[word] for word in renaming], dtype=torch.long)
-        tables[row, old] = torch.tensor([words.ids[w] for w in renaming.values()], dtype=torch.long)
-    return tables.gather(1, tokens)
-
-
-def _loss(model: LlamaForTokenClassification, tokens: Tensor, wanted: Tensor) -> Tensor:
-    logits = model(input_ids=tokens).logits.squeeze(-1)
-    ends = wanted >= 0
-    return functional.binary_cross_entropy_with_logits(logits[ends], wanted[ends])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _loss(head: RewardHead, data: _Data) -> Tensor:
+    """Mean binary cross-entropy of the values, in nats a step."""
+    value = head(data.seen, data.before).clamp(max=CERTAIN)
+    failure = torch.log1p(-value.exp())
+    losses = -(data.wanted * value + (1 - data.wanted) * failure) * data.mask
+    return losses.sum() / data.mask.sum()

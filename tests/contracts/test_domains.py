@@ -49,7 +49,9 @@ over_domains = pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
 def draw(domain: Domain, seed: int) -> tuple[Problem, Truth, tuple[Move, ...]]:
     rng = random.Random(seed)
     minimum, maximum = SIZES[domain.name]
-    problem, truth = domain.generate(rng, problem_id="p", minimum=minimum, maximum=maximum)
+    problem, truth = domain.generate(
+        rng, problem_id="p", minimum=minimum, maximum=maximum, hard=0.5
+    )
     return problem, truth, domain.solution(problem, truth, rng)
 
 

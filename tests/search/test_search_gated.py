@@ -112,6 +112,25 @@ def test_golden_trace_with_retry_and_backtrack() -> None:
     }
 
 
+def test_going_back_verifies_what_an_ancestor_left_unverified() -> None:
+    """With k = 1 the root's second move was never asked about; it is when its turn comes."""
+    settings = replace(SETTINGS, k_base=1.0)
+    result = run(ScriptedBackend(**BACKTRACKING), settings)
+    assert result.outcome.answer == "3"
+    seen = [(event.event, event.state.trace) for event in result.events]
+    reopened = seen.index(("reopen", ""))
+    assert seen[reopened - 1] == ("verify", "add 2 ;")
+    assert [event for event, _ in seen[reopened:]][:5] == [
+        "reopen",
+        "allocate",
+        "verify",
+        "backtrack",
+        "commit",
+    ]
+    starved = run(ScriptedBackend(**BACKTRACKING), settings, budget=3)
+    assert starved.outcome.reason == "budget"
+
+
 def test_a_move_rejected_once_is_not_verified_again_at_its_state() -> None:
     """The second "add 2 ;" under "add 2 ;" costs nothing."""
     backend = ScriptedBackend(**BACKTRACKING)

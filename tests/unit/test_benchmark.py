@@ -20,7 +20,7 @@ def settings(**sizes: int) -> Benchmark:
         name: Split(problems=sizes.get(name, 20), seed=seed)
         for seed, name in enumerate(("train", "validation", "test"))
     }
-    return Benchmark(minimum=4, maximum=6, **splits)
+    return Benchmark(minimum=4, maximum=6, hard=0.3, **splits)
 
 
 @pytest.mark.parametrize("name", ["word_problems", "countdown"])

@@ -39,7 +39,11 @@ from tasks.artifacts import VERSION
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
 DOMAIN = domain_by_name("word_problems")
 SPLITS = {name: Split(problems=8, seed=s) for s, name in enumerate(("train", "validation", "test"))}
-TASKS = [t for t in build(DOMAIN, Benchmark(minimum=4, maximum=5, **SPLITS)) if t.split == "test"]
+TASKS = [
+    t
+    for t in build(DOMAIN, Benchmark(minimum=4, maximum=5, hard=0.3, **SPLITS))
+    if t.split == "test"
+]
 TRUTHS = {task.problem.problem_id: task.truth for task in TASKS}
 TEXT = "we count apples 7 . pears equal 3 times apples . find pears ?"
 TAU = 0.4

@@ -23,7 +23,11 @@ from selverify.types import State
 PARAMS = load_params(Path("params.yaml"))
 DOMAIN = domain_by_name("word_problems")
 SPLITS = {name: Split(problems=6, seed=s) for s, name in enumerate(("train", "validation", "test"))}
-TASKS = [t for t in build(DOMAIN, Benchmark(minimum=4, maximum=5, **SPLITS)) if t.split == "test"]
+TASKS = [
+    t
+    for t in build(DOMAIN, Benchmark(minimum=4, maximum=5, hard=0.3, **SPLITS))
+    if t.split == "test"
+]
 TRUTHS = {task.problem.problem_id: task.truth for task in TASKS}
 
 

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import LlamaForCausalLM, LlamaForTokenClassification
+from transformers import LlamaForCausalLM
 
 from selverify.backends.local import LocalBackend
 from selverify.backends.models import load_backbone, load_policy, load_reward_model
+from selverify.backends.reward import evidence
 from selverify.domains import domain_by_name
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.params import Sampling
@@ -57,7 +58,7 @@ def backend(tiny_models: Path) -> LocalBackend:
         backbone,
         SAMPLING,
         seed=3,
-        reward=load_reward_model(tiny_models / "verifier"),
+        reward=load_reward_model(tiny_models / "verifier", DOMAIN.vocabulary),
         policy=load_policy(tiny_models / "policy", backbone),
     )
 
@@ -132,20 +133,29 @@ def test_embeddings_are_the_hidden_states_they_name(backend, tiny_models):
 
 
 def test_verdicts_are_those_of_the_reward_model(backend, tiny_models):
-    """Step scores of a whole solution equal the plain model's, and one step alone scores alike."""
-    model = LlamaForTokenClassification.from_pretrained(tiny_models / "verifier").eval()
-    words = backend.words
+    """Scores of a whole solution follow from the plain model; one step at a time scores alike."""
+    model = LlamaForCausalLM.from_pretrained(tiny_models / "verifier").eval()
+    words, end = backend.words, backend.words.ids[";"]
     problem, truth = DOMAIN.generate(random.Random(1), problem_id="v", minimum=5, maximum=6)
-    start = DOMAIN.initial_state(problem, budget=3)
+    state = DOMAIN.initial_state(problem, budget=9)
     steps = DOMAIN.solution(problem, truth, random.Random(2))
-    whole, first = backend.answer(Verify((VerifyItem(start, steps), VerifyItem(start, steps[:1]))))
-    ids = [words.bos, *words.encode(problem.text + " " + " ".join(m.text for m in steps))]
+    (whole,) = backend.answer(Verify((VerifyItem(state, steps),)))
+    told = [words.bos, *words.encode(problem.text)]
+    ids = told + [word for move in steps for word in words.encode(move.text)]
     with torch.inference_mode():
-        scores = model(input_ids=torch.tensor([ids])).logits[0, :, 0].sigmoid()
-    ends = [index for index, word in enumerate(ids) if word == words.ids[";"]]
-    assert whole.step_scores == pytest.approx([float(scores[end]) for end in ends], abs=1e-4)
+        logprobs = model(input_ids=torch.tensor([ids])).logits[0].log_softmax(-1)
+        score = 1.0
+        for count, move in enumerate(steps, start=1):
+            said = words.encode(move.text)
+            first = len(told) + sum(len(words.encode(m.text)) for m in steps[: count - 1])
+            before = torch.tensor(said)
+            seen = evidence(logprobs[first - 1 :][: len(said)], before, before == end)
+            score *= float(backend.reward.head.log_right(seen[-1]).exp())
+            assert whole.step_scores[count - 1] == pytest.approx(score, abs=1e-4)
+            (one,) = backend.answer(Verify((VerifyItem(state, (move,)),)))
+            assert one.step_scores == pytest.approx((whole.step_scores[count - 1],), abs=1e-5)
+            state = DOMAIN.apply(state, move)
     assert whole.score == whole.step_scores[-1]
-    assert first.score == pytest.approx(whole.step_scores[0], abs=1e-5)
 
 
 def test_a_missing_model_is_named(backend):
@@ -172,7 +182,7 @@ def test_checkpoints_of_another_kind_are_refused(tiny_models, tmp_path):
     """A missing folder, another architecture and another vocabulary each get their sentence."""
     with pytest.raises(ArtifactError, match="no such file"):
         load_backbone(tmp_path, DOMAIN.vocabulary)
-    with pytest.raises(SchemaError, match="expected LlamaForTokenClassification"):
-        load_reward_model(tiny_models / "word_problems-small")
+    with pytest.raises(ArtifactError, match="expected a reward model's head"):
+        load_reward_model(tiny_models / "word_problems-small", DOMAIN.vocabulary)
     with pytest.raises(SchemaError, match="another vocabulary"):
         load_backbone(tiny_models / "word_problems-small", DOMAIN.vocabulary[:-1])

@@ -10,8 +10,6 @@ from selverify.backends.models import load_backbone, load_reward_model
 from selverify.benchmark import Task, build
 from selverify.domains import domain_by_name
 from selverify.domains.word_problems import WordProblems
-from selverify.errors import SchemaError
-from selverify.gates import reject
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
 from selverify.requests import Complete
 from selverify.rollouts import from_rows, sample_solutions, to_rows, value_solutions
@@ -24,6 +22,7 @@ DOMAIN = domain_by_name("word_problems")
 SMALL = Benchmark(
     minimum=4,
     maximum=4,
+    hard=0.3,
     train=Split(problems=8, seed=1),
     validation=Split(problems=4, seed=2),
     test=Split(problems=4, seed=3),
@@ -40,6 +39,7 @@ GENERATOR = Generator(
     decay_fraction=0.3,
     curriculum_fraction=0.5,
     drill_fraction=0.0,
+    misread=0.1,
     bfloat16=False,
     seed=5,
 )
@@ -47,6 +47,7 @@ VERIFIER = Verifier(
     targets="soft",
     strength="strong",
     weak_fraction=0.5,
+    hidden=8,
     epochs=16,
     rows_per_batch=16,
     rate=1e-2,
@@ -60,7 +61,14 @@ VERIFIER = Verifier(
 def backbone(tmp_path_factory) -> tuple[Path, list[Progress]]:
     folder = tmp_path_factory.mktemp("backbone")
     seen: list[Progress] = []
-    train_generator(DOMAIN, SMALL, GENERATOR, forbidden=(), folder=folder, report=seen.append)
+    train_generator(
+        DOMAIN,
+        SMALL,
+        GENERATOR,
+        forbidden=(),
+        folder=folder,
+        report=seen.append,
+    )
     return folder, seen
 
 
@@ -75,21 +83,28 @@ def test_the_backbone_learns_and_loads(backbone):
 def test_held_out_problems_are_never_trained_on(tmp_path, monkeypatch):
     """A forbidden problem is drawn again, so no batch is made from it."""
     rng = random.Random(GENERATOR.seed)
-    first, _ = DOMAIN.generate(rng, problem_id="", minimum=2, maximum=3)
+    first, _ = DOMAIN.generate(rng, problem_id="", minimum=2, maximum=3, hard=SMALL.hard)
     told: list[str] = []
     solve = WordProblems.solution
     monkeypatch.setattr(
         WordProblems,
         "solution",
-        lambda self, problem, truth, rng: (
+        lambda self, problem, truth, rng, misread: (
             told.append(problem.text),
-            solve(self, problem, truth, rng),
+            solve(self, problem, truth, rng, misread=misread),
         )[1],
     )
     settings = GENERATOR.model_copy(update={"stop": 1})
     for forbidden, expected in (((), True), ((DOMAIN.fingerprint(first),), False)):
         told.clear()
-        train_generator(DOMAIN, SMALL, settings, forbidden=forbidden, folder=tmp_path, report=print)
+        train_generator(
+            DOMAIN,
+            SMALL,
+            settings,
+            forbidden=forbidden,
+            folder=tmp_path,
+            report=print,
+        )
         assert (first.text in told) is expected
 
 
@@ -119,51 +134,53 @@ class Scripted:
 
 
 def test_values_are_shares_of_rollouts_that_reach_the_gold():
-    """With one wrong rollout in four every step is worth 3/4; a final step what its answer is."""
+    """With one wrong rollout in four every step is worth 3/4; a final step what its answer is.
+
+    The first sample ends in an answer that a gate refuses, and is cut before it.
+    """
     tasks = [task for task in build(DOMAIN, SMALL) if task.split == "train"][:3]
     backend = Scripted(tasks, right=True)
     sampled = sample_solutions(DOMAIN, backend, tasks, solutions=3)
     assert [one.count for one in sampled] == [1, 2] * 3
+    assert all(whole.moves == whole.count * len(whole.states) for whole in sampled[1::2])
+    assert all(cut.moves == len(cut.states) + 1 for cut in sampled[::2])
     valued = value_solutions(DOMAIN, backend, sampled, rollouts=4)
-    for solution in valued:
-        assert set(solution.values[:-1]) == {0.75}
-        assert solution.values[-1] in {0.0, 1.0}
+    for cut, whole in zip(valued[::2], valued[1::2], strict=True):
+        assert set(cut.values) == {0.75}
+        assert whole.values == (*cut.values, 1.0)
     rows = to_rows(DOMAIN, valued, sampled)
     assert from_rows(rows) == valued
-    assert [row["alive"][-1] for row in rows] == [False, True] * 3
+    assert all(all(row["alive"]) for row in rows)
 
 
 def solutions(count: int) -> list[ValuedSolution]:
-    """Solutions whose last step is right exactly when it says so by its first word."""
+    """Solutions whose last step is right exactly when it is one that a backbone would say."""
     rng = random.Random(8)
     found = []
     for index in range(count):
         problem, truth = DOMAIN.generate(rng, problem_id=f"p{index}", minimum=4, maximum=5)
         moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
         good = index % 2 == 0
-        moves[-1] = "apples 7 ;" if good else "plums 9 ;"
+        moves[-1] = moves[-1] if good else "together together ;"
         found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good))))
     return found
 
 
 def test_the_reward_model_learns_its_targets(backbone, tmp_path):
-    """A word that decides the last step's value is found: the loss falls to that of the coin."""
+    """A step that the backbone finds odd is worth nothing: the loss falls below the coin's."""
     folder, _ = backbone
     metrics = train_verifier(
         solutions(120),
         VERIFIER,
         Words(DOMAIN.vocabulary),
-        renaming=lambda rng: {},
+        end_of_move=DOMAIN.end_of_move,
         backbone=folder,
         folder=tmp_path,
         report=print,
     )
     # Half of the steps are worth 1/2, which costs log 2; the others can be known.
     assert metrics["verifier_validation_loss"] < 0.45
-    assert load_reward_model(tmp_path).weight.shape == (16,)
-    with pytest.raises(SchemaError, match="expected LlamaForCausalLM"):
-        (tmp_path / "tokenizer.json").write_bytes((folder / "tokenizer.json").read_bytes())
-        load_backbone(tmp_path, DOMAIN.vocabulary)
+    assert load_reward_model(tmp_path, DOMAIN.vocabulary).head.right[0].out_features == 8
 
 
 def test_a_weak_verifier_sees_fewer_problems(backbone, tmp_path):
@@ -176,7 +193,7 @@ def test_a_weak_verifier_sees_fewer_problems(backbone, tmp_path):
             solutions(40),
             settings,
             Words(DOMAIN.vocabulary),
-            renaming=lambda rng: {},
+            end_of_move=DOMAIN.end_of_move,
             backbone=folder,
             folder=tmp_path,
             report=print,
@@ -192,25 +209,6 @@ def test_a_weak_verifier_sees_fewer_problems(backbone, tmp_path):
 def test_targets(value, targets, expected):
     """Soft keeps the share, hard asks whether any rollout got there."""
     assert target(value, targets) == expected
-
-
-def test_renaming_keeps_right_derivations_right():
-    """A renamed problem is solved by the renamed solution, to the same answer."""
-    rng = random.Random(2)
-    for index in range(20):
-        problem, truth = DOMAIN.generate(rng, problem_id=str(index), minimum=4, maximum=8)
-        exchanged = DOMAIN.renaming(rng)
-        assert sorted(exchanged) == sorted(exchanged.values())
-
-        def rename(text: str, exchanged=exchanged) -> str:
-            return " ".join(exchanged.get(word, word) for word in text.split())
-
-        state = DOMAIN.initial_state(DOMAIN.read(rename(problem.text), problem_id="r"), budget=1)
-        for move in DOMAIN.solution(problem, truth, rng):
-            renamed = DOMAIN.parse(rename(move.text))
-            assert reject(DOMAIN, state, renamed) is None
-            state = DOMAIN.apply(state, renamed)
-        assert DOMAIN.answer(state) == truth.answer
 
 
 def test_rollouts_through_a_refused_move_do_not_count():

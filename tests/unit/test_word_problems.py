@@ -124,12 +124,39 @@ def test_generated_problems_have_the_stated_size_and_distractors():
     rng = random.Random(4)
     distractors = 0
     for index in range(200):
-        _, truth = DOMAIN.generate(rng, problem_id=str(index), minimum=4, maximum=8)
+        _, truth = DOMAIN.generate(rng, problem_id=str(index), minimum=4, maximum=8, hard=0.5)
         facts = json.loads(truth.facts)
         assert 4 <= len(facts["relations"]) <= 8
         assert 0 <= int(truth.answer) < PRIME
         distractors += len(facts["relations"]) - len(facts["needed"])
     assert distractors > 50
+
+
+def test_a_misread_derivation_passes_the_gates_and_is_wrong():
+    """Gates see bindings and arithmetic, not what a sentence says; only hard ones are misread."""
+    rng = random.Random(9)
+    wrong = 0
+    for index in range(100):
+        hard = float(index % 2)
+        problem, truth = DOMAIN.generate(rng, problem_id="p", minimum=6, maximum=8, hard=hard)
+        state = DOMAIN.initial_state(problem, budget=1)
+        for move in DOMAIN.solution(problem, truth, rng, misread=1.0):
+            assert reject(DOMAIN, state, move) is None
+            state = DOMAIN.apply(state, move)
+        sums = sum(move.op in {"add", "subtract"} for move in state.derivation)
+        assert DOMAIN.alive(state, truth) is (hard == 0 or sums == 0)
+        wrong += not DOMAIN.alive(state, truth)
+    assert wrong > 30
+
+
+def test_hard_statements_use_the_last_phrasing():
+    """All of a problem's statements or none, where the share is 1 or 0."""
+    rng = random.Random(10)
+    for hard in (0.0, 1.0):
+        problem, _ = DOMAIN.generate(rng, problem_id="p", minimum=8, maximum=8, hard=hard)
+        words = set(problem.text.split())
+        assert bool(words & {"brings", "number", "remain", "come"}) is bool(hard)
+        assert bool(words & {"equal", "minus", "together", "less", "taken"}) is not bool(hard)
 
 
 def test_drills_are_well_formed_and_keep_their_bindings():
