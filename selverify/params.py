@@ -113,12 +113,18 @@ class Rollouts(Section):
 class Verifier(Section):
     """The process reward model.
 
-    ``strength`` weak trains on ``weak_fraction`` of the problems: the deliberately poor one.
+    ``tune_*``: its backbone is first tuned for so many epochs on solutions up to their last step
+    worth ``tune_value``. ``strength`` weak trains on ``weak_fraction`` of the problems: the
+    deliberately poor one.
     """
 
     targets: Literal["soft", "hard"]
     strength: Literal["strong", "weak"]
     weak_fraction: Fraction
+    tune_epochs: NonNegative
+    tune_rows: Positive
+    tune_rate: Rate
+    tune_value: Fraction
     hidden: Positive
     epochs: Positive
     rows_per_batch: Positive

@@ -16,6 +16,8 @@ from selverify.tokenizer import load_words
 from selverify.training.verifier import Epoch, train_verifier
 from tasks.artifacts import local_backend, read_rows, read_tasks, say
 
+REPORT_EVERY = 5
+
 
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
@@ -54,7 +56,6 @@ def _columns(rows: list[dict[str, object]]) -> tuple[list[object], list[object]]
 
 
 def _report(epoch: Epoch) -> None:
-    say(
-        f"verifier: epoch {epoch.epoch}, loss {epoch.training_loss:.4f}, "
-        f"held-out loss {epoch.validation_loss:.4f}"
-    )
+    if epoch.part == "backbone" or epoch.epoch % REPORT_EVERY == 0:
+        held = "" if epoch.validation_loss is None else f", held out {epoch.validation_loss:.4f}"
+        say(f"verifier: {epoch.part}, epoch {epoch.epoch}, loss {epoch.training_loss:.4f}{held}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
@@ -38,11 +39,16 @@ class ValuedSolution:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One line of the training log: mean binary cross-entropy in nats a step."""
+    """One line of the training log.
 
+    ``part`` is ``backbone``, with the loss in nats a word, or ``head``, with the mean binary
+    cross-entropy in nats a step, also on the held-out problems.
+    """
+
+    part: str
     epoch: int
     training_loss: float
-    validation_loss: float
+    validation_loss: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +74,20 @@ def train_verifier(
     folder: Path,
     report: Callable[[Epoch], None],
 ) -> dict[str, float]:
-    """Fit a head on the frozen ``backbone`` and write both to ``folder``.
+    """Tune ``backbone`` on what worked, fit a head on it and write both to ``folder``.
 
     The validation problems are a seeded ``validation_fraction`` of the training problems; the
-    epoch with the lowest loss on them is kept. ``strength: weak`` keeps ``weak_fraction`` of the
-    problems only.
+    epoch of the head with the lowest loss on them is kept. ``strength: weak`` keeps
+    ``weak_fraction`` of the problems only.
     """
     torch.manual_seed(settings.seed)
     model = LlamaForCausalLM.from_pretrained(
         backbone, attn_implementation="eager", dtype=torch.float32
-    ).eval()
-    end = words.ids[end_of_move]
-    training, held_out = (
-        _gather(model, part, settings, words, end) for part in _split(solutions, settings)
     )
+    end = words.ids[end_of_move]
+    parts = _split(solutions, settings)
+    _tune(model, parts[0], settings, words, report)
+    training, held_out = (_gather(model, part, settings, words, end) for part in parts)
     head = RewardHead(model.config.hidden_size, settings.hidden)
     optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=0.01)
     best, kept = float("inf"), {}
@@ -92,13 +98,84 @@ def train_verifier(
             optimiser.step()
         with torch.inference_mode():
             trained, validated = float(_loss(head, training)), float(_loss(head, held_out))
-        report(Epoch(epoch + 1, trained, validated))
+        report(Epoch("head", epoch + 1, trained, validated))
         if validated < best:
             best = validated
             kept = {name: value.clone() for name, value in head.state_dict().items()}
     head.load_state_dict(kept)
     save_reward_model(folder, model, head, words)
     return {"verifier_validation_loss": best, "verifier_training_solutions": len(training.mask)}
+
+
+def _tune(
+    model: LlamaForCausalLM,
+    solutions: Sequence[ValuedSolution],
+    settings: Verifier,
+    words: Words,
+    report: Callable[[Epoch], None],
+) -> None:
+    """Make what reached the gold more probable, as in rejection sampling fine-tuning.
+
+    A backbone that holds two readings of a sentence for possible learns here which of them led to
+    right answers. The examples are the solutions up to their last step worth ``tune_value``.
+    """
+    examples = [
+        (one.text, one.moves[: last + 1])
+        for one in solutions
+        if (last := _last_worth(one.values, settings.tune_value)) is not None
+    ]
+    if not examples or not settings.tune_epochs:
+        return
+    batches = -(-len(examples) // settings.tune_rows)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.tune_rate, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser,
+        max_lr=settings.tune_rate,
+        total_steps=settings.tune_epochs * batches,
+        pct_start=0.1,
+        anneal_strategy="linear",
+    )
+    for epoch in range(settings.tune_epochs):
+        losses = []
+        for rows in torch.randperm(len(examples)).split(settings.tune_rows):
+            loss = _language_loss(model, [examples[row] for row in rows.tolist()], words)
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimiser.step()
+            schedule.step()
+            optimiser.zero_grad(set_to_none=True)
+            losses.append(float(loss.detach()))
+        report(Epoch("backbone", epoch + 1, sum(losses) / len(losses), None))
+
+
+def _last_worth(values: Sequence[float], least: float) -> int | None:
+    return max((step for step, value in enumerate(values) if value >= least), default=None)
+
+
+def _language_loss(
+    model: LlamaForCausalLM, examples: Sequence[tuple[str, Sequence[str]]], words: Words
+) -> Tensor:
+    """Mean cross-entropy of the moves' words, in nats a word."""
+    tokens, told, _ = _tokens(examples, words)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(input_ids=tokens[:, :-1]).logits
+    losses = functional.cross_entropy(
+        logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
+    ).view(len(tokens), -1)
+    places = torch.arange(1, tokens.shape[1])
+    said = (places >= told[:, None]) & (tokens[:, 1:] != words.pad)
+    return (losses * said).sum() / said.sum()
+
+
+def _tokens(
+    examples: Sequence[tuple[str, Sequence[str]]], words: Words
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Words [rows, longest], how many of them the problem has [rows], and the moves' words."""
+    told = [torch.tensor([words.bos, *words.encode(text)]) for text, _ in examples]
+    said = [torch.tensor([w for m in moves for w in words.encode(m)]) for _, moves in examples]
+    rows = [torch.cat(pair) for pair in zip(told, said, strict=True)]
+    tokens = pad_sequence(rows, batch_first=True, padding_value=words.pad)
+    return tokens, torch.tensor([len(row) for row in told]), said
 
 
 def target(value: float, targets: str) -> float:
@@ -133,19 +210,14 @@ def _gather(
     seen, before, wanted = [], [], []
     for start in range(0, len(solutions), ROWS_AT_ONCE):
         part = solutions[start : start + ROWS_AT_ONCE]
-        told = [[words.bos, *words.encode(solution.text)] for solution in part]
-        said = [[w for move in one.moves for w in words.encode(move)] for one in part]
-        rows = [torch.tensor(a + b) for a, b in zip(told, said, strict=True)]
-        tokens = pad_sequence(rows, batch_first=True, padding_value=words.pad)
+        tokens, told, said = _tokens([(one.text, one.moves) for one in part], words)
         states = model.model(input_ids=tokens).last_hidden_state
         logprobs = model.lm_head(states[:, :-1]).log_softmax(-1)
-        lengths = torch.tensor([len(words) for words in told])
-        ended = (tokens == end) | (torch.arange(tokens.shape[1]) < lengths[:, None])
+        ended = (tokens == end) | (torch.arange(tokens.shape[1]) < told[:, None])
         found = evidence(logprobs, tokens[:, 1:], ended[:, 1:])
         for row, solution in enumerate(part):
-            first = len(told[row])
-            ends = first + torch.where(torch.tensor(said[row]) == end)[0]
-            starts = torch.cat((torch.tensor([first - 1]), ends[:-1]))
+            ends = told[row] + torch.where(said[row] == end)[0]
+            starts = torch.cat((told[row : row + 1] - 1, ends[:-1]))
             seen.append(found[row, ends - 1])
             before.append(states[row, starts])
             wanted.append(torch.tensor([target(v, settings.targets) for v in solution.values]))
