@@ -43,7 +43,7 @@ def sample_solutions(
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
     replies = _complete(backend, starts, solutions)
-    found = []
+    found: list[SampledSolution] = []
     for task, start, samples in zip(tasks, starts, replies, strict=True):
         cut: dict[str, SampledSolution] = {}
         for sample in samples:

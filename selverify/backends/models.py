@@ -98,8 +98,7 @@ def load_reward_model(folder: Path, vocabulary: Sequence[str]) -> RewardModel:
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a reward model's head")
     weights = load_file(path)
-    hidden, width = weights["rest.0.weight"].shape
-    head = RewardHead(width, hidden)
+    head = RewardHead(weights["rest.weight"].shape[1], weights["right.0.weight"].shape[0])
     head.load_state_dict(weights)
     return RewardModel(backbone.decoder, head.eval(), backbone.words, backbone.digest)
 

@@ -62,9 +62,10 @@ class RewardHead(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.right = nn.Sequential(nn.Linear(SEEN, hidden), nn.SiLU(), nn.Linear(hidden, 1))
-        self.rest = nn.Sequential(nn.Linear(width, hidden), nn.SiLU(), nn.Linear(hidden, 1))
-        nn.init.constant_(self.right[-1].bias, HOPEFUL)
+        last = nn.Linear(hidden, 1)
+        nn.init.constant_(last.bias, HOPEFUL)
+        self.right = nn.Sequential(nn.Linear(SEEN, hidden), nn.SiLU(), last)
+        self.rest = nn.Linear(width, 1)  # a deeper one learns problems by heart
 
     def log_right(self, seen: Tensor) -> Tensor:
         """Log probability [...] that a move is right, from its ``evidence`` [..., SEEN]."""

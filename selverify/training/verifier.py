@@ -76,23 +76,29 @@ def train_verifier(
 ) -> dict[str, float]:
     """Tune ``backbone`` on what worked, fit a head on it and write both to ``folder``.
 
-    The validation problems are a seeded ``validation_fraction`` of the training problems; the
-    epoch of the head with the lowest loss on them is kept. ``strength: weak`` keeps
-    ``weak_fraction`` of the problems only.
+    To a head that learned from the very solutions the backbone was tuned on, every other problem
+    would look wrong. So the head learns from cross-fitted evidence: each of two folds is judged by
+    a backbone tuned on the other one. The backbone that is kept is tuned on both. A
+    ``validation_fraction`` of the problems is held out of everything; the epoch of the head with
+    the lowest loss there is kept. ``strength: weak`` keeps ``weak_fraction`` of the problems only.
     """
     torch.manual_seed(settings.seed)
-    model = LlamaForCausalLM.from_pretrained(
-        backbone, attn_implementation="eager", dtype=torch.float32
-    )
     end = words.ids[end_of_move]
-    parts = _split(solutions, settings)
-    _tune(model, parts[0], settings, words, report)
-    training, held_out = (_gather(model, part, settings, words, end) for part in parts)
+    generator = _load(backbone)
+    first, second, validation = _split(solutions, settings)
+
+    def judged(tuning: Sequence[ValuedSolution], part: Sequence[ValuedSolution]) -> _Data:
+        model = _tuned(backbone, tuning, settings, words, report)
+        return _gather((model, generator), part, settings, words, end)
+
+    training = _join(judged(first, second), judged(second, first))
+    model = _tuned(backbone, [*first, *second], settings, words, report)
+    held_out = _gather((model, generator), validation, settings, words, end)
     head = RewardHead(model.config.hidden_size, settings.hidden)
     optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=0.01)
     best, kept = float("inf"), {}
     for epoch in range(settings.epochs):
-        for rows in torch.randperm(len(training.mask)).split(settings.rows_per_batch):
+        for rows in torch.split(torch.randperm(len(training.mask)), settings.rows_per_batch):
             optimiser.zero_grad(set_to_none=True)
             _loss(head, training.take(rows)).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -107,25 +113,33 @@ def train_verifier(
     return {"verifier_validation_loss": best, "verifier_training_solutions": len(training.mask)}
 
 
-def _tune(
-    model: LlamaForCausalLM,
+def _load(folder: Path) -> LlamaForCausalLM:
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    return model
+
+
+def _tuned(
+    backbone: Path,
     solutions: Sequence[ValuedSolution],
     settings: Verifier,
     words: Words,
     report: Callable[[Epoch], None],
-) -> None:
+) -> LlamaForCausalLM:
     """Make what reached the gold more probable, as in rejection sampling fine-tuning.
 
     A backbone that holds two readings of a sentence for possible learns here which of them led to
     right answers. The examples are the solutions up to their last step worth ``tune_value``.
     """
+    model = _load(backbone)
     examples = [
         (one.text, one.moves[: last + 1])
         for one in solutions
         if (last := _last_worth(one.values, settings.tune_value)) is not None
     ]
     if not examples or not settings.tune_epochs:
-        return
+        return model
     batches = -(-len(examples) // settings.tune_rows)
     optimiser = torch.optim.AdamW(model.parameters(), lr=settings.tune_rate, weight_decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -137,7 +151,7 @@ def _tune(
     )
     for epoch in range(settings.tune_epochs):
         losses = []
-        for rows in torch.randperm(len(examples)).split(settings.tune_rows):
+        for rows in torch.split(torch.randperm(len(examples)), settings.tune_rows):
             loss = _language_loss(model, [examples[row] for row in rows.tolist()], words)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -146,6 +160,7 @@ def _tune(
             optimiser.zero_grad(set_to_none=True)
             losses.append(float(loss.detach()))
         report(Epoch("backbone", epoch + 1, sum(losses) / len(losses), None))
+    return model
 
 
 def _last_worth(values: Sequence[float], least: float) -> int | None:
@@ -164,7 +179,8 @@ def _language_loss(
     ).view(len(tokens), -1)
     places = torch.arange(1, tokens.shape[1])
     said = (places >= told[:, None]) & (tokens[:, 1:] != words.pad)
-    return (losses * said).sum() / said.sum()
+    mean: Tensor = (losses * said).sum() / said.sum()
+    return mean
 
 
 def _tokens(
@@ -185,34 +201,37 @@ def target(value: float, targets: str) -> float:
 
 def _split(
     solutions: Sequence[ValuedSolution], settings: Verifier
-) -> tuple[list[ValuedSolution], list[ValuedSolution]]:
+) -> tuple[list[ValuedSolution], list[ValuedSolution], list[ValuedSolution]]:
+    """The solutions of the two folds and of the problems held out."""
     problems = sorted({solution.problem_id for solution in solutions})
     random.Random(settings.seed).shuffle(problems)
     if settings.strength == "weak":
-        problems = problems[: max(2, round(settings.weak_fraction * len(problems)))]
-    held = set(problems[: max(1, round(settings.validation_fraction * len(problems)))])
-    chosen = set(problems) - held
-    return (
-        [solution for solution in solutions if solution.problem_id in chosen],
-        [solution for solution in solutions if solution.problem_id in held],
+        problems = problems[: max(3, round(settings.weak_fraction * len(problems)))]
+    held = max(1, round(settings.validation_fraction * len(problems)))
+    half = held + (len(problems) - held) // 2
+    first, second, held_out = (
+        [solution for solution in solutions if solution.problem_id in chosen]
+        for chosen in map(frozenset, (problems[held:half], problems[half:], problems[:held]))
     )
+    return first, second, held_out
 
 
 @torch.inference_mode()
 def _gather(
-    model: LlamaForCausalLM,
+    models: tuple[LlamaForCausalLM, LlamaForCausalLM],
     solutions: Sequence[ValuedSolution],
     settings: Verifier,
     words: Words,
     end: int,
 ) -> _Data:
-    """What the head sees of each move, from one pass over each solution."""
+    """What the head sees of each move: evidence from the first model, states of the second."""
+    judge, generator = models
     seen, before, wanted = [], [], []
     for start in range(0, len(solutions), ROWS_AT_ONCE):
         part = solutions[start : start + ROWS_AT_ONCE]
         tokens, told, said = _tokens([(one.text, one.moves) for one in part], words)
-        states = model.model(input_ids=tokens).last_hidden_state
-        logprobs = model.lm_head(states[:, :-1]).log_softmax(-1)
+        states = generator.model(input_ids=tokens).last_hidden_state
+        logprobs = judge(input_ids=tokens[:, :-1]).logits.log_softmax(-1)
         ended = (tokens == end) | (torch.arange(tokens.shape[1]) < told[:, None])
         found = evidence(logprobs, tokens[:, 1:], ended[:, 1:])
         for row, solution in enumerate(part):
@@ -229,9 +248,26 @@ def _gather(
     )
 
 
+def _join(one: _Data, other: _Data) -> _Data:
+    """All solutions of both, padded to the longer."""
+    longest = max(one.mask.shape[1], other.mask.shape[1])
+
+    def padded(values: Tensor) -> Tensor:
+        room = longest - values.shape[1]
+        return functional.pad(values, (0, 0) * (values.ndim - 2) + (0, room))
+
+    return _Data(
+        *(
+            torch.cat((padded(getattr(one, name)), padded(getattr(other, name))))
+            for name in ("seen", "before", "wanted", "mask")
+        )
+    )
+
+
 def _loss(head: RewardHead, data: _Data) -> Tensor:
     """Mean binary cross-entropy of the values, in nats a step."""
     value = head(data.seen, data.before).clamp(max=CERTAIN)
     failure = torch.log1p(-value.exp())
     losses = -(data.wanted * value + (1 - data.wanted) * failure) * data.mask
-    return losses.sum() / data.mask.sum()
+    mean: Tensor = losses.sum() / data.mask.sum()
+    return mean
