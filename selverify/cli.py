@@ -41,6 +41,7 @@ ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     # Spinning threads starve each other as soon as anything else uses a core.
     "OMP_WAIT_POLICY": "PASSIVE",
+    "GOMP_SPINCOUNT": "20000",
 }
 FRONTIER_NOTE = (
     "Accuracy in percent with its 95 % interval; calls and tokens are means a problem. "

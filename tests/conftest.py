@@ -10,6 +10,7 @@ import pytest
 # Before anything imports torch: spinning threads starve each other on a busy machine, and a test
 # of a second takes half a minute.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 
 @pytest.fixture(scope="session")

@@ -48,7 +48,7 @@ def test_a_run_brings_every_stage_up_to_date(finished: tuple[Project, str]) -> N
     """Outputs, metrics and the main table are there, and no temporary is left."""
     project, printed = finished
     metrics = json.loads((project.root / "results" / "metrics.json").read_text())
-    assert metrics == {"sum": sum(range(700))}
+    assert metrics == {"sum": sum(range(1000))}
     assert "the main table" in printed
     assert "working on word_problems" in printed
     assert not list(project.root.rglob("*.tmp-*"))
@@ -73,7 +73,7 @@ def test_a_run_is_logged_once_with_its_origin(finished: tuple[Project, str]) -> 
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(runs) == {"first", "second", "full/0"}
     second = runs["second"].data
-    assert second.metrics["sum"] == sum(range(700))
+    assert second.metrics["sum"] == sum(range(1000))
     assert second.params == {"evaluation.budgets": "[2, 4, 8, 16, 32, 64]"}
     assert second.tags["dvc.dep.data/first"] == digest(project.root / "data" / "first")
     assert second.tags["git.commit"]
