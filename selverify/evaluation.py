@@ -175,7 +175,7 @@ GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gates_only": ("tau", "proposals"),
         "gates_distance": ("k_base", "tau", "proposals"),
         "full": ("k_base", "beta", "tau", "proposals"),
-        "full_retrieval": ("k_base", "beta", "tau", "proposals"),
+        "full_retrieval": ("k_base", "tau"),
     }
 )
 """What cross-validation chooses for a method; other methods have nothing to choose."""
