@@ -45,7 +45,7 @@ ENVIRONMENT = {
 }
 FRONTIER_NOTE = (
     "Accuracy in percent with its 95 % interval; calls and tokens are means a problem. "
-    "* no other row is as accurate with fewer calls (the oracle knows the truth and stands aside)."
+    "* no other row is as accurate with fewer calls (the oracles know the truth and stand aside)."
 )
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
@@ -163,16 +163,16 @@ def _points(path: Path, methods: str | None) -> pd.DataFrame:
 
 
 def _frontier_table(points: pd.DataFrame) -> Table:
-    from selverify.report import ORACLE, method_name
+    from selverify.report import ORACLES, method_name
     from selverify.statistics import frontier as envelope
 
-    honest = points[points["method"] != ORACLE]
+    honest = points[~points["method"].isin(ORACLES)]
     best = set(envelope(honest["verifier_calls"], honest["accuracy"]))
     table = Table(box=box.SIMPLE_HEAD)
     for place, name in enumerate(("Method", "N", "Accuracy", "Interval", "Calls", "Tokens", "")):
         table.add_column(name, justify="right" if place else "left", no_wrap=True)
     for _, row in points.iterrows():
-        at_best = row["method"] != ORACLE and (row["verifier_calls"], row["accuracy"]) in best
+        at_best = row["method"] not in ORACLES and (row["verifier_calls"], row["accuracy"]) in best
         table.add_row(
             method_name(str(row["method"])),
             str(row["n"]),

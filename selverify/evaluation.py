@@ -58,6 +58,7 @@ class Setting:
     k_base: float
     beta: float
     tau: float
+    max_doubt: float
     proposals: int
 
 
@@ -74,6 +75,7 @@ def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> Ga
         k_min=search.k_min,
         k_max=search.k_max,
         tau=setting.tau,
+        max_doubt=setting.max_doubt,
         max_retries=search.max_retries,
         max_moves=search.max_moves,
         scorer="hybrid",
@@ -135,19 +137,25 @@ def _beam(variant: str, gates: bool) -> Builder:
     return build
 
 
-def _oracle(domain: Domain, task: Task, n: int, setting: Setting, rules: Rules) -> Asking[Outcome]:
-    return oracle(
-        domain,
-        task.problem,
-        task.truth,
-        proposals=min(n, setting.proposals),
-        max_retries=rules.params.search.max_retries,
-        max_moves=rules.params.search.max_moves,
-        generation_cap=rules.generation_cap(n),
-    )
+def _oracle(selective: bool) -> Builder:
+    def build(
+        domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
+    ) -> Asking[Outcome]:
+        return oracle(
+            domain,
+            task.problem,
+            task.truth,
+            proposals=min(n, setting.proposals),
+            max_retries=rules.params.search.max_retries,
+            max_moves=rules.params.search.max_moves,
+            generation_cap=rules.generation_cap(n),
+            selective=selective,
+        )
+
+    return build
 
 
-ALL = {"allocation": "all", "scorer": "none"}
+ALL = {"allocation": "all", "scorer": "none", "max_doubt": 0.0, "commit": "verifier"}
 METHODS: Mapping[str, Builder] = MappingProxyType(
     {
         "cot": lambda domain, task, n, _, __: chain_of_thought(domain, task.problem),
@@ -161,10 +169,13 @@ METHODS: Mapping[str, Builder] = MappingProxyType(
         "beam_snell_gated": _beam("snell", gates=True),
         "verify_all": _gated(gates=False, **ALL),
         "gates_only": _gated(**ALL),
-        "gates_distance": _gated(scorer="distance", allocation="fixed"),
+        "gates_distance": _gated(
+            scorer="distance", allocation="fixed", max_doubt=0.0, commit="verifier"
+        ),
         "full": _gated(),
         "full_retrieval": _gated(retrieve=True),
-        "oracle": _oracle,
+        "oracle": _oracle(selective=False),
+        "oracle_selective": _oracle(selective=True),
     }
 )
 """Every method by its name in tables."""
@@ -174,7 +185,7 @@ GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "verify_all": ("tau", "proposals"),
         "gates_only": ("tau", "proposals"),
         "gates_distance": ("k_base", "tau", "proposals"),
-        "full": ("k_base", "beta", "tau", "proposals"),
+        "full": ("k_base", "beta", "tau", "max_doubt", "proposals"),
         "full_retrieval": ("k_base", "tau"),
     }
 )
@@ -185,7 +196,9 @@ def settings_of(method: str, params: Params) -> tuple[Setting, ...]:
     """The settings of ``method``: the product of its axes of the grid, the rest from ``search``."""
     search, grid = params.search, params.evaluation.grid
     axes = GRID_AXES.get(method, ())
-    default = {axis: getattr(search, axis) for axis in ("k_base", "beta", "tau", "proposals")}
+    default = {
+        axis: getattr(search, axis) for axis in ("k_base", "beta", "tau", "max_doubt", "proposals")
+    }
     found = []
     for point in itertools.product(*(getattr(grid, axis) for axis in axes)):
         values = dict(zip(axes, point, strict=True))

@@ -153,7 +153,7 @@ class Exploration(Section):
 
 
 class Residual(Section):
-    """The distance and the residual; ``rank_on`` says which score L_rank orders."""
+    """The distance, the residual and the acceptance; ``rank_on``: which score L_rank orders."""
 
     hidden: Positive
     epochs: Positive
@@ -176,11 +176,12 @@ class Search(Section):
     k_min: Positive
     k_max: Positive
     tau: Fraction
+    max_doubt: Fraction
     max_retries: NonNegative
     proposals: Positive
     max_moves: Positive
     retrieval: bool
-    commit: Literal["verifier", "heuristic"]
+    commit: Literal["verifier", "heuristic", "joint"]
     fallback: bool
 
 
@@ -190,6 +191,7 @@ class Grid(Section):
     k_base: tuple[Rate, ...] = Field(strict=False)
     beta: tuple[float, ...] = Field(strict=False)
     tau: tuple[Fraction, ...] = Field(strict=False)
+    max_doubt: tuple[Fraction, ...] = Field(strict=False)
     proposals: tuple[Positive, ...] = Field(strict=False)
 
 

@@ -53,6 +53,7 @@ FAMILY_COLOURS = {
     "full": "#d55e00",
     "full_retrieval": "#b8860b",
     "oracle": "#222222",
+    "oracle_selective": "#555555",
 }
 OTHER_COLOUR = "#999999"
 RANKER_COLOURS = {

@@ -19,12 +19,14 @@ from rich.text import Text
 from selverify.domains.base import Domain
 from selverify.ledger import Ledger
 from selverify.search.candidates import inadmissible
+from selverify.search.gated import DOUBT
 from selverify.traces import Event
 from selverify.types import Move, State
 
 LEGEND = (
     "At each state the generator proposes next moves. Two gates refuse, for free, those that break "
-    "a rule. h ranks the rest (lower first), sigma is the spread of their h, and k(w) of them are "
+    "a rule. h ranks the rest (lower first). Where the verifier would hardly reject the first, "
+    "that one is committed at once. Elsewhere sigma is the spread of their h, and k(w) of them are "
     "shown to the verifier. Its score is the chance that a move is right: from tau on it is "
     "accepted. The best accepted move is committed; without one the state is tried again, then "
     "left for an earlier one."
@@ -109,7 +111,7 @@ def _add(draft: _Draft, kind: str, data: Mapping[str, Any]) -> None:
         draft.texts.update(data["texts"])
     elif kind in ("propose", "reopen"):
         draft.pool = data["survivors"]
-    elif kind == "rank":
+    elif kind == "rank" and data["scorer"] != DOUBT:
         draft.pool, draft.scores = data["moves"], data["scores"]
     elif kind == "allocate":
         draft.sigma, draft.k = data["sigma"], data["k"]
@@ -235,6 +237,15 @@ def _committed(event: Event) -> Text:
     return Text(f"Commit: {dict(event.data)['move']}", style="bold green")
 
 
+def _trusted(event: Event) -> Text:
+    data = dict(event.data)
+    return Text(
+        f"Trusted without a call: the chance that the verifier rejects {data['move']} is put at "
+        f"{data['doubt']:.3f}.",
+        style="green",
+    )
+
+
 def _retried(event: Event) -> Text:
     return Text(f"Nothing accepted: retry {dict(event.data)['attempt']}.", style="yellow")
 
@@ -264,7 +275,8 @@ def render_totals(events: Sequence[Event]) -> Text:
     return Text(
         f"Totals: verifier calls {total.verifier_calls}, moves sampled {total.generated_moves}, "
         f"tokens {total.generated_tokens}, commits {seen['commit']}, retries {seen['retry']}, "
-        f"steps back {seen['backtrack']}, moves taken without acceptance {seen['fallback']}."
+        f"steps back {seen['backtrack']}, moves trusted without a call {seen['trust']}, "
+        f"taken without acceptance {seen['fallback']}."
     )
 
 
@@ -284,6 +296,7 @@ ENDS = MappingProxyType(
 )
 OUTCOMES: Mapping[str, Callable[[Event], Text]] = MappingProxyType(
     {
+        "trust": _trusted,
         "commit": _committed,
         "retry": _retried,
         "backtrack": _went_back,
@@ -292,4 +305,4 @@ OUTCOMES: Mapping[str, Callable[[Event], Text]] = MappingProxyType(
     }
 )
 """The events that end a round, and how each reads."""
-SAME_STATE = frozenset({"retry"})
+SAME_STATE = frozenset({"trust", "retry"})

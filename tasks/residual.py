@@ -42,6 +42,7 @@ def run(
         folder,
         heuristic,
         width=lists[0].rows.state.shape[1],
+        seen=lists[0].rows.evidence.shape[1],
         hidden=settings.hidden,
         backbone=backend.backbone.digest,
         reference_dispersion=dispersion,
@@ -108,5 +109,6 @@ def _audit(
 def _report(epoch: Epoch) -> None:
     if epoch.epoch % 5 == 0:
         say(
-            f"residual: epoch {epoch.epoch}, loss {epoch.loss:.4f}, pairs {epoch.pair_accuracy:.3f}"
+            f"residual: {epoch.part}, epoch {epoch.epoch}, loss {epoch.loss:.4f}, "
+            f"held out {epoch.held_out:.4f}"
         )

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from selverify.backends.models import save_policy, save_reward_model
-from selverify.backends.reward import RewardHead
+from selverify.backends.reward import SEEN, RewardHead
 from selverify.domains.word_problems import NAMES, NUMBERS, WordProblems
 from selverify.heuristic.hybrid import Heuristic
 from selverify.params import load_params
@@ -85,12 +85,13 @@ def _teach(model: LlamaForCausalLM, words: Words) -> None:
 
 def _save_policy(folder: Path, backbone: Path) -> None:
     folder.mkdir()
-    heuristic = Heuristic(WIDTH, HIDDEN)
+    heuristic = Heuristic(WIDTH, SEEN, HIDDEN)
     torch.nn.init.normal_(heuristic.residual.head[-1].weight)  # moves are to differ in h
     save_policy(
         folder,
         heuristic,
         width=WIDTH,
+        seen=SEEN,
         hidden=HIDDEN,
         backbone=digest(backbone),
         reference_dispersion={"distance": 0.02, "hybrid": 0.2},

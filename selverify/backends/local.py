@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import cast
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from selverify.backends.decoder import Decoder
 from selverify.backends.models import Backbone, Policy, RewardModel
+from selverify.backends.reward import evidence
 from selverify.domains.base import Domain
 from selverify.errors import ProtocolError
 from selverify.heuristic.embedding import Embeddings, concatenate
@@ -39,6 +40,8 @@ from selverify.types import Sample, State, Verdict
 
 WORDS_AT_ONCE = 40_000
 ROWS_AT_ONCE = 64
+MEMORY = 500_000
+"""Judged moves that are remembered; a derivation's are asked for again with each new move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,20 @@ class Continuations:
 
     prefix: tuple[int, ...]
     rows: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a backbone computed of S moves of up to M words after one prefix.
+
+    ``last`` [D] is the hidden state after the prefix, ``hidden`` [S, M, D] those after each word,
+    ``said`` [S, M] the words' log probabilities, ``seen`` [S, M, SEEN] the evidence up to each.
+    """
+
+    last: Tensor
+    hidden: Tensor
+    said: Tensor
+    seen: Tensor
 
 
 class LocalBackend:
@@ -111,10 +128,12 @@ class LocalBackend:
         for chosen, last, hidden, tokens in _batches(decoder, groups):
             logprobs = decoder.logits(_before(last, hidden)).log_softmax(-1)
             said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
+            seen = evidence(logprobs, tokens, tokens == self._end)
             for line, index in enumerate(chosen):
                 goal = goals[items[index].state.problem.goal]
                 lengths = [len(row) for row in groups[index].rows]
-                found[index] = _pick(last[line], hidden[line], said[line], lengths, goal)
+                read = Reading(last[line], hidden[line], said[line], seen[line])
+                found[index] = _pick(read, lengths, goal)
         return found
 
     def _propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
@@ -201,18 +220,22 @@ class LocalBackend:
             return heuristic.distances(rows)
         if scorer == "residual":
             return heuristic.residuals(rows)
+        if scorer == "doubt":
+            return heuristic.doubts(rows)
         if scorer == "hybrid":
             scores: Tensor = heuristic(rows)
             return scores
         raise ProtocolError(
-            f"scorer {scorer!r} given, expected likelihood, distance_cosine, distance, residual "
-            "or hybrid"
+            f"scorer {scorer!r} given, expected likelihood, distance_cosine, distance, residual, "
+            "doubt or hybrid"
         )
 
     def _verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """A step's score: the probability that it and every step before it are right."""
         if self.reward is None:
             raise ProtocolError("a Verify request given, expected a backend with a verifier")
+        if len(self._right) > MEMORY:
+            self._right.clear()
         texts = [self._said(item) for item in items]
         self._judge(pair for text in texts for pair in text)
         verdicts = []
@@ -313,19 +336,18 @@ def _before(last: Tensor, hidden: Tensor) -> Tensor:
     return torch.cat((first, hidden[:, :, :-1]), 2)
 
 
-def _pick(
-    last: Tensor, hidden: Tensor, said: Tensor, lengths: list[int], goal: Tensor
-) -> Embeddings:
-    rows = len(lengths)
-    ends = torch.tensor(lengths)
+def _pick(read: Reading, lengths: list[int], goal: Tensor) -> Embeddings:
+    count, ends = len(lengths), torch.tensor(lengths)
+    rows, hidden = torch.arange(count), read.hidden[:count]
     mask = (torch.arange(hidden.shape[1]) < ends[:, None]).to(hidden.dtype)
     return Embeddings(
-        state=last.expand(rows, -1),
-        move=(hidden[:rows] * mask[..., None]).sum(1) / ends[:, None],
-        after=hidden[torch.arange(rows), ends - 1],
-        goal=goal.expand(rows, -1),
-        logprob=(said[:rows] * mask).sum(1),
+        state=read.last.expand(count, -1),
+        move=(hidden * mask[..., None]).sum(1) / ends[:, None],
+        after=hidden[rows, ends - 1],
+        goal=goal.expand(count, -1),
+        evidence=read.seen[rows, ends - 1],
+        logprob=(read.said[:count] * mask).sum(1),
     )
 
 
-EMPTY = Embeddings(*(torch.empty(0) for _ in range(5)))
+EMPTY = Embeddings(*(torch.empty(0) for _ in fields(Embeddings)))

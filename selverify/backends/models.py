@@ -24,13 +24,13 @@ from selverify.storage import digest
 from selverify.tokenizer import Words, load_words
 
 PREFIXES = 1536
-POLICY_SCHEMA = 1
+POLICY_SCHEMA = 2
 REWARD_HEAD = "reward_head.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """A frozen generator."""
+    """A trained ``LlamaForCausalLM`` and its words; nothing here trains it further."""
 
     decoder: Decoder
     words: Words
@@ -39,7 +39,7 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class RewardModel:
-    """A process reward model: a frozen backbone and the head that judges moves by it."""
+    """A process reward model: its tuned backbone and the head that judges moves by it."""
 
     decoder: Decoder
     head: RewardHead
@@ -108,6 +108,7 @@ def save_policy(
     heuristic: Heuristic,
     *,
     width: int,
+    seen: int,
     hidden: int,
     backbone: str,
     reference_dispersion: dict[str, float],
@@ -118,6 +119,7 @@ def save_policy(
     described = {
         "schema": POLICY_SCHEMA,
         "width": width,
+        "seen": seen,
         "hidden": hidden,
         "backbone": backbone,
         "reference_dispersion": reference_dispersion,
@@ -143,7 +145,7 @@ def load_policy(folder: Path, backbone: Backbone) -> Policy:
             f"{path}: backbone {described['backbone'][:12]}, expected {backbone.digest[:12]}; "
             "train the residual again for this generator"
         )
-    heuristic = Heuristic(described["width"], described["hidden"])
+    heuristic = Heuristic(described["width"], described["seen"], described["hidden"])
     heuristic.load_state_dict(load_file(folder / "heuristic.safetensors"))
     return Policy(
         heuristic.eval(),

@@ -1,4 +1,4 @@
-"""The process reward model: a frozen backbone, and a head that judges moves by its predictions.
+"""The process reward model: a tuned backbone, and a head that judges moves by its predictions.
 
 Knows: what the backbone would have said itself, and how steps multiply. Does not know: how the head
 is trained, problems, verdicts.

@@ -39,26 +39,37 @@ class LearnedDistance(nn.Module):
         return functional.softplus(steps)
 
 
-class Residual(nn.Module):
-    """r_theta = g_theta([z_w; z_m; z_w*])."""
+class MoveHead(nn.Module):
+    """g([z_w; z_m; z_w*; e_m]): the paper's inputs, and the move's evidence e_m.
 
-    def __init__(self, width: int, hidden: int) -> None:
+    Hidden states say what a move is about; how probable its words were says how sure the generator
+    is of it, which hidden states of a small model tell badly (docs/decisions/0024).
+    """
+
+    def __init__(self, width: int, seen: int, hidden: int) -> None:
         super().__init__()
         self.head = _head(3 * width, hidden)
+        self.doubt = nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
 
-    def forward(self, state: Tensor, move: Tensor, goal: Tensor) -> Tensor:
-        """Residuals [rows]; lower is more worth a verifier call."""
-        scores: Tensor = self.head(torch.cat((state, move, goal), -1)).squeeze(-1)
-        return scores
+    def forward(self, rows: Embeddings) -> Tensor:
+        """One number a row [rows]."""
+        scores: Tensor = self.head(torch.cat((rows.state, rows.move, rows.goal), -1))
+        doubt: Tensor = self.doubt(rows.evidence)
+        return (scores + doubt).squeeze(-1)
 
 
 class Heuristic(nn.Module):
-    """The trained pair, with the name of every scorer that a search may ask for."""
+    """The trained distance and residual, and how likely the verifier is to accept a move.
 
-    def __init__(self, width: int, hidden: int) -> None:
+    ``residual`` orders the moves of one state. Its level says nothing across states, so whether a
+    state deserves a call at all is asked of ``acceptance``.
+    """
+
+    def __init__(self, width: int, seen: int, hidden: int) -> None:
         super().__init__()
         self.distance = LearnedDistance(width, hidden)
-        self.residual = Residual(width, hidden)
+        self.residual = MoveHead(width, seen, hidden)
+        self.acceptance = MoveHead(width, seen, hidden)
 
     def distances(self, rows: Embeddings) -> Tensor:
         """STEP_SCALE times the learned distance [rows]."""
@@ -66,9 +77,14 @@ class Heuristic(nn.Module):
         return scores
 
     def residuals(self, rows: Embeddings) -> Tensor:
-        """The learned residual [rows]."""
-        scores: Tensor = self.residual(rows.state, rows.move, rows.goal)
+        """The learned residual r_theta [rows]; lower is more worth a verifier call."""
+        scores: Tensor = self.residual(rows)
         return scores
+
+    def doubts(self, rows: Embeddings) -> Tensor:
+        """The probability that the verifier rejects the move [rows]."""
+        chances: Tensor = torch.sigmoid(-self.acceptance(rows))
+        return chances
 
     def forward(self, rows: Embeddings) -> Tensor:
         """h(w, m) = D_type(w', w*) + r_theta(w, m) [rows]; lower ranks first (Eq. hybrid_score)."""

@@ -1,14 +1,16 @@
 """Gated competition with state-conditional verification (paper, Algorithm 1), and exploration.
 
-Knows: propose, retrieve, gate, rank, allocate, verify, commit, retry, backtrack. Does not know:
-any model, the gold answer, or who counts. The ablation rows and exploration are this search with
-other settings.
+Knows: propose, retrieve, gate, rank, trust, allocate, verify, commit, retry, backtrack. Does not
+know: any model, the gold answer, or who counts. The ablation rows and exploration are this search
+with other settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from selverify.allocation import ALLOCATIONS, calls_at, dispersion
 from selverify.domains.base import Domain
@@ -18,7 +20,13 @@ from selverify.search.asking import Asking, note, propose, rank, verify
 from selverify.search.candidates import inadmissible, sift
 from selverify.types import Move, Outcome, Problem, Sample, State
 
-COMMITS = ("verifier", "heuristic")
+COMMITS = ("verifier", "heuristic", "joint")
+DOUBT = "doubt"
+"""The scorer that a Rank request names to be told each move's probability of being rejected."""
+SURE = 1e-6
+"""Scores are kept this far from 0 and 1, so that they have log odds."""
+RANK_WEIGHT = 0.5
+"""How much of h counts beside the verifier's log odds in a ``joint`` commit (decision 0003)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +38,12 @@ class GatedSettings:
     a move is accepted when its score is at least tau. ``max_retries``: further rounds at a state
     without an accepted move. ``max_moves``: a state this deep has no survivors. ``scorer``: the
     name sent with a Rank request; ``none`` (proposal order) and ``frequency`` (most often proposed
-    first) send none. ``gates``: off, every well-formed move survives. ``patterns``: the retrieval
-    store; empty is off. ``commit``: among accepted moves the highest ``verifier`` score or the
-    lowest ``heuristic``. ``fallback``: whether to go on below tau, or unverified, once accepted
-    moves or calls have run out.
+    first) send none. ``max_doubt``: at a state where nothing was verified yet, a top-ranked move
+    whose probability of being rejected is below this is committed without a call; 0 is never.
+    ``gates``: off, every well-formed move survives. ``patterns``: the retrieval store; empty is
+    off. ``commit``: among accepted moves the highest ``verifier`` score, the lowest ``heuristic``,
+    or ``joint``: the highest log odds of the score less RANK_WEIGHT * h. ``fallback``: whether to
+    go on below tau, or unverified, once accepted moves or calls have run out.
 
     Raises:
         ParamsError: an ``allocation`` or ``commit`` of another name, or ``proposals`` below 1.
@@ -48,6 +58,7 @@ class GatedSettings:
     max_retries: int
     max_moves: int
     scorer: str
+    max_doubt: float
     allocation: str
     reference_dispersion: float
     gates: bool
@@ -173,6 +184,7 @@ def explore(
         max_retries=max_retries,
         max_moves=max_moves,
         scorer="none",
+        max_doubt=0.0,
         allocation="all",
         reference_dispersion=0.0,
         gates=True,
@@ -248,8 +260,9 @@ def _next_step(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
 def _compete(run: _Run, visit: _Visit) -> Asking[Move | None]:
     """Rounds of propose, gate, rank and verify at one state until a move is accepted.
 
-    After a failed round the next-best unverified survivors compete with fresh samples; a move
-    once verified at this state is not verified here again.
+    The first round may end with a move that is trusted, for no call (docs/decisions/0024). After a
+    failed round the next-best unverified survivors compete with fresh samples; a move once verified
+    at this state is not verified here again.
     """
     if len(visit.state.derivation) >= run.settings.max_moves:
         return None
@@ -258,7 +271,11 @@ def _compete(run: _Run, visit: _Visit) -> Asking[Move | None]:
             yield from note("retry", visit.state, attempt=attempt)
         yield from _draw(run, visit)
         if visit.pool:
-            yield from _verify_top(run, visit)
+            scores = yield from _scores(run, visit)
+            trusted = None if attempt else (yield from _trusted(run, visit, scores))
+            if trusted is not None:
+                return trusted
+            yield from _verify_top(run, visit, scores)
             best = _best_accepted(run, visit)
             if best is not None or run.calls == 0:
                 return best
@@ -303,10 +320,28 @@ def _retrieved(run: _Run, state: State) -> list[Move]:
     ]
 
 
-def _verify_top(run: _Run, visit: _Visit) -> Asking[None]:
+def _trusted(run: _Run, visit: _Visit, scores: Sequence[float]) -> Asking[Move | None]:
+    """The top-ranked survivor if the verifier is almost sure to accept it, else None."""
+    if not run.settings.max_doubt:
+        return None
+    top = _top(visit, scores)
+    ((doubt,),) = yield from rank(RankItem(visit.state, (top,), DOUBT))
+    if doubt >= run.settings.max_doubt:
+        return None
+    if run.traced:
+        yield from note("trust", visit.state, move=top.text, doubt=doubt)
+    return visit.pool.pop(top.text)
+
+
+def _top(visit: _Visit, scores: Sequence[float]) -> Move:
+    """The survivor of lowest h; ties in proposal order."""
+    pool = tuple(visit.pool.values())
+    return pool[min(range(len(pool)), key=scores.__getitem__)]
+
+
+def _verify_top(run: _Run, visit: _Visit, scores: Sequence[float]) -> Asking[None]:
     """Verify the top min(k(w), calls left) of the pool by h, ties in proposal order."""
     pool = tuple(visit.pool.values())
-    scores = yield from _scores(run, visit, pool)
     k = _allowance(run.settings, scores)
     if run.traced:
         sigma = dispersion(scores)
@@ -320,14 +355,14 @@ def _verify_top(run: _Run, visit: _Visit) -> Asking[None]:
     visit.state = visit.state.spend(len(order))
 
 
-def _scores(run: _Run, visit: _Visit, pool: Sequence[Move]) -> Asking[tuple[float, ...]]:
-    """h(w, m) of each move, lower first. One move alone needs no ranking: its h is 0."""
-    scorer = run.settings.scorer
+def _scores(run: _Run, visit: _Visit) -> Asking[tuple[float, ...]]:
+    """h(w, m) of the pool, lower first. One move alone needs no ranking: its h is 0."""
+    scorer, pool = run.settings.scorer, tuple(visit.pool.values())
     if scorer == "none" or len(pool) == 1:
         return (0.0,) * len(pool)
     if scorer == "frequency":
         return tuple(-float(visit.counts[move.text]) for move in pool)
-    (scores,) = yield from rank(RankItem(visit.state, tuple(pool), scorer))
+    (scores,) = yield from rank(RankItem(visit.state, pool, scorer))
     return scores
 
 
@@ -350,11 +385,24 @@ def _best_accepted(run: _Run, visit: _Visit) -> Move | None:
         for judged in visit.judged.values()
         if judged.score >= run.settings.tau and judged.move.text not in visit.taken
     ]
-    if run.settings.commit == "heuristic":
-        best = min(open_moves, key=lambda judged: judged.h, default=None)
-    else:
-        best = max(open_moves, key=lambda judged: judged.score, default=None)
+    worth = _WORTH[run.settings.commit]
+    best = max(open_moves, key=worth, default=None)
     return None if best is None else best.move
+
+
+def _joint(judged: _Judged) -> float:
+    """The score's log odds less RANK_WEIGHT * h; h is of log odds too (Eq. rank_loss)."""
+    score = min(max(judged.score, SURE), 1.0 - SURE)
+    return math.log(score / (1.0 - score)) - RANK_WEIGHT * judged.h
+
+
+_WORTH: Mapping[str, Callable[[_Judged], float]] = MappingProxyType(
+    {
+        "verifier": lambda judged: judged.score,
+        "heuristic": lambda judged: -judged.h,
+        "joint": _joint,
+    }
+)
 
 
 def _guess(run: _Run, visit: _Visit) -> Asking[Move | None]:
@@ -365,9 +413,7 @@ def _guess(run: _Run, visit: _Visit) -> Asking[Move | None]:
         if not visit.pool:
             yield from _draw(run, visit)
         if visit.pool:
-            pool = tuple(visit.pool.values())
-            scores = yield from _scores(run, visit, pool)
-            top = pool[min(range(len(pool)), key=scores.__getitem__)]
+            top = _top(visit, (yield from _scores(run, visit)))
             if run.traced:
                 yield from note("fallback", visit.state, rule="unverified", move=top.text)
             return visit.pool.pop(top.text)
@@ -388,7 +434,7 @@ def _go_back(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
         while best is None and ancestor.pool and run.calls > 0:
             if run.traced:
                 yield from note("reopen", ancestor.state, survivors=list(ancestor.pool))
-            yield from _verify_top(run, ancestor)
+            yield from _verify_top(run, ancestor, (yield from _scores(run, ancestor)))
             best = _best_accepted(run, ancestor)
         if best is not None:
             if run.traced:

@@ -18,8 +18,12 @@ def oracle(
     max_retries: int,
     max_moves: int,
     generation_cap: int,
+    selective: bool = False,
 ) -> Asking[Outcome]:
     """One call for the first right survivor of each state, committed whatever its score.
+
+    ``selective``: no call at a state whose survivors are all right, where any choice would do. With
+    it this bounds a search that may commit a move unverified, without it one that may not.
 
     Proposes like gated competition, resampling up to ``max_retries`` times for no call while no
     survivor is right, at most ``generation_cap`` samples in all.
@@ -28,26 +32,34 @@ def oracle(
     left = generation_cap
     while not domain.is_final(state) and len(state.derivation) < max_moves:
         cap = min(left, proposals * (max_retries + 1))
-        move, drawn = yield from _first_right(domain, state, truth, proposals=proposals, cap=cap)
+        found = yield from _first_right(domain, state, truth, proposals=proposals, cap=cap)
+        move, drawn, contested = found
         left -= drawn
         if move is None:
             return Outcome(None, state.derivation, "exhausted")
-        yield from verify(VerifyItem(state, (move,)))
-        state = domain.apply(state.spend(1), move)
+        if contested or not selective:
+            yield from verify(VerifyItem(state, (move,)))
+            state = state.spend(1)
+        state = domain.apply(state, move)
     answer = domain.answer(state)
     return Outcome(answer, state.derivation, "exhausted" if answer is None else "answered")
 
 
 def _first_right(
     domain: Domain, state: State, truth: Truth, *, proposals: int, cap: int
-) -> Asking[tuple[Move | None, int]]:
-    """The first survivor that keeps the right answer in reach, and the samples drawn for it."""
-    drawn = 0
+) -> Asking[tuple[Move | None, int, bool]]:
+    """The first survivor that keeps the right answer in reach, and the samples drawn for it.
+
+    Also whether a survivor among these samples does not keep it in reach.
+    """
+    drawn, contested = 0, False
     while drawn < cap:
         count = min(proposals, cap - drawn)
         (samples,) = yield from propose(ProposeItem(state, drawn, count))
         drawn += count
-        for move in sift(domain, state, samples, gates=True).survivors:
-            if domain.alive(domain.apply(state, move), truth):
-                return move, drawn
-    return None, drawn
+        moves = sift(domain, state, samples, gates=True).survivors
+        right = [move for move in moves if domain.alive(domain.apply(state, move), truth)]
+        contested = contested or len(right) < len(moves)
+        if right:
+            return right[0], drawn, contested
+    return None, drawn, contested

@@ -40,11 +40,15 @@ class LabelledList:
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One line of the training log: losses, and the share of held-out pairs in order."""
+    """One line of the training log, with what is looked at on held-out problems.
 
+    That is, for the part ``residual``, the share of pairs in order; for ``acceptance`` the loss.
+    """
+
+    part: str
     epoch: int
     loss: float
-    pair_accuracy: float
+    held_out: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class _Data:
     """All rows one below the other, and indices into them."""
 
     rows: Embeddings
+    accepted: Tensor  # [rows]: 1 where the verifier accepted
     pairs: Tensor  # [pairs, 2]: accepted row, rejected row
     path_rows: Tensor  # committed rows of right trajectories
     path_steps: Tensor  # g(w) of their states
@@ -77,7 +82,7 @@ def train_policy(
 
     The distance is fitted first and then frozen; the residual is ranked on ``settings.rank_on``
     (h = D + r, or r alone as the paper prints it) and the epoch that orders most held-out pairs
-    rightly is kept.
+    rightly is kept. The acceptance is fitted last, to all labels.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
@@ -91,9 +96,10 @@ def train_policy(
             f"exploration.lists: none of {len(training)} training lists holds both an accepted and "
             "a rejected move; expected some (is exploration.tau out of the verifier's range?)"
         )
-    heuristic = Heuristic(data.rows.state.shape[1], settings.hidden)
+    heuristic = Heuristic(data.rows.state.shape[1], data.rows.evidence.shape[1], settings.hidden)
     _fit_distance(heuristic, data, settings)
     _fit_residual(heuristic, data, checked, settings, report)
+    _fit_acceptance(heuristic, data, checked, settings, report)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
@@ -119,6 +125,7 @@ def scorers(heuristic: Heuristic) -> dict[str, Callable[[Embeddings], Tensor]]:
 
 
 def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Random) -> _Data:
+    labels: list[bool] = []
     pairs: list[tuple[int, int]] = []
     path: list[tuple[int, int]] = []
     start = 0
@@ -132,11 +139,13 @@ def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Rando
             ]
         if item.remaining is not None and item.committed is not None:
             path.append((start + item.committed, item.remaining))
+        labels += item.labels
         start += len(item.labels)
     rows = [row for row, _ in path]
     steps = [step for _, step in path]
     return _Data(
         concatenate([item.rows for item in lists]),
+        torch.tensor(labels, dtype=torch.float32),
         torch.tensor(pairs, dtype=torch.long).reshape(-1, 2),
         torch.tensor(rows, dtype=torch.long),
         torch.tensor(steps, dtype=torch.float32),
@@ -169,7 +178,7 @@ def _fit_residual(
     report: Callable[[Epoch], None],
 ) -> None:
     optimiser = _optimiser(heuristic.residual, settings)
-    best, kept = -1.0, heuristic.state_dict()
+    best, kept = -1.0, heuristic.residual.state_dict()
     for epoch in range(settings.epochs):
         losses = []
         for chosen in torch.split(torch.randperm(len(data.pairs)), ROWS_PER_BATCH):
@@ -178,11 +187,44 @@ def _fit_residual(
             _descend(optimiser, loss)
             losses.append(float(loss.detach()))
         accuracy = _pair_accuracy(heuristic, checked, settings.rank_on)
-        report(Epoch(epoch + 1, sum(losses) / max(1, len(losses)), accuracy))
+        report(Epoch("residual", epoch + 1, sum(losses) / max(1, len(losses)), accuracy))
         if accuracy > best:
             best = accuracy
-            kept = {name: value.clone() for name, value in heuristic.state_dict().items()}
-    heuristic.load_state_dict(kept)
+            kept = _copy(heuristic.residual)
+    heuristic.residual.load_state_dict(kept)
+
+
+def _fit_acceptance(
+    heuristic: Heuristic,
+    data: _Data,
+    checked: _Data,
+    settings: Residual,
+    report: Callable[[Epoch], None],
+) -> None:
+    """Fit the probability of the verifier's labels; the epoch of lowest held-out loss is kept."""
+    optimiser = _optimiser(heuristic.acceptance, settings)
+    best, kept = float("inf"), heuristic.acceptance.state_dict()
+    for epoch in range(settings.epochs):
+        losses = []
+        for rows in torch.split(torch.randperm(len(data.accepted)), ROWS_PER_BATCH // 4):
+            loss = _label_loss(heuristic, data.rows.take(rows), data.accepted[rows])
+            _descend(optimiser, loss)
+            losses.append(float(loss.detach()))
+        with torch.inference_mode():
+            held_out = float(_label_loss(heuristic, checked.rows, checked.accepted))
+        report(Epoch("acceptance", epoch + 1, sum(losses) / len(losses), held_out))
+        if held_out < best:
+            best = held_out
+            kept = _copy(heuristic.acceptance)
+    heuristic.acceptance.load_state_dict(kept)
+
+
+def _label_loss(heuristic: Heuristic, rows: Embeddings, accepted: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(heuristic.acceptance(rows), accepted)
+
+
+def _copy(module: torch.nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in module.state_dict().items()}
 
 
 def _rank_loss(heuristic: Heuristic, rows: Embeddings, pairs: Tensor, rank_on: str) -> Tensor:

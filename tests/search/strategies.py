@@ -37,11 +37,12 @@ gated_settings = st.builds(
     max_retries=st.integers(0, 2),
     max_moves=st.integers(1, 5),
     scorer=st.sampled_from(["none", "frequency", "hybrid"]),
+    max_doubt=st.sampled_from([0.0, 0.5, 1.0]),
     allocation=st.sampled_from(["all", "fixed", "adaptive", "margin"]),
     reference_dispersion=st.floats(0, 1),
     gates=st.booleans(),
     patterns=st.sampled_from([(), ("add 1 ;", "add 9 ;")]),
-    commit=st.sampled_from(["verifier", "heuristic"]),
+    commit=st.sampled_from(["verifier", "heuristic", "joint"]),
     fallback=st.booleans(),
 )
 gated_runs = st.lists(

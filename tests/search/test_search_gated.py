@@ -25,6 +25,7 @@ SETTINGS = GatedSettings(
     max_retries=1,
     max_moves=5,
     scorer="distance",
+    max_doubt=0.0,
     allocation="fixed",
     reference_dispersion=1.0,
     gates=True,
@@ -167,13 +168,45 @@ def test_frequency_ranks_the_most_proposed_first_without_a_rank_request() -> Non
     assert result.ledger.rank_items == 0
 
 
-@pytest.mark.parametrize(("commit", "first"), [("verifier", "add 2 ;"), ("heuristic", "add 1 ;")])
+def test_a_trusted_move_costs_no_call() -> None:
+    """A top-ranked move that is hardly doubted is committed at once; others are asked about."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 1 ;", "add 2 ;"],
+            "add 1 ;": ["add 2 ;", "add 2 ;"],
+            "add 1 ; add 2 ;": ["say 3 ;", "say 3 ;"],
+        },
+        scores={"add 1 ; add 2 ;": 0.9},
+        ranks={"add 1 ;": 0.1, "add 2 ;": 0.4, "add 1 ; add 2 ;": 0.4},
+    )
+    result = run(backend, replace(SETTINGS, max_doubt=0.3))
+    assert result.outcome.answer == "3"
+    assert backend.verified() == ["add 1 ; add 2 ;"]
+    trusted = [dict(e.data)["move"] for e in result.events if e.event == "trust"]
+    assert trusted == ["add 1 ;", "say 3 ;"]
+    assert result.ledger.verifier_calls == 1
+
+
+def test_what_was_verified_in_vain_is_not_trusted_afterwards() -> None:
+    """Trust is for a state where nothing was verified; after a rejection all else is asked."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 1 ;", "add 2 ;", "add 2 ;"]},
+        ranks={"add 1 ;": 0.5, "add 2 ;": 0.1},
+    )
+    run(backend, replace(SETTINGS, max_doubt=0.3))
+    assert backend.verified() == ["add 1 ;", "add 2 ;"]
+
+
+@pytest.mark.parametrize(
+    ("commit", "first"),
+    [("verifier", "add 2 ;"), ("heuristic", "add 1 ;"), ("joint", "add 1 ;")],
+)
 def test_commit_takes_the_best_score_or_the_lowest_h(commit: str, first: str) -> None:
     """Both moves are accepted; the rule of ``commit`` decides between them."""
     backend = ScriptedBackend(
         moves={"": ["add 1 ;", "add 2 ;"], first: ["noise"] * 4},
         scores={"add 1 ;": 0.6, "add 2 ;": 0.7},
-        ranks={"add 1 ;": 0.1, "add 2 ;": 0.2},
+        ranks={"add 1 ;": -1.0, "add 2 ;": 0.2},
     )
     result = run(backend, replace(SETTINGS, commit=commit, max_moves=1))
     commits = [dict(event.data)["move"] for event in result.events if event.event == "commit"]

@@ -20,6 +20,7 @@ from selverify.domains import domain_by_name
 from selverify.ledger import Ledger
 from selverify.params import Benchmark, Split, load_params
 from selverify.policy import Solved, TrainedPolicy
+from selverify.search.gated import DOUBT
 from selverify.solver import Solver
 from selverify.storage import write_table
 from selverify.trace_text import (
@@ -131,7 +132,12 @@ def test_rounds_say_what_the_search_recorded(traced):
         asked = Counter((one["steps"][0], one["score"]) for kind, one in data if kind == "verify")
         rows = [row for step in rounds for row in step.rows]
         assert asked == Counter((row.text, row.score) for row in rows if row.score is not None)
-        ranked = [h for kind, one in data if kind == "rank" for h in one["scores"]]
+        ranked = [
+            h
+            for kind, one in data
+            if kind == "rank" and one["scorer"] != DOUBT
+            for h in one["scores"]
+        ]
         assert sorted(ranked) == sorted(row.h for row in rows if row.h is not None)
 
 
@@ -162,6 +168,7 @@ def test_the_trace_can_be_read(traced):
         assert text.count("Commit: ") == seen["commit"]
         assert text.count(", accepted") + text.count(", rejected") == seen["verify"]
         assert text.count(": retry ") == seen["retry"]
+        assert text.count("Trusted without a call: ") == seen["trust"]
         assert text.count(": back from ") == seen["backtrack"]
         total = sum((event.ledger for event in solved.events), start=Ledger())
         assert f"verifier calls {total.verifier_calls}, moves sampled" in text

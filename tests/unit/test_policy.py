@@ -182,7 +182,7 @@ def test_another_schema_is_refused(models):
     """Of the settings, of the heuristic, and of a single field."""
     solver, heuristic = models / "solver.json", models / "policy" / "policy.json"
     change(heuristic, schema=0)
-    with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 1"):
+    with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 2"):
         load_policy(models)
     change(solver, data={"seed": -1})
     with pytest.raises(

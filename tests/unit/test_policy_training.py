@@ -32,7 +32,7 @@ def lists(count: int, *, noise: bool = False) -> list[LabelledList]:
         labels = torch.randn(6, generator=generator) > 0 if noise else move[:, 0] > 0
         accepted = [row for row in range(6) if labels[row]]
         state = torch.randn(1, 4, generator=generator).expand(6, 4)
-        rows = Embeddings(state, move, move + state, torch.ones(6, 4), torch.zeros(6))
+        rows = Embeddings(state, move, move + state, torch.ones(6, 4), move[:, :2], torch.zeros(6))
         remaining = 1 + index % 4 if accepted else None
         first = accepted[0] if accepted else None
         found.append(LabelledList(f"p{index}", rows, tuple(labels.tolist()), first, remaining))
@@ -43,17 +43,21 @@ def lists(count: int, *, noise: bool = False) -> list[LabelledList]:
 def test_accepted_moves_come_to_rank_first(rank_on):
     """On held-out lists nearly all pairs are in order, lower scores first."""
     settings = SETTINGS.model_copy(update={"rank_on": rank_on})
-    seen: list[float] = []
+    seen: dict[str, list[float]] = {"residual": [], "acceptance": []}
     data = lists(120)
     heuristic, dispersion = train_policy(
-        data, settings, report=lambda epoch: seen.append(epoch.pair_accuracy)
+        data, settings, report=lambda epoch: seen[epoch.part].append(epoch.held_out)
     )
-    assert max(seen) > 0.9
+    assert max(seen["residual"]) > 0.9
+    assert min(seen["acceptance"]) < 0.35
     _, held = split_lists(data, settings)
     rows = held[0].rows
     scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residuals(rows)
     labels = torch.tensor(held[0].labels)
     assert scores[labels].mean() < scores[~labels].mean()
+    doubts = heuristic.doubts(rows)
+    assert doubts[labels].mean() < 0.3
+    assert doubts[~labels].mean() > 0.7
     assert dispersion["hybrid"] > 0
 
 
@@ -61,7 +65,9 @@ def test_labels_without_a_pattern_are_not_learned():
     """On coin-flip labels the held-out order stays near one half."""
     seen: list[float] = []
     train_policy(
-        lists(120, noise=True), SETTINGS, report=lambda epoch: seen.append(epoch.pair_accuracy)
+        lists(120, noise=True),
+        SETTINGS,
+        report=lambda one: seen.append(one.held_out) if one.part == "residual" else None,
     )
     assert 0.3 < sum(seen) / len(seen) < 0.7
 
