@@ -7,6 +7,7 @@ row. Does not know: which setting is chosen (``selection``), files, figures.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -173,6 +174,7 @@ METHODS: Mapping[str, Builder] = MappingProxyType(
             scorer="distance", allocation="fixed", max_doubt=0.0, commit="verifier"
         ),
         "full": _gated(),
+        "ranker_only": _gated(max_doubt=math.inf),
         "full_retrieval": _gated(retrieve=True),
         "oracle": _oracle(selective=False),
         "oracle_selective": _oracle(selective=True),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,6 +54,7 @@ METHOD_NAMES = {
     "gates_distance": "Gates + D_type (fixed k)",
     "full": "Full (gates + hybrid + k(w))",
     "full_retrieval": "Full + retrieval",
+    "ranker_only": "Gates + hybrid, all trusted",
     "oracle": "Oracle",
     "oracle_selective": "Oracle, only where needed",
 }
@@ -318,6 +319,23 @@ def best_gated_baseline(points: pd.DataFrame) -> str:
     return str(order["method"].iloc[0])
 
 
+def as_much_generated(points: pd.DataFrame, budget: int) -> tuple[str, int] | None:
+    """The best baseline with gates that generates at most as many tokens as full at ``budget``.
+
+    Methods leave different shares of a nominal budget unused. This is the fairer comparison: the
+    (method, n), at any n, of the highest accuracy; ties go to fewer calls. None if there is none.
+    """
+    full = points[(points["method"] == FULL) & (points["n"] == budget)].iloc[0]
+    gated = points[
+        points["method"].str.endswith(GATED)
+        & (points["generated_tokens"] <= full["generated_tokens"])
+    ]
+    if gated.empty:
+        return None
+    order = gated.sort_values(["accuracy", "verifier_calls"], ascending=[False, True])
+    return str(order["method"].iloc[0]), int(order["n"].iloc[0])
+
+
 def targets(
     rows: pd.DataFrame, measures: Measures, *, budget: int, bootstrap: Bootstrap
 ) -> tuple[Target, ...]:
@@ -331,6 +349,7 @@ def targets(
     baseline = best_gated_baseline(points)
     return (
         *_against(chosen, baseline, "baseline", minimum=3.4, bootstrap=bootstrap),
+        *_against_as_much_generated(rows, budget, bootstrap),
         *_against(chosen, GATES_ONLY, GATES_ONLY, minimum=0.0, bootstrap=bootstrap),
         *_ablation_order(points),
         *(
@@ -536,6 +555,28 @@ def _against(
         minimum=minimum,
     )
     return accuracy, _ratio_target(rows, other, label, maximum=0.5, bootstrap=bootstrap)
+
+
+def _against_as_much_generated(
+    rows: pd.DataFrame, budget: int, bootstrap: Bootstrap
+) -> tuple[Target, ...]:
+    """The same two targets against a baseline that generates no more tokens, at its own n."""
+    found = as_much_generated(points_table(rows, bootstrap), budget)
+    if found is None:
+        return ()
+    method, n = found
+    own = rows[(rows["method"] == method) & (rows["n"] == n)]
+    both = pd.concat([own, at_budget(rows[rows["method"] == FULL], budget)])
+    label = "baseline_as_much_generated"
+    return tuple(
+        replace(
+            one,
+            text=one.text.replace(
+                method_name(method), f"{method_name(method)} at N = {n} (no more tokens)"
+            ),
+        )
+        for one in _against(both, method, label, minimum=3.4, bootstrap=bootstrap)
+    )
 
 
 def _ratio_target(

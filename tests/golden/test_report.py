@@ -138,6 +138,8 @@ def test_targets_by_hand(built: report.Report) -> None:
     assert measured == {
         "accuracy_gain_over_baseline": pytest.approx(10.0),
         "calls_ratio_to_baseline": pytest.approx(3.4 / 8.4),
+        "accuracy_gain_over_baseline_as_much_generated": pytest.approx(10.0),
+        "calls_ratio_to_baseline_as_much_generated": pytest.approx(3.4 / 8.4),
         "accuracy_gain_over_gates_only": pytest.approx(10.0),
         "calls_ratio_to_gates_only": pytest.approx(3.4 / 7.4),
         "ablation_accuracy_order": 3,
