@@ -36,19 +36,16 @@ UNBUDGETED = frozenset({"cot"})
 class Rules:
     """What all methods of an evaluation share.
 
-    ``reference_moves`` is the mean number of moves of a sampled solution on training problems: a
-    nominal budget N allows N times as many sampled moves, what N whole solutions take.
     ``dispersion`` is sigma-bar of each scorer; ``patterns`` is the retrieval store.
     """
 
     params: Params
-    reference_moves: float
     dispersion: Mapping[str, float]
     patterns: tuple[str, ...]
 
     def generation_cap(self, n: int) -> int:
-        """Sampled moves that a step-level search may draw at nominal budget ``n``."""
-        return max(1, round(n * self.reference_moves))
+        """Sampled moves that a step-level search may draw at nominal budget ``n``: N a step."""
+        return n * self.params.search.max_moves
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,7 +169,11 @@ class Residual(Section):
 
 
 class Search(Section):
-    """Settings of gated competition; the grid of ``evaluation`` replaces some of them."""
+    """Settings of gated competition; the grid of ``evaluation`` replaces some of them.
+
+    A top-ranked move whose chance of being rejected is put below ``max_doubt`` costs no call; 0
+    verifies at every state.
+    """
 
     k_base: Rate
     beta: float

@@ -132,8 +132,8 @@ class TrainedPolicy:
         )
 
     def generation_cap(self, budget: int) -> int:
-        """Sampled moves allowed at ``budget``: as many as that number of whole solutions has."""
-        return max(1, round(budget * self.solver.reference_moves))
+        """Sampled moves allowed at ``budget``: so many a step, for every step there may be."""
+        return budget * self.solver.search.max_moves
 
     def _search(self, problem: Problem, budget: int) -> Asking[Outcome]:
         return gated_competition(

@@ -24,13 +24,12 @@ from selverify.types import Sample, State
 class SampledSolution:
     """A solution of a training problem and the states after its moves, up to the first refused.
 
-    ``count`` samples begin like this; they have ``moves`` moves together, refused ones included.
+    ``count`` samples begin like this.
     """
 
     task: Task
     states: tuple[State, ...]
     count: int
-    moves: int
 
 
 def sample_solutions(
@@ -51,9 +50,8 @@ def sample_solutions(
             states = _legal_states(domain, start, solution) if solution is not None else ()
             if solution is not None and states:
                 key = states[-1].trace
-                count, moves = (cut[key].count, cut[key].moves) if key in cut else (0, 0)
-                moves += len(solution.state.derivation)
-                cut[key] = SampledSolution(task, states, count + 1, moves)
+                count = cut[key].count if key in cut else 0
+                cut[key] = SampledSolution(task, states, count + 1)
         found += cut.values()
     return found
 

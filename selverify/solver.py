@@ -10,18 +10,18 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from selverify.errors import SchemaError
-from selverify.params import DomainName, NonNegative, Params, Rate, Sampling, Search, Section
+from selverify.params import DomainName, NonNegative, Params, Sampling, Search, Section
 from selverify.storage import read_json, write_json
 
 FILE = "solver.json"
-SCHEMA, VERSION = "evaluation.solver", 1
+SCHEMA, VERSION = "evaluation.solver", 2
 
 
 class Solver(Section):
     """The domain, the folder of its backbone, and the settings under which the policy is used.
 
     ``seed`` is the evaluation's, so that solving a test problem again samples what the evaluation
-    sampled. ``reference_moves`` is the mean number of moves of a sampled solution.
+    sampled.
     """
 
     domain: DomainName
@@ -29,15 +29,13 @@ class Solver(Section):
     sampling: Sampling
     search: Search
     seed: NonNegative
-    reference_moves: Rate
 
 
-def save_solver(path: Path, params: Params, *, backbone: str, reference_moves: float) -> None:
+def save_solver(path: Path, params: Params, *, backbone: str) -> None:
     """Write ``path`` from ``domain``, ``sampling``, ``search``, ``evaluation.seed``.
 
     Args:
         backbone: name of the backbone's folder beside ``path``.
-        reference_moves: from the stage ``rollouts``.
     """
     solver = Solver(
         domain=params.domain,
@@ -45,7 +43,6 @@ def save_solver(path: Path, params: Params, *, backbone: str, reference_moves: f
         sampling=params.sampling[params.domain],
         search=params.search,
         seed=params.evaluation.seed,
-        reference_moves=reference_moves,
     )
     write_json(path, solver.model_dump(mode="json"), schema=SCHEMA, version=VERSION)
 

@@ -18,7 +18,7 @@ from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import gated_competition
 from selverify.solver import save_solver
 from selverify.traces import write_events
-from tasks.artifacts import local_backend, read_facts, read_tasks, say, write_rows
+from tasks.artifacts import local_backend, read_tasks, say, write_rows
 
 
 def run(
@@ -34,7 +34,6 @@ def run(
     policy = local.policy
     rules = Rules(
         params=params,
-        reference_moves=read_facts(inputs["rollouts"], "rollouts", "reference")["reference_moves"],
         dispersion=policy.reference_dispersion if policy else {},
         patterns=policy.patterns if policy else (),
     )
@@ -47,12 +46,7 @@ def run(
         _trace(domain, backend, tasks, rules, outputs["evaluation"])
     finally:
         backend.close()
-    save_solver(
-        outputs["solver"],
-        params,
-        backbone=inputs["generator"].name,
-        reference_moves=rules.reference_moves,
-    )
+    save_solver(outputs["solver"], params, backbone=inputs["generator"].name)
     write_rows(outputs["evaluation"], "evaluation", "outcomes", rows)
     write_rows(outputs["evaluation"], "evaluation", "steps", steps)
     return _accuracies(pd.DataFrame(rows), evaluation.headline_budget)

@@ -22,6 +22,7 @@ from selverify.report import (
     Report,
     ablation_table,
     by_bin_table,
+    by_budget_table,
     frontier_table,
     main_table,
     main_table_text,
@@ -82,6 +83,7 @@ def run(
     write_text(text, folder / "main.txt")
     for name in (
         "main",
+        "by_budget",
         "ablation",
         "frontier",
         "by_bin",
@@ -133,6 +135,7 @@ def _report(
         budget=budget,
         main=main_table(cross.rows, budget=budget, bootstrap=bootstrap),
         ablation=ablation_table(cross.rows, budget=budget, bootstrap=bootstrap),
+        by_budget=by_budget_table(cross.rows, bootstrap),
         frontier=frontier_table(points, budget=budget),
         by_bin=by_bin_table(cross.rows, bins, budget=budget),
         settings=settings_table(cross, budget=budget),

@@ -10,7 +10,7 @@ from selverify.benchmark import Task, check_held_out
 from selverify.domains.base import Domain
 from selverify.params import Params, Rollouts
 from selverify.rollouts import SampledSolution, sample_solutions, to_rows, value_solutions
-from tasks.artifacts import local_backend, read_facts, read_tasks, say, write_facts, write_rows
+from tasks.artifacts import local_backend, read_facts, read_tasks, say, write_rows
 
 PROBLEMS_AT_ONCE = 50
 
@@ -18,23 +18,20 @@ PROBLEMS_AT_ONCE = 50
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write ``values`` (training problems, valued), and the length of a solution in moves."""
+    """Write ``values``: training problems, valued."""
     settings = params.rollouts
     domain, backend = local_backend(params, inputs, seed=settings.seed)
     _check_held_out(inputs)
     tasks = read_tasks(inputs["benchmark"], "train", limit=settings.problems)
-    rows, moves, solutions = [], 0, 0
+    rows, solutions = [], 0
     for part in _parts(tasks):
         sampled, part_rows = _value(domain, backend, part, settings)
         rows += part_rows
-        moves += sum(one.moves for one in sampled)
         solutions += sum(one.count for one in sampled)
         say(f"rollouts: {part[-1].problem.problem_id}, {len(rows)} solutions valued")
-    facts = {"reference_moves": moves / solutions}
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
-    write_facts(outputs["rollouts"], "rollouts", "reference", facts)
     parsed = solutions / (settings.solutions * len(tasks))
-    return {**facts, "solutions": len(rows), "parsed_share": parsed}
+    return {"solutions": len(rows), "parsed_share": parsed}
 
 
 def _check_held_out(inputs: Mapping[str, Path]) -> None:

@@ -98,4 +98,4 @@ def _save_policy(folder: Path, backbone: Path) -> None:
         patterns=("answer",),
     )
     params = load_params(ROOT / "params.yaml")
-    save_solver(folder.parent / "solver.json", params, backbone=backbone.name, reference_moves=6.0)
+    save_solver(folder.parent / "solver.json", params, backbone=backbone.name)

@@ -101,6 +101,7 @@ def built() -> report.Report:
         domain="word_problems",
         budget=4,
         main=report.main_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
+        by_budget=report.by_budget_table(cross.rows, BOOTSTRAP),
         ablation=report.ablation_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         frontier=report.frontier_table(points, budget=4),
         by_bin=report.by_bin_table(cross.rows, BINS, budget=4),

@@ -65,9 +65,9 @@ def propose(state: State, rng: random.Random) -> str:
     return "= [b] ;" if draw < 0.95 else "answer 1 ;"
 
 
-def guided(seed: int, *, moves: float = 3.0, fallback: bool = True) -> TrainedPolicy:
+def guided(seed: int, **rules: object) -> TrainedPolicy:
     """A policy over the fake backend, whose verifier and ranks are noise."""
-    changes = {"proposals": 4, "tau": TAU, "retrieval": True, "fallback": fallback}
+    changes = {"proposals": 4, "tau": TAU, "retrieval": True, **rules}
     search = PARAMS.search.model_copy(update=changes)
     solver = Solver(
         domain="word_problems",
@@ -75,7 +75,6 @@ def guided(seed: int, *, moves: float = 3.0, fallback: bool = True) -> TrainedPo
         sampling=PARAMS.sampling["word_problems"],
         search=search,
         seed=seed,
-        reference_moves=moves,
     )
     backend = FakeBackend(DOMAIN, propose, name="guided", seed=seed, max_moves=8)
     return TrainedPolicy(DOMAIN, backend, solver, 0.25, ("answer", "add next 0 0 1"), 100)
@@ -85,7 +84,8 @@ def guided(seed: int, *, moves: float = 3.0, fallback: bool = True) -> TrainedPo
 def traced() -> list[Solved]:
     """Searches of many kinds: short and long of calls and of samples."""
     problems = [task.problem for task in TASKS]
-    policies = [guided(0), guided(1), guided(2, moves=1.0), guided(3, moves=9.0, fallback=False)]
+    few_samples = guided(2, max_moves=2, k_base=1.0, k_max=1, max_doubt=0.0, retrieval=False)
+    policies = [guided(0), guided(1), few_samples, guided(3, fallback=False)]
     return [
         solved
         for policy in policies

@@ -50,7 +50,7 @@ def rules() -> Rules:
     evaluation = PARAMS.evaluation.model_copy(update={"budgets": (2, 8), "headline_budget": 8})
     params = PARAMS.model_copy(update={"evaluation": evaluation})
     sigmas = {"hybrid": 0.3, "distance": 0.3}
-    return Rules(params=params, reference_moves=6.0, dispersion=sigmas, patterns=("answer",))
+    return Rules(params=params, dispersion=sigmas, patterns=("answer",))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_costs_follow_from_what_a_method_is(outcomes):
 
 
 def test_step_searches_keep_to_the_generation_cap(outcomes, rules):
-    """Gated searches and the oracle sample at most N times the moves of a solution."""
+    """Gated searches and the oracle sample at most N moves a step."""
     for method in [*GRID_AXES, "oracle"]:
         own = outcomes[outcomes["method"] == method]
         cap = own["n"].map(rules.generation_cap)

@@ -90,7 +90,6 @@ def test_the_rules_are_those_of_the_evaluation(policy):
     for params in (PARAMS, PARAMS.model_copy(update={"search": search})):
         rules = Rules(
             params=params,
-            reference_moves=policy.solver.reference_moves,
             dispersion={"hybrid": policy.reference_dispersion},
             patterns=policy.patterns,
         )
@@ -210,12 +209,10 @@ def test_a_heuristic_of_another_backbone_is_refused(models):
 
 def test_settings_are_read_as_they_were_saved(tmp_path):
     """What the stage gives is what the policy is used under."""
-    save_solver(
-        tmp_path / "solver.json", PARAMS, backbone="word_problems-base", reference_moves=5.25
-    )
+    save_solver(tmp_path / "solver.json", PARAMS, backbone="word_problems-base")
     solver = load_solver(tmp_path)
     assert (solver.domain, solver.backbone) == ("word_problems", "word_problems-base")
-    assert (solver.search, solver.reference_moves) == (PARAMS.search, 5.25)
+    assert solver.search == PARAMS.search
     assert solver.sampling == PARAMS.sampling["word_problems"]
     assert solver.seed == PARAMS.evaluation.seed
 

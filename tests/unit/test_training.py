@@ -146,8 +146,8 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     backend = Scripted(tasks, right=True)
     sampled = sample_solutions(DOMAIN, backend, tasks, solutions=3)
     assert [one.count for one in sampled] == [1, 2] * 3
-    assert all(whole.moves == whole.count * len(whole.states) for whole in sampled[1::2])
-    assert all(cut.moves == len(cut.states) + 1 for cut in sampled[::2])
+    pairs = zip(sampled[::2], sampled[1::2], strict=True)
+    assert all(len(cut.states) + 1 == len(whole.states) for cut, whole in pairs)
     valued = value_solutions(DOMAIN, backend, sampled, rollouts=4)
     for cut, whole in zip(valued[::2], valued[1::2], strict=True):
         assert set(cut.values) == {0.75}
