@@ -44,7 +44,7 @@ class Rules:
     patterns: tuple[str, ...]
 
     def generation_cap(self, n: int) -> int:
-        """Sampled moves that a step-level search may draw at nominal budget ``n``: N a step."""
+        """Sampled moves that a step-level search may draw at nominal budget ``n``, in all."""
         return n * self.params.search.max_moves
 
 
@@ -82,6 +82,7 @@ def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> Ga
         gates=True,
         patterns=rules.patterns if search.retrieval else (),
         commit=search.commit,
+        rank_weight=search.rank_weight,
         fallback=search.fallback,
     )
     changed = replace(full, **changes)
@@ -171,6 +172,7 @@ METHODS: Mapping[str, Builder] = MappingProxyType(
             scorer="distance", allocation="fixed", max_doubt=0.0, commit="verifier"
         ),
         "full": _gated(),
+        "full_always_asks": _gated(max_doubt=0.0),
         "ranker_only": _gated(max_doubt=math.inf),
         "full_retrieval": _gated(retrieve=True),
         "oracle": _oracle(selective=False),
@@ -186,6 +188,8 @@ GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gates_distance": ("k_base", "tau", "proposals"),
         "full": ("k_base", "beta", "tau", "max_doubt", "proposals"),
         "full_retrieval": ("k_base", "tau"),
+        "full_always_asks": ("k_base", "tau", "proposals"),
+        "ranker_only": ("tau", "proposals"),
     }
 )
 """What cross-validation chooses for a method; other methods have nothing to choose."""

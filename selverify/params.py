@@ -172,7 +172,7 @@ class Search(Section):
     """Settings of gated competition; the grid of ``evaluation`` replaces some of them.
 
     A top-ranked move whose chance of being rejected is put below ``max_doubt`` costs no call; 0
-    verifies at every state.
+    verifies at every state. ``rank_weight``: how much of h counts in a ``joint`` commit.
     """
 
     k_base: Rate
@@ -186,6 +186,7 @@ class Search(Section):
     max_moves: Positive
     retrieval: bool
     commit: Literal["verifier", "heuristic", "joint"]
+    rank_weight: Annotated[float, Field(ge=0.0)]
     fallback: bool
 
 

@@ -52,9 +52,7 @@ FAMILY_COLOURS = {
     "gates_distance": "#a65628",
     "full": "#d55e00",
     "full_retrieval": "#b8860b",
-    "ranker_only": "#8b4513",
     "oracle": "#222222",
-    "oracle_selective": "#555555",
 }
 OTHER_COLOUR = "#999999"
 RANKER_COLOURS = {

@@ -58,7 +58,8 @@ METHOD_NAMES = {
     "gates_distance": "Gates + D_type (fixed k)",
     "full": "Full (gates + hybrid + k(w))",
     "full_retrieval": "Full + retrieval",
-    "ranker_only": "Gates + hybrid, all trusted",
+    "full_always_asks": "Full, a call at every state",
+    "ranker_only": "Full, every first move trusted",
     "oracle": "Oracle",
     "oracle_selective": "Oracle, only where needed",
 }
@@ -68,7 +69,7 @@ FULL = "full"
 GATES_ONLY = "gates_only"
 ORACLE = "oracle"
 ORACLES = (ORACLE, "oracle_selective")
-"""Bounds: they know the truth, and no method is compared with them on equal terms."""
+"""They know the truth, and no method is compared with them on equal terms."""
 BUDGET_FREE = ("cot",)
 """Methods that have no budget and stand in every table."""
 
@@ -213,7 +214,7 @@ def at_budget(rows: pd.DataFrame, budget: int) -> pd.DataFrame:
 
 
 def ablation_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
-    """The paper's Table 2: each row adds one part to the row above it.
+    """The paper's Table 2, row by row; the last adds the residual, k(w), trust and joint commit.
 
     Returns:
         method, accuracy and verifier_calls with their intervals, step and its interval (paired
@@ -325,7 +326,7 @@ def best_gated_baseline(points: pd.DataFrame) -> str:
 
 
 def by_budget_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
-    """Full against the best baseline with gates at each budget that both ran at.
+    """Full against the best baseline with gates at each budget of full.
 
     Returns:
         n, baseline (the most accurate one at that n), accuracy of both, gain with its interval
@@ -721,14 +722,16 @@ def _by_budget_cells(table: pd.DataFrame) -> _Cells:
     ]
     body = []
     for _, r in table.iterrows():
-        low, high = (f"{r[name]:+.1f}" for name in ("gain_low", "gain_high"))
+        gain, low, high = (
+            _number(r[name], 1, signed=True) for name in ("gain", "gain_low", "gain_high")
+        )
         body.append(
             [
                 str(r["n"]),
                 method_name(str(r["baseline"])),
                 _number(r["baseline_accuracy"], 1, scale=100),
                 _number(r["accuracy"], 1, scale=100),
-                f"{r['gain']:+.1f} [{low}, {high}]",
+                f"{gain} [{low}, {high}]",
                 _number(r["baseline_calls"], 1),
                 _number(r["verifier_calls"], 1),
                 _number(r["ratio"], 2),

@@ -33,7 +33,10 @@ class CompleteItem:
 
 @dataclass(frozen=True, slots=True)
 class RankItem:
-    """Score surviving ``moves`` at ``state`` with the named scorer; lower ranks first."""
+    """Score surviving ``moves`` at ``state`` with the named scorer; lower ranks first.
+
+    The scorer ``doubt`` gives the probability that the verifier rejects a move.
+    """
 
     state: State
     moves: tuple[Move, ...]

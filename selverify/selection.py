@@ -68,7 +68,8 @@ def cross_validate(
         bins: difficulty bin of each problem; folds are stratified by it.
         methods: those to validate, in the order of the result.
         rule: ``one_standard_error`` takes the fewest mean calls among the settings within one
-            standard error of the best accuracy, ``accuracy`` the most accurate; then by name.
+            standard error of the best accuracy, ``accuracy`` the most accurate, ties to
+            fewer calls; then by name.
 
     Raises:
         ParamsError: fewer than 2 folds, more folds than problems, or no repetition.

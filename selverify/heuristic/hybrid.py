@@ -1,6 +1,6 @@
 """D_type, r_theta and their sum (Eq. dtype_embed, r_model_embed, hybrid_score).
 
-Knows: the two small networks over embeddings. Does not know: where embeddings come from, labels.
+Knows: the small networks over embeddings. Does not know: where embeddings come from, labels.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ with other settings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from selverify.allocation import ALLOCATIONS, calls_at, dispersion
 from selverify.domains.base import Domain
@@ -25,8 +24,6 @@ DOUBT = "doubt"
 """The scorer that a Rank request names to be told each move's probability of being rejected."""
 SURE = 1e-6
 """Scores are kept this far from 0 and 1, so that they have log odds."""
-RANK_WEIGHT = 0.5
-"""How much of h counts beside the verifier's log odds in a ``joint`` commit (decision 0003)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +39,8 @@ class GatedSettings:
     whose probability of being rejected is below this is committed without a call; 0 is never.
     ``gates``: off, every well-formed move survives. ``patterns``: the retrieval store; empty is
     off. ``commit``: among accepted moves the highest ``verifier`` score, the lowest ``heuristic``,
-    or ``joint``: the highest log odds of the score less RANK_WEIGHT * h. ``fallback``: whether to
-    go on below tau, or unverified, once accepted moves or calls have run out.
+    or ``joint``: the highest log odds of the score less ``rank_weight`` * h. ``fallback``: whether
+    to go on below tau, or unverified, once accepted moves or calls have run out.
 
     Raises:
         ParamsError: an ``allocation`` or ``commit`` of another name, or ``proposals`` below 1.
@@ -64,6 +61,7 @@ class GatedSettings:
     gates: bool
     patterns: tuple[str, ...]
     commit: str
+    rank_weight: float
     fallback: bool
 
     def __post_init__(self) -> None:
@@ -190,6 +188,7 @@ def explore(
         gates=True,
         patterns=(),
         commit="verifier",
+        rank_weight=0.0,
         fallback=False,
     )
     cap = proposals * (max_retries + 1) * max_moves
@@ -260,9 +259,9 @@ def _next_step(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
 def _compete(run: _Run, visit: _Visit) -> Asking[Move | None]:
     """Rounds of propose, gate, rank and verify at one state until a move is accepted.
 
-    The first round may end with a move that is trusted, for no call (docs/decisions/0024). After a
-    failed round the next-best unverified survivors compete with fresh samples; a move once verified
-    at this state is not verified here again.
+    Until something was verified here, a round may end with a move that is trusted, for no call
+    (docs/decisions/0024). After a failed round the next-best unverified survivors compete with
+    fresh samples; a move once verified at this state is not verified here again.
     """
     if len(visit.state.derivation) >= run.settings.max_moves:
         return None
@@ -272,7 +271,7 @@ def _compete(run: _Run, visit: _Visit) -> Asking[Move | None]:
         yield from _draw(run, visit)
         if visit.pool:
             scores = yield from _scores(run, visit)
-            trusted = None if attempt else (yield from _trusted(run, visit, scores))
+            trusted = None if visit.judged else (yield from _trusted(run, visit, scores))
             if trusted is not None:
                 return trusted
             yield from _verify_top(run, visit, scores)
@@ -385,24 +384,18 @@ def _best_accepted(run: _Run, visit: _Visit) -> Move | None:
         for judged in visit.judged.values()
         if judged.score >= run.settings.tau and judged.move.text not in visit.taken
     ]
-    worth = _WORTH[run.settings.commit]
-    best = max(open_moves, key=worth, default=None)
+    best = max(open_moves, key=lambda judged: _worth(run.settings, judged), default=None)
     return None if best is None else best.move
 
 
-def _joint(judged: _Judged) -> float:
-    """The score's log odds less RANK_WEIGHT * h; h is of log odds too (Eq. rank_loss)."""
+def _worth(settings: GatedSettings, judged: _Judged) -> float:
+    """What ``commit`` goes by, higher first. h is of log odds, like the score's (Eq. rank_loss)."""
+    if settings.commit == "verifier":
+        return judged.score
+    if settings.commit == "heuristic":
+        return -judged.h
     score = min(max(judged.score, SURE), 1.0 - SURE)
-    return math.log(score / (1.0 - score)) - RANK_WEIGHT * judged.h
-
-
-_WORTH: Mapping[str, Callable[[_Judged], float]] = MappingProxyType(
-    {
-        "verifier": lambda judged: judged.score,
-        "heuristic": lambda judged: -judged.h,
-        "joint": _joint,
-    }
-)
+    return math.log(score / (1.0 - score)) - settings.rank_weight * judged.h
 
 
 def _guess(run: _Run, visit: _Visit) -> Asking[Move | None]:

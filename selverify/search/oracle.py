@@ -22,8 +22,9 @@ def oracle(
 ) -> Asking[Outcome]:
     """One call for the first right survivor of each state, committed whatever its score.
 
-    ``selective``: no call at a state whose survivors are all right, where any choice would do. With
-    it this bounds a search that may commit a move unverified, without it one that may not.
+    ``selective``: no call at a state whose survivors are all right, where any choice would do:
+    what a search would pay that knew where a call is worth anything. Without it, what a search
+    pays at least that verifies each move it commits.
 
     Proposes like gated competition, resampling up to ``max_retries`` times for no call while no
     survivor is right, at most ``generation_cap`` samples in all.

@@ -1,4 +1,4 @@
-"""Training of the distance and the residual from verifier-labelled candidate lists.
+"""Training of distance, residual and acceptance from verifier-labelled candidate lists.
 
 Knows: L_rank (Eq. rank_loss), L_traj (Eq. traj_loss), their sum (Eq. training_loss), the learned
 D_type, sigma-bar. Does not know: how lists were explored, the truth, test problems.

@@ -154,6 +154,23 @@ def test_targets_by_hand(built: report.Report) -> None:
     assert [name for name, target in found.items() if not target.met] == ["pass_at_64"]
 
 
+def test_the_baseline_that_generates_no_more_is_found_at_its_own_budget() -> None:
+    """A dearer one is passed over, another n may win, and without any there is none."""
+    points = pd.DataFrame(
+        [
+            ("full", 8, 0.7, 300, 3.0),
+            ("majority_gated", 8, 0.4, 290, 0.0),
+            ("beam_keep_b_gated", 4, 0.6, 200, 9.0),
+            ("beam_keep_b_gated", 8, 0.8, 301, 20.0),
+            ("beam_keep_b", 4, 0.65, 200, 12.0),
+        ],
+        columns=["method", "n", "accuracy", "generated_tokens", "verifier_calls"],
+    )
+    assert report.as_much_generated(points, 8) == ("beam_keep_b_gated", 4)
+    dear = points.assign(generated_tokens=[100, 290, 200, 301, 200])
+    assert report.as_much_generated(dear, 8) is None
+
+
 def test_a_target_is_met_at_its_edge_despite_rounding() -> None:
     """100 times a difference of 0.034 counts as 3.4; a missing value counts as missed."""
     edge = report.Target("gain", "gain", 100 * (0.534 - 0.5), minimum=3.4)

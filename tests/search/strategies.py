@@ -43,6 +43,7 @@ gated_settings = st.builds(
     gates=st.booleans(),
     patterns=st.sampled_from([(), ("add 1 ;", "add 9 ;")]),
     commit=st.sampled_from(["verifier", "heuristic", "joint"]),
+    rank_weight=st.sampled_from([0.0, 0.5]),
     fallback=st.booleans(),
 )
 gated_runs = st.lists(

@@ -31,6 +31,7 @@ SETTINGS = GatedSettings(
     gates=True,
     patterns=(),
     commit="verifier",
+    rank_weight=0.5,
     fallback=False,
 )
 # At the root both moves are accepted; under "add 2 ;" a round and a retry fail, so the search
@@ -185,6 +186,19 @@ def test_a_trusted_move_costs_no_call() -> None:
     trusted = [dict(e.data)["move"] for e in result.events if e.event == "trust"]
     assert trusted == ["add 1 ;", "say 3 ;"]
     assert result.ledger.verifier_calls == 1
+    asked = [dict(event.data)["scorer"] for event in result.events if event.event == "rank"]
+    assert asked == ["distance", "doubt", "doubt", "doubt"]  # one move alone needs no h
+
+
+def test_a_round_without_survivors_does_not_end_trust() -> None:
+    """Nothing was verified at the root when the retry finds a move that is hardly doubted."""
+    backend = ScriptedBackend(moves={"": ["noise", "noise", "add 3 ;", "add 3 ;"]})
+    result = run(backend, replace(SETTINGS, max_doubt=0.3, max_moves=1))
+    assert backend.verified() == []
+    assert [event.event for event in result.events if event.event in ("retry", "trust")] == [
+        "retry",
+        "trust",
+    ]
 
 
 def test_what_was_verified_in_vain_is_not_trusted_afterwards() -> None:
@@ -201,7 +215,7 @@ def test_what_was_verified_in_vain_is_not_trusted_afterwards() -> None:
     ("commit", "first"),
     [("verifier", "add 2 ;"), ("heuristic", "add 1 ;"), ("joint", "add 1 ;")],
 )
-def test_commit_takes_the_best_score_or_the_lowest_h(commit: str, first: str) -> None:
+def test_commit_takes_the_best_score_the_lowest_h_or_both(commit: str, first: str) -> None:
     """Both moves are accepted; the rule of ``commit`` decides between them."""
     backend = ScriptedBackend(
         moves={"": ["add 1 ;", "add 2 ;"], first: ["noise"] * 4},
@@ -210,6 +224,23 @@ def test_commit_takes_the_best_score_or_the_lowest_h(commit: str, first: str) ->
     )
     result = run(backend, replace(SETTINGS, commit=commit, max_moves=1))
     commits = [dict(event.data)["move"] for event in result.events if event.event == "commit"]
+    assert commits[0] == first
+
+
+@pytest.mark.parametrize(("weight", "first"), [(0.1, "add 2 ;"), (10.0, "add 1 ;")])
+def test_a_joint_commit_weighs_the_score_against_h(weight: float, first: str) -> None:
+    """log(0.95 / 0.05) is 2.5 more than log(0.6 / 0.4), and h 1.2 more: the weight decides."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 2 ;"], first: ["noise"] * 4},
+        scores={"add 1 ;": 0.6, "add 2 ;": 0.95},
+        ranks={"add 1 ;": -1.0, "add 2 ;": 0.2},
+    )
+    settings = replace(SETTINGS, commit="joint", rank_weight=weight, max_moves=1)
+    commits = [
+        dict(event.data)["move"]
+        for event in run(backend, settings).events
+        if event.event == "commit"
+    ]
     assert commits[0] == first
 
 

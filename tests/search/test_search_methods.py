@@ -242,6 +242,28 @@ def test_oracle_pays_one_call_a_right_move() -> None:
     assert result.ledger.generated_moves == 7
 
 
+@pytest.mark.parametrize(("selective", "asked"), [(False, 2), (True, 1)])
+def test_a_selective_oracle_asks_only_where_a_list_holds_a_wrong_move(
+    selective: bool, asked: int
+) -> None:
+    """At the root every move leads to 3; after it one of the two does not."""
+    backend = ScriptedBackend(moves={"": ["add 3 ;", "add 3 ;"], "add 3 ;": ["say 3 ;", "add 1 ;"]})
+    search = oracle(
+        DOMAIN,
+        PROBLEM,
+        toy_truth(3),
+        proposals=2,
+        max_retries=0,
+        max_moves=5,
+        generation_cap=9,
+        selective=selective,
+    )
+    result = run(search, backend)
+    assert result.outcome.answer == "3"
+    assert result.ledger.verifier_calls == asked
+    assert backend.verified()[-1] == "add 3 ; say 3 ;"
+
+
 def test_oracle_gives_up_after_its_retries() -> None:
     """Without a right move among all samples it ends without an answer."""
     backend = ScriptedBackend(moves={"": ["add 2 ;"], "add 2 ;": ["add 2 ;", "say 2 ;"]})

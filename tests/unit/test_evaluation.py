@@ -86,7 +86,7 @@ def test_costs_follow_from_what_a_method_is(outcomes):
 
 
 def test_step_searches_keep_to_the_generation_cap(outcomes, rules):
-    """Gated searches and the oracle sample at most N moves a step."""
+    """Gated searches and the oracle sample at most N times ``max_moves`` moves."""
     for method in [*GRID_AXES, "oracle"]:
         own = outcomes[outcomes["method"] == method]
         cap = own["n"].map(rules.generation_cap)

@@ -9,7 +9,7 @@ from transformers import LlamaForCausalLM
 
 from selverify.backends.local import LocalBackend
 from selverify.backends.models import load_backbone, load_policy, load_reward_model
-from selverify.backends.reward import evidence
+from selverify.backends.reward import SCALE, SEEN, WINDOW, evidence
 from selverify.domains import domain_by_name
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.params import Sampling
@@ -130,6 +130,28 @@ def test_embeddings_are_the_hidden_states_they_name(backend, tiny_models):
             (rows.goal[-1], target),
         ):
             torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_evidence_holds_the_log_probability_of_each_word(backend, tiny_models):
+    """Newest first; unscaled, the words' log probabilities sum to the move's."""
+    (rows,) = backend.embed([RankItem(state, moves(state, 3), "") for state in states(1)])
+    said = rows.evidence[:, :WINDOW].sum(-1) / SCALE
+    torch.testing.assert_close(said, rows.logprob, atol=1e-4, rtol=1e-3)
+    assert rows.evidence.shape[1] == SEEN
+
+
+def test_doubts_are_what_the_acceptance_leaves_to_one(backend):
+    """The scorer ``doubt`` is a probability, and its own head's, not h's."""
+    (state,) = states(1)
+    given = moves(state, 3)
+    doubts, h = backend.answer(
+        Rank((RankItem(state, given, "doubt"), RankItem(state, given, "hybrid")))
+    )
+    (rows,) = backend.embed([RankItem(state, given, "")])
+    with torch.inference_mode():
+        accepted = torch.sigmoid(backend.policy.heuristic.acceptance(rows))
+    torch.testing.assert_close(torch.tensor(doubts), 1 - accepted, atol=1e-5, rtol=1e-4)
+    assert doubts != h
 
 
 def test_verdicts_are_those_of_the_reward_model(backend, tiny_models):
