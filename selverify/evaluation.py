@@ -43,9 +43,14 @@ class Rules:
     dispersion: Mapping[str, float]
     patterns: tuple[str, ...]
 
+    @property
+    def max_moves(self) -> int:
+        """How deep a step-level search goes in the domain."""
+        return self.params.sampling[self.params.domain].max_moves
+
     def generation_cap(self, n: int) -> int:
         """Sampled moves that a step-level search may draw at nominal budget ``n``, in all."""
-        return n * self.params.search.max_moves
+        return n * self.max_moves
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> Ga
         tau=setting.tau,
         max_doubt=setting.max_doubt,
         max_retries=search.max_retries,
-        max_moves=search.max_moves,
+        max_moves=rules.max_moves,
         scorer="hybrid",
         allocation="adaptive",
         reference_dispersion=rules.dispersion["hybrid"],
@@ -130,7 +135,7 @@ def _beam(variant: str, gates: bool) -> Builder:
             width=evaluation.beam_width,
             expansion=evaluation.beam_expansion,
             gates=gates,
-            max_moves=rules.params.search.max_moves,
+            max_moves=rules.max_moves,
         )
 
     return build
@@ -145,8 +150,7 @@ def _oracle(selective: bool) -> Builder:
             task.problem,
             task.truth,
             proposals=min(n, setting.proposals),
-            max_retries=rules.params.search.max_retries,
-            max_moves=rules.params.search.max_moves,
+            max_moves=rules.max_moves,
             generation_cap=rules.generation_cap(n),
             selective=selective,
         )

@@ -18,6 +18,7 @@ NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 DomainName = Literal["word_problems", "countdown"]
+RewardKind = Literal["evidence", "value"]
 
 
 class Section(BaseModel):
@@ -93,18 +94,25 @@ class Generator(Section):
 
 
 class Sampling(Section):
-    """How moves and solutions are sampled; ``batch_rows`` bounds one decoding batch."""
+    """How moves and solutions are sampled; ``batch_rows`` bounds one decoding batch.
+
+    ``max_moves``: a step-level search goes no deeper.
+    """
 
     temperature: Rate
     max_move_tokens: Positive
     max_solution_tokens: Positive
+    max_moves: Positive
     batch_rows: Positive
 
 
 class Rollouts(Section):
-    """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024)."""
+    """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024).
 
-    problems: Positive
+    ``share``: which part of the training problems is valued; the exploration walks the others.
+    """
+
+    share: Fraction
     solutions: Positive
     rollouts: Positive
     seed: NonNegative
@@ -113,14 +121,16 @@ class Rollouts(Section):
 class Verifier(Section):
     """The process reward model.
 
-    ``tune_*``: its backbone is first tuned for so many epochs on solutions up to their last step
-    worth ``tune_value``. ``strength`` weak trains on ``weak_fraction`` of the problems: the
-    deliberately poor one.
+    ``kind`` evidence judges a move by how probable its words are, value by the state after it.
+    ``tune_*``: the backbone is tuned for so many epochs; that of an evidence model on solutions up
+    to their last step worth ``tune_value``. ``strength`` weak stops every training after
+    ``weak_share`` of its batches: the deliberately poor one.
     """
 
+    kind: dict[DomainName, RewardKind]
     targets: Literal["soft", "hard"]
     strength: Literal["strong", "weak"]
-    weak_fraction: Fraction
+    weak_share: Fraction
     tune_epochs: NonNegative
     tune_rows: Positive
     tune_rate: Rate
@@ -145,7 +155,6 @@ class Difficulty(Section):
 class Exploration(Section):
     """The gated loop on training problems, every survivor verified."""
 
-    problems: Positive
     proposals: Positive
     tau: Fraction
     max_retries: NonNegative
@@ -183,7 +192,6 @@ class Search(Section):
     max_doubt: Fraction
     max_retries: NonNegative
     proposals: Positive
-    max_moves: Positive
     retrieval: bool
     commit: Literal["verifier", "heuristic", "joint"]
     rank_weight: Annotated[float, Field(ge=0.0)]

@@ -124,6 +124,7 @@ class TrainedPolicy:
         return GatedSettings(
             **search.model_dump(exclude={"proposals", "retrieval"}),
             proposals=min(budget, search.proposals),
+            max_moves=self.solver.sampling.max_moves,
             scorer=SCORER,
             allocation="adaptive",
             reference_dispersion=self.reference_dispersion,
@@ -133,7 +134,7 @@ class TrainedPolicy:
 
     def generation_cap(self, budget: int) -> int:
         """Sampled moves allowed at ``budget``: so many a step, for every step there may be."""
-        return budget * self.solver.search.max_moves
+        return budget * self.solver.sampling.max_moves
 
     def _search(self, problem: Problem, budget: int) -> Asking[Outcome]:
         return gated_competition(
@@ -170,7 +171,7 @@ def load_policy(folder: str | Path) -> TrainedPolicy:
         domain, backbone, solver.sampling, seed=solver.seed, reward=reward, policy=policy
     )
     positions = min(len(backbone.decoder.cos), len(reward.decoder.cos))
-    derivation = solver.search.max_moves * solver.sampling.max_move_tokens
+    derivation = solver.sampling.max_moves * solver.sampling.max_move_tokens
     return TrainedPolicy(
         domain=domain,
         backend=backend,

@@ -16,7 +16,7 @@ from selverify.domains.base import Domain
 from selverify.gates import reject
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import Solution, read_solution
-from selverify.training.verifier import ValuedSolution
+from selverify.training.tuning import ValuedSolution
 from selverify.types import Sample, State
 
 

@@ -264,6 +264,14 @@ def _fell_back(event: Event) -> Text:
     return Text(f"{why}: {data['move']}", style="yellow")
 
 
+def _resampled(event: Event) -> Text:
+    return Text(
+        f"Nothing left to try: more samples at the state after {len(event.state.derivation)} "
+        "moves.",
+        style="yellow",
+    )
+
+
 def _ended(event: Event) -> Text:
     return Text(f"Stop: {ENDS[str(dict(event.data)['reason'])]}.", style="bold")
 
@@ -301,6 +309,7 @@ OUTCOMES: Mapping[str, Callable[[Event], Text]] = MappingProxyType(
         "retry": _retried,
         "backtrack": _went_back,
         "fallback": _fell_back,
+        "resample": _resampled,
         "end": _ended,
     }
 )

@@ -79,6 +79,25 @@ def read_tasks(folder: Path, split: str, *, limit: int | None = None) -> tuple[T
     return tasks[:limit]
 
 
+def read_training(folder: Path, share: float) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
+    """The training problems: the first ``share`` of them for the reward model, the others.
+
+    The reward model's scores are better on the first than they will be on new problems, so the
+    ranker learns from the others.
+
+    Raises:
+        ParamsError: one of the two would be empty.
+    """
+    tasks = read_tasks(folder, "train")
+    valued = round(share * len(tasks))
+    if not 0 < valued < len(tasks):
+        raise ParamsError(
+            f"params.yaml: given rollouts.share {share} of {len(tasks)} training problems, "
+            "expected at least one problem in the share and one outside it"
+        )
+    return tasks[:valued], tasks[valued:]
+
+
 def local_backend(
     params: Params, inputs: Mapping[str, Path], *, seed: int
 ) -> tuple[Domain, LocalBackend]:

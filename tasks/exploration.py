@@ -9,19 +9,16 @@ from selverify.exploration import to_rows
 from selverify.params import Params
 from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import explore
-from tasks.artifacts import local_backend, read_tasks, say, write_rows
+from tasks.artifacts import local_backend, read_training, say, write_rows
 
 
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write ``lists``: the candidate lists of the last ``problems`` training problems.
-
-    The reward model is trained on the first ones, where its scores are better than they will be.
-    """
+    """Write ``lists``: the candidate lists of the training problems that were not valued."""
     settings = params.exploration
     domain, backend = local_backend(params, inputs, seed=settings.seed)
-    tasks = read_tasks(inputs["benchmark"], "train")[-settings.problems :]
+    _, tasks = read_training(inputs["benchmark"], params.rollouts.share)
     searches = {
         task.problem.problem_id: Search(
             explore(
@@ -30,7 +27,7 @@ def run(
                 proposals=settings.proposals,
                 tau=settings.tau,
                 max_retries=settings.max_retries,
-                max_moves=params.search.max_moves,
+                max_moves=params.sampling[params.domain].max_moves,
             ),
             budget=None,
         )

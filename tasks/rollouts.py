@@ -10,7 +10,7 @@ from selverify.benchmark import Task, check_held_out
 from selverify.domains.base import Domain
 from selverify.params import Params, Rollouts
 from selverify.rollouts import SampledSolution, sample_solutions, to_rows, value_solutions
-from tasks.artifacts import local_backend, read_facts, read_tasks, say, write_rows
+from tasks.artifacts import local_backend, read_facts, read_tasks, read_training, say, write_rows
 
 PROBLEMS_AT_ONCE = 50
 
@@ -22,7 +22,7 @@ def run(
     settings = params.rollouts
     domain, backend = local_backend(params, inputs, seed=settings.seed)
     _check_held_out(inputs)
-    tasks = read_tasks(inputs["benchmark"], "train", limit=settings.problems)
+    tasks, _ = read_training(inputs["benchmark"], settings.share)
     rows, solutions = [], 0
     for part in _parts(tasks):
         sampled, part_rows = _value(domain, backend, part, settings)

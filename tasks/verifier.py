@@ -13,7 +13,8 @@ from selverify.params import Params
 from selverify.rollouts import from_rows
 from selverify.statistics import area_under_roc
 from selverify.tokenizer import load_words
-from selverify.training.verifier import Epoch, train_verifier
+from selverify.training.tuning import Epoch
+from selverify.training.verifier import train_verifier
 from tasks.artifacts import local_backend, read_rows, read_tasks, say
 
 REPORT_EVERY = 5
@@ -27,6 +28,7 @@ def run(
     domain = domain_by_name(params.domain)
     losses = train_verifier(
         from_rows(read_rows(inputs["rollouts"], "rollouts", "values")),
+        params.verifier.kind[params.domain],
         params.verifier,
         load_words(inputs["generator"], domain.vocabulary),
         end_of_move=domain.end_of_move,

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from selverify.backends.models import save_policy, save_reward_model
-from selverify.backends.reward import SEEN, RewardHead
+from selverify.backends.reward import SEEN, EvidenceHead
 from selverify.domains.word_problems import NAMES, NUMBERS, WordProblems
 from selverify.heuristic.hybrid import Heuristic
 from selverify.params import load_params
@@ -35,7 +35,7 @@ def build(folder: Path) -> None:
         _teach(generator, words)
         generator.save_pretrained(backbone)
         words.save(backbone)
-        head = RewardHead(WIDTH, HIDDEN)
+        head = EvidenceHead(WIDTH, HIDDEN)
         # Smaller weights, the default, would make every score 0.5.
         torch.nn.init.normal_(head.right[-1].weight)
         save_reward_model(folder / "verifier", LlamaForCausalLM(_config(words)).eval(), head, words)

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from itertools import accumulate
 from typing import cast
 
 import numpy as np
@@ -87,7 +88,7 @@ class LocalBackend:
         self.policy = policy
         self.words = backbone.words
         self._end = self.words.ids[domain.end_of_move]
-        self._right: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+        self._judged: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
         self._identities = {
             Propose.kind: f"{backbone.digest} {sampling.model_dump_json()} {seed}",
             Rank.kind: f"{backbone.digest} {policy.digest if policy else None}",
@@ -231,20 +232,23 @@ class LocalBackend:
         )
 
     def _verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
-        """A step's score: the probability that it and every step before it are right."""
+        """A step's score: the probability that it and every step before it are right.
+
+        Where the reward model's scores do not multiply: the value of the state after it.
+        """
         if self.reward is None:
             raise ProtocolError("a Verify request given, expected a backend with a verifier")
-        if len(self._right) > MEMORY:
-            self._right.clear()
+        if len(self._judged) > MEMORY:
+            self._judged.clear()
         texts = [self._said(item) for item in items]
+        if not self.reward.multiplies:
+            texts = [text[-len(item.steps) :] for item, text in zip(items, texts, strict=True)]
         self._judge(pair for text in texts for pair in text)
         verdicts = []
         for item, text in zip(items, texts, strict=True):
-            total, scores = 0.0, []
-            for pair in text:
-                total += self._right[pair]
-                scores.append(math.exp(total))
-            steps = tuple(scores[len(item.state.derivation) :])
+            logs = [self._judged[pair] for pair in text]
+            scores = accumulate(logs) if self.reward.multiplies else logs
+            steps = tuple(map(math.exp, scores))[-len(item.steps) :]
             verdicts.append(Verdict(steps[-1], steps))
         return tuple(verdicts)
 
@@ -260,11 +264,11 @@ class LocalBackend:
         return pairs
 
     def _judge(self, pairs: Iterable[tuple[tuple[int, ...], tuple[int, ...]]]) -> None:
-        """Bring the log probability that each move is right into ``_right``."""
+        """Bring the log score of each move into ``_judged``."""
         reward = cast(RewardModel, self.reward)
         by_prefix: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         for prefix, said in dict.fromkeys(pairs):
-            if (prefix, said) not in self._right:
+            if (prefix, said) not in self._judged:
                 by_prefix.setdefault(prefix, []).append(said)
         groups = [
             Continuations(prefix, tuple(rows[start : start + ROWS_AT_ONCE]))
@@ -272,11 +276,11 @@ class LocalBackend:
             for start in range(0, len(rows), ROWS_AT_ONCE)
         ]
         for chosen, last, hidden, tokens in _batches(reward.decoder, groups):
-            logs = reward.log_right(_before(last, hidden), tokens, self._end)
+            logs = reward.log_scores(_before(last, hidden), hidden, tokens, self._end)
             for line, index in enumerate(chosen):
                 prefix, rows = groups[index].prefix, groups[index].rows
                 for row, said in enumerate(rows):
-                    self._right[prefix, said] = float(logs[line, row, len(said) - 1])
+                    self._judged[prefix, said] = float(logs[line, row, len(said) - 1])
 
     def _prefix(self, state: State) -> tuple[int, ...]:
         return (self.words.bos, *self.words.encode(self.domain.serialise(state)))

@@ -6,7 +6,7 @@ Knows: files, schemas, digests. Weights are safetensors and configuration is JSO
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from torch.nn import functional
 from transformers import LlamaForCausalLM
 
 from selverify.backends.decoder import Decoder
-from selverify.backends.reward import RewardHead, evidence
+from selverify.backends.reward import EvidenceHead, ValueHead, evidence
 from selverify.errors import ArtifactError, SchemaError
 from selverify.heuristic.hybrid import Heuristic
 from selverify.storage import digest
@@ -42,19 +43,27 @@ class RewardModel:
     """A process reward model: its tuned backbone and the head that judges moves by it."""
 
     decoder: Decoder
-    head: RewardHead
+    head: EvidenceHead | ValueHead
     words: Words
     digest: str
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether a state's score is the product of its moves'; else a move's stands for both."""
+        return isinstance(self.head, EvidenceHead)
+
     @torch.inference_mode()
-    def log_right(self, before: Tensor, said: Tensor, end: int) -> Tensor:
-        """Log probability [..., M] that the move which ends at each word is right.
+    def log_scores(self, before: Tensor, after: Tensor, said: Tensor, end: int) -> Tensor:
+        """Log score [..., M] of the move which ends at each word.
 
         Args:
             before: hidden states [..., M, D] that predict the words.
+            after: those after the words, [..., M, D].
             said: the words [..., M], moves one after the other.
             end: the word that ends a move.
         """
+        if isinstance(self.head, ValueHead):
+            return functional.logsigmoid(self.head.logit(after))
         logprobs = self.decoder.logits(before).log_softmax(-1)
         return self.head.log_right(evidence(logprobs, said, said == end))
 
@@ -83,7 +92,7 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
 
 
 def save_reward_model(
-    folder: Path, model: LlamaForCausalLM, head: RewardHead, words: Words
+    folder: Path, model: LlamaForCausalLM, head: EvidenceHead | ValueHead, words: Words
 ) -> None:
     """Write the backbone in the Hugging Face layout, and ``reward_head.safetensors`` beside it."""
     model.save_pretrained(folder)
@@ -98,9 +107,15 @@ def load_reward_model(folder: Path, vocabulary: Sequence[str]) -> RewardModel:
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a reward model's head")
     weights = load_file(path)
-    head = RewardHead(weights["rest.weight"].shape[1], weights["right.0.weight"].shape[0])
+    head = _head_like(weights)
     head.load_state_dict(weights)
     return RewardModel(backbone.decoder, head.eval(), backbone.words, backbone.digest)
+
+
+def _head_like(weights: Mapping[str, Tensor]) -> EvidenceHead | ValueHead:
+    if "value.weight" in weights:
+        return ValueHead(weights["value.weight"].shape[1])
+    return EvidenceHead(weights["rest.weight"].shape[1], weights["right.0.weight"].shape[0])
 
 
 def save_policy(

@@ -1,11 +1,13 @@
-"""The process reward model: a tuned backbone, and a head that judges moves by its predictions.
+"""The heads of the process reward model, on a tuned backbone.
 
 Knows: what the backbone would have said itself, and how steps multiply. Does not know: how the head
 is trained, problems, verdicts.
 
-A small backbone knows more of a move than its hidden state after it tells: how probable it held
-each word. From a few hundred problems a head on hidden states learns the problems by heart; a head
-on the probabilities learns what a wrong step looks like.
+Where a step is wrong by what the problem's text says, a small backbone knows more of it than its
+hidden state tells: how probable it held each word. From a few hundred problems a head on hidden
+states learns the problems by heart; a head on the probabilities learns what a wrong step looks
+like. Where a step is wrong by what can still follow, every legal word is as probable as another,
+and the state after the step is what has a value.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def _window(values: Tensor, *, fill: float) -> Tensor:
     return torch.cat((padding, values), -1).unfold(-1, WINDOW, 1).flip(-1)
 
 
-class RewardHead(nn.Module):
+class EvidenceHead(nn.Module):
     """The value of a state as a product: all moves so far are right, and the rest succeeds.
 
     log V(w_t) = sum over i up to t of log sigmoid(right_i) + log sigmoid(rest_t).
@@ -80,3 +82,17 @@ class RewardHead(nn.Module):
         """
         rest = functional.logsigmoid(self.rest(before).squeeze(-1))
         return self.log_right(seen).cumsum(-1) + rest
+
+
+class ValueHead(nn.Module):
+    """The value of a state, from the tuned backbone's hidden state after its last word."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.value = nn.Linear(width, 1)
+        nn.init.zeros_(self.value.weight)
+
+    def logit(self, states: Tensor) -> Tensor:
+        """Log odds [...] of reaching the right answer from ``states`` [..., D]."""
+        log_odds: Tensor = self.value(states).squeeze(-1)
+        return log_odds

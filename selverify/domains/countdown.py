@@ -35,6 +35,7 @@ TARGET = 24
 HIGHEST_CARD = 13
 HIGHEST_NUMBER = 200
 FEWEST_CARDS, MOST_CARDS = 2, 6
+DRILL_CARDS = (3, 5)
 MAX_TEXT = 200
 MAX_PATTERN_NUMBERS = 3
 SOLVABLE_CACHE = 2**18
@@ -204,8 +205,22 @@ class Countdown:
         return (*moves, _answer(target))
 
     def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
-        """None: a move repeats numbers that stand in the move before it."""
-        return None
+        """Random play, told as if its result had been the target; both kinds are this one.
+
+        It teaches the rules from more hands than have a solution. Never a problem of a benchmark:
+        the target is another one.
+        """
+        del recall
+        while True:
+            numbers = cards = _deal(rng, rng.choice(DRILL_CARDS))
+            moves: list[Move] = []
+            while len(numbers) > 1:
+                claim = rng.choice(claims(tuple(sorted(numbers))))
+                moves.append(_combination(claim))
+                numbers = list(claim.left)
+            if numbers[0] != TARGET:
+                told = f"use {_join(cards)} to make {numbers[0]} ."
+                return told, " ".join(move.text for move in (*moves, _answer(numbers[0])))
 
     def fingerprint(self, problem: Problem) -> str:
         """The target and the hand without its order."""

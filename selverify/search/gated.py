@@ -40,7 +40,7 @@ class GatedSettings:
     ``gates``: off, every well-formed move survives. ``patterns``: the retrieval store; empty is
     off. ``commit``: among accepted moves the highest ``verifier`` score, the lowest ``heuristic``,
     or ``joint``: the highest log odds of the score less ``rank_weight`` * h. ``fallback``: whether
-    to go on below tau, or unverified, once accepted moves or calls have run out.
+    to go on below tau, with more samples, or unverified, once accepted moves or calls have run out.
 
     Raises:
         ParamsError: an ``allocation`` or ``commit`` of another name, or ``proposals`` below 1.
@@ -268,23 +268,29 @@ def _compete(run: _Run, visit: _Visit) -> Asking[Move | None]:
     for attempt in range(run.settings.max_retries + 1):
         if attempt and run.traced:
             yield from note("retry", visit.state, attempt=attempt)
-        yield from _draw(run, visit)
-        if visit.pool:
-            scores = yield from _scores(run, visit)
-            trusted = None if visit.judged else (yield from _trusted(run, visit, scores))
-            if trusted is not None:
-                return trusted
-            yield from _verify_top(run, visit, scores)
-            best = _best_accepted(run, visit)
-            if best is not None or run.calls == 0:
-                return best
-        elif run.samples == 0:
+        move = yield from _round(run, visit)
+        if move is not None or run.calls == 0:
+            return move
+        if not visit.pool and run.samples == 0:
             break
     return None
 
 
+def _round(run: _Run, visit: _Visit) -> Asking[Move | None]:
+    """Draw once, then trust the top-ranked survivor or verify the top k(w)."""
+    yield from _draw(run, visit)
+    if not visit.pool:
+        return None
+    scores = yield from _scores(run, visit)
+    trusted = None if visit.judged else (yield from _trusted(run, visit, scores))
+    if trusted is not None:
+        return trusted
+    yield from _verify_top(run, visit, scores)
+    return _best_accepted(run, visit)
+
+
 def _draw(run: _Run, visit: _Visit) -> Asking[None]:
-    """Add to the pool the new survivors of M(w) = Gen(w) U Ret(w), never one verified before."""
+    """Add to the pool the new survivors of M(w) = Gen(w) U Ret(w), none verified or committed."""
     samples: tuple[Sample, ...] = ()
     count = min(run.settings.proposals, run.samples)
     if count:
@@ -304,7 +310,7 @@ def _draw(run: _Run, visit: _Visit) -> Asking[None]:
 
 
 def _pool(visit: _Visit, move: Move, times: int) -> None:
-    if move.text not in visit.judged:
+    if move.text not in visit.judged and move.text not in visit.taken:
         visit.pool.setdefault(move.text, move)
         visit.counts[move.text] = visit.counts.get(move.text, 0) + times
 
@@ -417,8 +423,8 @@ def _go_back(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
     """The best accepted alternative of the latest ancestor that has one, or comes to have one.
 
     An ancestor without one has its unverified survivors verified, k(w) at a time. If no ancestor
-    has any, with fallback, a rejected move. A committed move is never committed again, so no
-    abandoned state is entered twice.
+    has any, with fallback, a rejected move, and at last more samples at the states seen so far. A
+    committed move is never committed again, so no abandoned state is entered twice.
     """
     ancestor = visit.parent
     while ancestor is not None:
@@ -434,11 +440,34 @@ def _go_back(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
                 yield from note("backtrack", visit.state, to=len(ancestor.state.derivation))
             return ancestor, best
         ancestor = ancestor.parent
-    forced = _force(run) if run.settings.fallback else None
-    if forced is not None and run.traced:
+    if not run.settings.fallback:
+        return None
+    forced = _force(run)
+    if forced is None:
+        return (yield from _again(run))
+    if run.traced:
         origin, move = forced
         yield from note("fallback", origin.state, rule="rejected", move=move.text)
     return forced
+
+
+def _again(run: _Run) -> Asking[tuple[_Visit, Move] | None]:
+    """Nothing is left to try: one more round at each visited state, first to last, over and over.
+
+    Until a move is accepted, or samples or calls are spent.
+    """
+    below = [one for one in run.visits if len(one.state.derivation) < run.settings.max_moves]
+    while run.samples > 0:
+        for visit in below:
+            if run.samples == 0 or run.calls == 0:
+                return None
+            visit.state = replace(visit.state, budget=run.calls)
+            if run.traced:
+                yield from note("resample", visit.state)
+            move = yield from _round(run, visit)
+            if move is not None:
+                return visit, move
+    return None
 
 
 def _force(run: _Run) -> tuple[_Visit, Move] | None:

@@ -15,7 +15,6 @@ def oracle(
     truth: Truth,
     *,
     proposals: int,
-    max_retries: int,
     max_moves: int,
     generation_cap: int,
     selective: bool = False,
@@ -26,18 +25,17 @@ def oracle(
     what a search would pay that knew where a call is worth anything. Without it, what a search
     pays at least that verifies each move it commits.
 
-    Proposes like gated competition, resampling up to ``max_retries`` times for no call while no
-    survivor is right, at most ``generation_cap`` samples in all.
+    Proposes like gated competition, resampling for no call while no survivor is right, at most
+    ``generation_cap`` samples in all.
     """
     state = domain.initial_state(problem, budget=max_moves)
     left = generation_cap
     while not domain.is_final(state) and len(state.derivation) < max_moves:
-        cap = min(left, proposals * (max_retries + 1))
-        found = yield from _first_right(domain, state, truth, proposals=proposals, cap=cap)
+        found = yield from _first_right(domain, state, truth, proposals=proposals, cap=left)
         move, drawn, contested = found
         left -= drawn
         if move is None:
-            return Outcome(None, state.derivation, "exhausted")
+            return Outcome(None, state.derivation, "generation")
         if contested or not selective:
             yield from verify(VerifyItem(state, (move,)))
             state = state.spend(1)

@@ -7,7 +7,7 @@ D_type, sigma-bar. Does not know: how lists were explored, the truth, test probl
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from selverify.errors import SchemaError
 from selverify.heuristic.embedding import Embeddings, concatenate
 from selverify.heuristic.hybrid import Heuristic, cosine_distance
 from selverify.params import Residual
+from selverify.training.best import Best
 
 ROWS_PER_BATCH = 1024
 
@@ -42,7 +43,7 @@ class LabelledList:
 class Epoch:
     """One line of the training log, with what is looked at on held-out problems.
 
-    That is, for the part ``residual``, the share of pairs in order; for ``acceptance`` the loss.
+    That is the share of pairs out of order for the part ``residual``, the loss for ``acceptance``.
     """
 
     part: str
@@ -177,21 +178,15 @@ def _fit_residual(
     settings: Residual,
     report: Callable[[Epoch], None],
 ) -> None:
-    optimiser = _optimiser(heuristic.residual, settings)
-    best, kept = -1.0, heuristic.residual.state_dict()
-    for epoch in range(settings.epochs):
-        losses = []
+    def losses() -> Iterator[Tensor]:
         for chosen in torch.split(torch.randperm(len(data.pairs)), ROWS_PER_BATCH):
             loss = _rank_loss(heuristic, data.rows, data.pairs[chosen], settings.rank_on)
-            loss = loss + settings.trajectory_weight * _trajectory_loss(heuristic, data, settings)
-            _descend(optimiser, loss)
-            losses.append(float(loss.detach()))
-        accuracy = _pair_accuracy(heuristic, checked, settings.rank_on)
-        report(Epoch("residual", epoch + 1, sum(losses) / max(1, len(losses)), accuracy))
-        if accuracy > best:
-            best = accuracy
-            kept = _copy(heuristic.residual)
-    heuristic.residual.load_state_dict(kept)
+            yield loss + settings.trajectory_weight * _trajectory_loss(heuristic, data, settings)
+
+    def held_out() -> float:
+        return _out_of_order(heuristic, checked, settings.rank_on)
+
+    _fit("residual", heuristic.residual, losses, held_out, settings=settings, report=report)
 
 
 def _fit_acceptance(
@@ -201,30 +196,38 @@ def _fit_acceptance(
     settings: Residual,
     report: Callable[[Epoch], None],
 ) -> None:
-    """Fit the probability of the verifier's labels; the epoch of lowest held-out loss is kept."""
-    optimiser = _optimiser(heuristic.acceptance, settings)
-    best, kept = float("inf"), heuristic.acceptance.state_dict()
-    for epoch in range(settings.epochs):
-        losses = []
+    def losses() -> Iterator[Tensor]:
         for rows in torch.split(torch.randperm(len(data.accepted)), ROWS_PER_BATCH // 4):
-            loss = _label_loss(heuristic, data.rows.take(rows), data.accepted[rows])
-            _descend(optimiser, loss)
-            losses.append(float(loss.detach()))
+            yield _label_loss(heuristic, data.rows.take(rows), data.accepted[rows])
+
+    def held_out() -> float:
+        return float(_label_loss(heuristic, checked.rows, checked.accepted))
+
+    _fit("acceptance", heuristic.acceptance, losses, held_out, settings=settings, report=report)
+
+
+def _fit(
+    part: str,
+    module: torch.nn.Module,
+    losses: Callable[[], Iterator[Tensor]],
+    held_out: Callable[[], float],
+    *,
+    settings: Residual,
+    report: Callable[[Epoch], None],
+) -> None:
+    """Descend along each epoch's ``losses``; the epoch with the lowest ``held_out`` is kept."""
+    optimiser, best = _optimiser(module, settings), Best(module)
+    for epoch in range(settings.epochs):
+        trained = [_descend(optimiser, loss) for loss in losses()]
         with torch.inference_mode():
-            held_out = float(_label_loss(heuristic, checked.rows, checked.accepted))
-        report(Epoch("acceptance", epoch + 1, sum(losses) / len(losses), held_out))
-        if held_out < best:
-            best = held_out
-            kept = _copy(heuristic.acceptance)
-    heuristic.acceptance.load_state_dict(kept)
+            checked = held_out()
+        report(Epoch(part, epoch + 1, sum(trained) / max(1, len(trained)), checked))
+        best.offer(checked)
+    best.restore()
 
 
 def _label_loss(heuristic: Heuristic, rows: Embeddings, accepted: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(heuristic.acceptance(rows), accepted)
-
-
-def _copy(module: torch.nn.Module) -> dict[str, Tensor]:
-    return {name: value.clone() for name, value in module.state_dict().items()}
 
 
 def _rank_loss(heuristic: Heuristic, rows: Embeddings, pairs: Tensor, rank_on: str) -> Tensor:
@@ -244,13 +247,13 @@ def _trajectory_loss(heuristic: Heuristic, data: _Data, settings: Residual) -> T
     return functional.mse_loss(predicted, settings.trajectory_scale * data.path_steps[chosen])
 
 
-def _pair_accuracy(heuristic: Heuristic, data: _Data, rank_on: str) -> float:
+def _out_of_order(heuristic: Heuristic, data: _Data, rank_on: str) -> float:
+    """The share of pairs that the scorer orders wrongly; ties count as wrong."""
     if not len(data.pairs):
-        return 0.0
-    with torch.inference_mode():
-        scores = scorers(heuristic)[rank_on](data.rows)
-        ordered = scores[data.pairs[:, 0]] < scores[data.pairs[:, 1]]
-    return float(ordered.float().mean())
+        return 1.0
+    scores = scorers(heuristic)[rank_on](data.rows)
+    ordered = scores[data.pairs[:, 0]] < scores[data.pairs[:, 1]]
+    return 1.0 - float(ordered.float().mean())
 
 
 def _optimiser(module: torch.nn.Module, settings: Residual) -> torch.optim.Optimizer:
@@ -259,7 +262,8 @@ def _optimiser(module: torch.nn.Module, settings: Residual) -> torch.optim.Optim
     )
 
 
-def _descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+def _descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> float:
     optimiser.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     optimiser.step()
+    return float(loss.detach())

@@ -78,7 +78,6 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
             problem,
             toy_truth(target, problem_id),
             proposals=n,
-            max_retries=2,
             max_moves=5,
             generation_cap=30,
         )

@@ -319,9 +319,30 @@ def test_a_state_is_forced_once() -> None:
         moves={"": ["add 1 ;", "add 2 ;"], "add 1 ;": ["noise", "noise"]},
         scores={"add 1 ;": 0.4, "add 2 ;": 0.3},
     )
-    result = run(backend, replace(SETTINGS, max_retries=0, fallback=True))
+    result = run(backend, replace(SETTINGS, max_retries=0, fallback=True), cap=4)
     assert [step.text for step in result.outcome.derivation or ()] == ["add 1 ;"]
-    assert (result.outcome.answer, result.outcome.reason) == (None, "exhausted")
+    assert (result.outcome.answer, result.outcome.reason) == (None, "generation")
+
+
+def test_with_nothing_left_to_try_more_samples_are_drawn_from_the_first_state_on() -> None:
+    """One round at each visited state in turn, until one brings an accepted move.
+
+    A move that was committed there before is not taken again.
+    """
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 1 ;", "noise", "add 1 ;", "noise"],
+            "add 1 ;": ["noise", "noise", "add 2 ;", "noise"],
+            "add 1 ; add 2 ;": ["say 3 ;", "noise"],
+        },
+        scores={"add 1 ;": 0.9, "add 1 ; add 2 ;": 0.9, "add 1 ; add 2 ; say 3 ;": 0.9},
+    )
+    settings = replace(SETTINGS, max_retries=0, fallback=True)
+    result = run(backend, settings)
+    assert result.outcome.answer == "3"
+    resampled = [event.state.trace for event in result.events if event.event == "resample"]
+    assert resampled == ["", "add 1 ;"]
+    assert run(backend, replace(settings, fallback=False)).outcome.reason == "exhausted"
 
 
 def test_of_equally_deep_states_the_latest_is_forced() -> None:

@@ -65,14 +65,14 @@ def propose(state: State, rng: random.Random) -> str:
     return "= [b] ;" if draw < 0.95 else "answer 1 ;"
 
 
-def guided(seed: int, **rules: object) -> TrainedPolicy:
+def guided(seed: int, *, max_moves: int = 12, **rules: object) -> TrainedPolicy:
     """A policy over the fake backend, whose verifier and ranks are noise."""
     changes = {"proposals": 4, "tau": TAU, "retrieval": True, **rules}
     search = PARAMS.search.model_copy(update=changes)
     solver = Solver(
         domain="word_problems",
         backbone="none",
-        sampling=PARAMS.sampling["word_problems"],
+        sampling=PARAMS.sampling["word_problems"].model_copy(update={"max_moves": max_moves}),
         search=search,
         seed=seed,
     )
@@ -170,6 +170,7 @@ def test_the_trace_can_be_read(traced):
         assert text.count(": retry ") == seen["retry"]
         assert text.count("Trusted without a call: ") == seen["trust"]
         assert text.count(": back from ") == seen["backtrack"]
+        assert text.count(": more samples at ") == seen["resample"]
         total = sum((event.ledger for event in solved.events), start=Ledger())
         assert f"verifier calls {total.verifier_calls}, moves sampled" in text
         assert f"Stop: {ENDS[solved.reason]}." in text

@@ -1,6 +1,7 @@
 """The backend of trained models against plain transformers calls."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from transformers import LlamaForCausalLM
 
 from selverify.backends.local import LocalBackend
 from selverify.backends.models import load_backbone, load_policy, load_reward_model
-from selverify.backends.reward import SCALE, SEEN, WINDOW, evidence
+from selverify.backends.reward import SCALE, SEEN, WINDOW, ValueHead, evidence
 from selverify.domains import domain_by_name
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.params import Sampling
@@ -26,7 +27,9 @@ from selverify.requests import (
 from selverify.types import State
 
 DOMAIN = domain_by_name("word_problems")
-SAMPLING = Sampling(temperature=1.0, max_move_tokens=6, max_solution_tokens=20, batch_rows=16)
+SAMPLING = Sampling(
+    temperature=1.0, max_move_tokens=6, max_solution_tokens=20, max_moves=4, batch_rows=16
+)
 
 
 def states(count: int) -> list[State]:
@@ -178,6 +181,31 @@ def test_verdicts_are_those_of_the_reward_model(backend, tiny_models):
             assert one.step_scores == pytest.approx((whole.step_scores[count - 1],), abs=1e-5)
             state = DOMAIN.apply(state, move)
     assert whole.score == whole.step_scores[-1]
+
+
+def test_verdicts_of_a_value_model_are_values_of_states(backend, tiny_models):
+    """Each step's score is the sigmoid of the head on the state after it, whatever came before."""
+    model = LlamaForCausalLM.from_pretrained(tiny_models / "verifier").eval()
+    head = ValueHead(model.config.hidden_size)
+    torch.nn.init.normal_(head.value.weight)
+    reward = replace(backend.reward, head=head)
+    backend = LocalBackend(DOMAIN, backend.backbone, SAMPLING, seed=3, reward=reward)
+    problem, truth = DOMAIN.generate(random.Random(1), problem_id="v", minimum=5, maximum=6)
+    state = DOMAIN.initial_state(problem, budget=9)
+    steps = DOMAIN.solution(problem, truth, random.Random(2))
+    words = backend.words
+    ids = [words.bos, *words.encode(problem.text)]
+    expected = []
+    with torch.inference_mode():
+        for move in steps:
+            ids += words.encode(move.text)
+            after = model.model(input_ids=torch.tensor([ids])).last_hidden_state[0, -1]
+            expected.append(float(torch.sigmoid(head.logit(after))))
+    (whole,) = backend.answer(Verify((VerifyItem(state, steps),)))
+    assert whole.step_scores == pytest.approx(expected, abs=1e-4)
+    later = DOMAIN.apply(state, steps[0])
+    (rest,) = backend.answer(Verify((VerifyItem(later, steps[1:]),)))
+    assert rest.step_scores == pytest.approx(expected[1:], abs=1e-4)
 
 
 def test_a_missing_model_is_named(backend):

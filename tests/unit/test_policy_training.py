@@ -48,7 +48,7 @@ def test_accepted_moves_come_to_rank_first(rank_on):
     heuristic, dispersion = train_policy(
         data, settings, report=lambda epoch: seen[epoch.part].append(epoch.held_out)
     )
-    assert max(seen["residual"]) > 0.9
+    assert min(seen["residual"]) < 0.1
     assert min(seen["acceptance"]) < 0.35
     _, held = split_lists(data, settings)
     rows = held[0].rows

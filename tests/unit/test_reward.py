@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from selverify.backends.reward import SCALE, SEEN, WINDOW, RewardHead, evidence
+from selverify.backends.reward import SCALE, SEEN, WINDOW, EvidenceHead, evidence
 
 END = 2
 
@@ -37,7 +37,7 @@ def test_evidence_of_a_move_does_not_depend_on_what_came_before_it():
 def test_the_value_is_a_product_and_the_rest_sees_no_evidence():
     """log V = sum of log right so far + log rest; a worse second move lowers V from there on."""
     torch.manual_seed(1)
-    head = RewardHead(4, 8)
+    head = EvidenceHead(4, 8)
     moves, before = torch.rand(3, SEEN), torch.rand(3, 4)
     value = head(moves, before)
     right = head.log_right(moves)

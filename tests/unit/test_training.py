@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
 
 from selverify.backends.models import load_backbone, load_reward_model
 from selverify.benchmark import Task, build
@@ -15,7 +16,8 @@ from selverify.requests import Complete
 from selverify.rollouts import from_rows, sample_solutions, to_rows, value_solutions
 from selverify.tokenizer import Words
 from selverify.training.generator import Progress, train_generator
-from selverify.training.verifier import ValuedSolution, target, train_verifier
+from selverify.training.tuning import ValuedSolution, target, tune
+from selverify.training.verifier import KINDS, train_verifier
 from selverify.types import Sample
 
 DOMAIN = domain_by_name("word_problems")
@@ -44,9 +46,10 @@ GENERATOR = Generator(
     seed=5,
 )
 VERIFIER = Verifier(
+    kind={"word_problems": "evidence"},
     targets="soft",
     strength="strong",
-    weak_fraction=0.5,
+    weak_share=0.5,
     tune_epochs=1,
     tune_rows=16,
     tune_rate=1e-3,
@@ -59,6 +62,9 @@ VERIFIER = Verifier(
     audit_samples=1,
     seed=6,
 )
+
+
+HARDER = {"tune_epochs": 15, "tune_rate": 1e-2}  # a value model has nothing to start from
 
 
 @pytest.fixture(scope="module")
@@ -170,12 +176,14 @@ def solutions(count: int) -> list[ValuedSolution]:
     return found
 
 
-def test_the_reward_model_learns_its_targets(backbone, tmp_path):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
     """A step that the backbone finds odd is worth nothing: the loss falls below the coin's."""
     folder, _ = backbone
     metrics = train_verifier(
         solutions(120),
-        VERIFIER,
+        kind,
+        VERIFIER if kind == "evidence" else VERIFIER.model_copy(update=HARDER),
         Words(DOMAIN.vocabulary),
         end_of_move=DOMAIN.end_of_move,
         backbone=folder,
@@ -184,26 +192,26 @@ def test_the_reward_model_learns_its_targets(backbone, tmp_path):
     )
     # Half of the steps are worth 1/2, which costs log 2; the others can be known.
     assert metrics["verifier_validation_loss"] < 0.45
-    assert load_reward_model(tmp_path, DOMAIN.vocabulary).head.right[0].out_features == 8
+    assert metrics["verifier_training_solutions"] == 96
+    loaded = load_reward_model(tmp_path, DOMAIN.vocabulary)
+    assert loaded.multiplies == (kind == "evidence")
 
 
-def test_a_weak_verifier_sees_fewer_problems(backbone, tmp_path):
-    """strength: weak keeps the stated share of the problems."""
-    folder, _ = backbone
-    sizes = {}
-    for strength in ("strong", "weak"):
-        settings = VERIFIER.model_copy(update={"strength": strength, "epochs": 1})
-        metrics = train_verifier(
-            solutions(40),
-            settings,
-            Words(DOMAIN.vocabulary),
-            end_of_move=DOMAIN.end_of_move,
-            backbone=folder,
-            folder=tmp_path,
-            report=print,
-        )
-        sizes[strength] = metrics["verifier_training_solutions"]
-    assert sizes == {"strong": 32, "weak": 16}
+def test_a_weak_verifier_is_tuned_on_fewer_batches():
+    """strength: weak stops after its share of the batches, in the middle of an epoch."""
+    settings = VERIFIER.model_copy(update={"strength": "weak", "tune_epochs": 3, "tune_rows": 8})
+    for share, expected in ((0.0, []), (0.5, [4, 2]), (1.0, [4, 4, 4])):
+        settings = settings.model_copy(update={"weak_share": share})
+        module = torch.nn.Linear(1, 1)
+        batches: list[int] = []
+
+        def loss_of(rows: list[int], batches=batches, module=module) -> torch.Tensor:
+            batches.append(len(rows))
+            return module.weight.sum()
+
+        epochs = list(tune(module, settings, 30, loss_of))
+        assert len(epochs) == len(expected)
+        assert len(batches) == sum(expected)
 
 
 @pytest.mark.parametrize(

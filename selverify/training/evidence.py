@@ -1,0 +1,221 @@
+"""Training of a process reward model that judges moves by how probable their words are.
+
+Knows: rejection sampling fine-tuning, cross-fitting, the loss of the head. Does not know: how the
+values were made, test problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from transformers import LlamaForCausalLM
+
+from selverify.backends.models import save_reward_model
+from selverify.backends.reward import EvidenceHead, evidence
+from selverify.params import Verifier
+from selverify.tokenizer import Words
+from selverify.training.best import Best
+from selverify.training.tuning import (
+    Epoch,
+    Report,
+    ValuedSolution,
+    allowed,
+    as_tokens,
+    held_out,
+    load_model,
+    of_problems,
+    target,
+    tune,
+)
+
+ROWS_AT_ONCE = 128
+CERTAIN = -1e-6
+"""Log values end here, so that the chance of failure keeps a logarithm."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Data:
+    """Solutions, padded to T moves; ``mask`` is 1 where there is a move."""
+
+    seen: Tensor  # [S, T, SEEN]
+    before: Tensor  # [S, T, D]
+    wanted: Tensor  # [S, T]
+    mask: Tensor  # [S, T]
+
+    def take(self, rows: Tensor) -> _Data:
+        return _Data(self.seen[rows], self.before[rows], self.wanted[rows], self.mask[rows])
+
+
+def train_evidence_model(
+    solutions: Sequence[ValuedSolution],
+    settings: Verifier,
+    words: Words,
+    *,
+    end_of_move: str,
+    backbone: Path,
+    folder: Path,
+    report: Report,
+) -> dict[str, float]:
+    """Tune ``backbone`` on what worked, fit a head on it and write both to ``folder``.
+
+    To a head that learned from the very solutions the backbone was tuned on, every other problem
+    would look wrong. So the head learns from cross-fitted evidence: each of two folds is judged by
+    a backbone tuned on the other one. The backbone that is kept is tuned on both. A
+    ``validation_fraction`` of the problems is held out of everything; the epoch of the head with
+    the lowest loss there is kept.
+    """
+    torch.manual_seed(settings.seed)
+    end = words.ids[end_of_move]
+    generator = load_model(backbone)
+    first, second, validation = _split(solutions, settings)
+
+    def judged(tuning: Sequence[ValuedSolution], part: Sequence[ValuedSolution]) -> _Data:
+        model = _tuned(backbone, tuning, settings, words, report)
+        return _gather((model, generator), part, settings, words, end)
+
+    training = _join(judged(first, second), judged(second, first))
+    model = _tuned(backbone, [*first, *second], settings, words, report)
+    checked = _gather((model, generator), validation, settings, words, end)
+    head = EvidenceHead(model.config.hidden_size, settings.hidden)
+    optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=0.01)
+    best = Best(head)
+    left = allowed(settings.epochs * -(-len(training.mask) // settings.rows_per_batch), settings)
+    for epoch in range(settings.epochs):
+        for rows in torch.split(torch.randperm(len(training.mask)), settings.rows_per_batch)[:left]:
+            left -= 1
+            optimiser.zero_grad(set_to_none=True)
+            _loss(head, training.take(rows)).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        with torch.inference_mode():
+            trained, validated = float(_loss(head, training)), float(_loss(head, checked))
+        report(Epoch("head", epoch + 1, trained, validated))
+        best.offer(validated)
+    best.restore()
+    save_reward_model(folder, model, head, words)
+    return {
+        "verifier_validation_loss": best.loss,
+        "verifier_training_solutions": len(training.mask),
+    }
+
+
+def _tuned(
+    backbone: Path,
+    solutions: Sequence[ValuedSolution],
+    settings: Verifier,
+    words: Words,
+    report: Report,
+) -> LlamaForCausalLM:
+    """Make what reached the gold more probable, as in rejection sampling fine-tuning.
+
+    A backbone that holds two readings of a sentence for possible learns here which of them led to
+    right answers. The examples are the solutions up to their last step worth ``tune_value``.
+    """
+    model = load_model(backbone)
+    examples = [
+        (one.text, one.moves[: last + 1])
+        for one in solutions
+        if (last := _last_worth(one.values, settings.tune_value)) is not None
+    ]
+
+    def loss_of(rows: list[int]) -> Tensor:
+        return _language_loss(model, [examples[row] for row in rows], words)
+
+    for epoch, loss in enumerate(tune(model, settings, len(examples), loss_of)):
+        report(Epoch("backbone", epoch + 1, loss, None))
+    return model
+
+
+def _last_worth(values: Sequence[float], least: float) -> int | None:
+    return max((step for step, value in enumerate(values) if value >= least), default=None)
+
+
+def _language_loss(
+    model: LlamaForCausalLM, examples: Sequence[tuple[str, Sequence[str]]], words: Words
+) -> Tensor:
+    """Mean cross-entropy of the moves' words, in nats a word."""
+    tokens, told, _ = as_tokens(examples, words)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model(input_ids=tokens[:, :-1]).logits
+    losses = functional.cross_entropy(
+        logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
+    ).view(len(tokens), -1)
+    places = torch.arange(1, tokens.shape[1])
+    said = (places >= told[:, None]) & (tokens[:, 1:] != words.pad)
+    mean: Tensor = (losses * said).sum() / said.sum()
+    return mean
+
+
+def _split(
+    solutions: Sequence[ValuedSolution], settings: Verifier
+) -> tuple[list[ValuedSolution], list[ValuedSolution], list[ValuedSolution]]:
+    """The solutions of the two folds and of the problems held out."""
+    problems, held = held_out(solutions, settings)
+    half = len(problems) // 2
+    return (
+        of_problems(solutions, problems[:half]),
+        of_problems(solutions, problems[half:]),
+        of_problems(solutions, held),
+    )
+
+
+@torch.inference_mode()
+def _gather(
+    models: tuple[LlamaForCausalLM, LlamaForCausalLM],
+    solutions: Sequence[ValuedSolution],
+    settings: Verifier,
+    words: Words,
+    end: int,
+) -> _Data:
+    """What the head sees of each move: evidence from the first model, states of the second."""
+    judge, generator = models
+    seen, before, wanted = [], [], []
+    for start in range(0, len(solutions), ROWS_AT_ONCE):
+        part = solutions[start : start + ROWS_AT_ONCE]
+        tokens, told, said = as_tokens([(one.text, one.moves) for one in part], words)
+        states = generator.model(input_ids=tokens).last_hidden_state
+        logprobs = judge(input_ids=tokens[:, :-1]).logits.log_softmax(-1)
+        ended = (tokens == end) | (torch.arange(tokens.shape[1]) < told[:, None])
+        found = evidence(logprobs, tokens[:, 1:], ended[:, 1:])
+        for row, solution in enumerate(part):
+            ends = told[row] + torch.where(said[row] == end)[0]
+            starts = torch.cat((told[row : row + 1] - 1, ends[:-1]))
+            seen.append(found[row, ends - 1])
+            before.append(states[row, starts])
+            wanted.append(torch.tensor([target(v, settings.targets) for v in solution.values]))
+    return _Data(
+        pad_sequence(seen, batch_first=True),
+        pad_sequence(before, batch_first=True),
+        pad_sequence(wanted, batch_first=True),
+        pad_sequence([torch.ones(len(one)) for one in wanted], batch_first=True),
+    )
+
+
+def _join(one: _Data, other: _Data) -> _Data:
+    """All solutions of both, padded to the longer."""
+    longest = max(one.mask.shape[1], other.mask.shape[1])
+
+    def padded(values: Tensor) -> Tensor:
+        room = longest - values.shape[1]
+        return functional.pad(values, (0, 0) * (values.ndim - 2) + (0, room))
+
+    return _Data(
+        *(
+            torch.cat((padded(getattr(one, name)), padded(getattr(other, name))))
+            for name in ("seen", "before", "wanted", "mask")
+        )
+    )
+
+
+def _loss(head: EvidenceHead, data: _Data) -> Tensor:
+    """Mean binary cross-entropy of the values, in nats a step."""
+    value = head(data.seen, data.before).clamp(max=CERTAIN)
+    failure = torch.log1p(-value.exp())
+    losses = -(data.wanted * value + (1 - data.wanted) * failure) * data.mask
+    mean: Tensor = losses.sum() / data.mask.sum()
+    return mean

@@ -1,0 +1,127 @@
+"""What both kinds of process reward model share: valued solutions, folds, and the tuning loop.
+
+Knows: how a backbone is tuned on batches of solutions. Does not know: which loss, which head.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import LlamaForCausalLM
+
+from selverify.params import Verifier
+from selverify.tokenizer import Words
+
+
+@dataclass(frozen=True, slots=True)
+class ValuedSolution:
+    """One sampled solution: its problem's text, its moves' texts, one value in [0, 1] a move."""
+
+    problem_id: str
+    text: str
+    moves: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """One line of the training log.
+
+    ``part`` is ``backbone`` or ``head``. Losses are in nats a word (of an evidence model's
+    backbone) or a step, ``validation_loss`` on held-out problems.
+    """
+
+    part: str
+    epoch: int
+    training_loss: float
+    validation_loss: float | None
+
+
+Report = Callable[[Epoch], None]
+
+
+def load_model(folder: Path) -> LlamaForCausalLM:
+    """A backbone's own model, for training."""
+    model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(
+        folder, attn_implementation="eager", dtype=torch.float32
+    ).eval()
+    return model
+
+
+def target(value: float, targets: str) -> float:
+    """Soft: the share of rollouts that reach the gold. Hard: 1 if any rollout does."""
+    return float(value > 0) if targets == "hard" else value
+
+
+def held_out(
+    solutions: Sequence[ValuedSolution], settings: Verifier
+) -> tuple[list[str], list[str]]:
+    """Problems to learn from, and the ``validation_fraction`` that is held out (seeded)."""
+    problems = sorted({solution.problem_id for solution in solutions})
+    random.Random(settings.seed).shuffle(problems)
+    held = max(1, round(settings.validation_fraction * len(problems)))
+    return problems[held:], problems[:held]
+
+
+def of_problems(
+    solutions: Sequence[ValuedSolution], problems: Sequence[str]
+) -> list[ValuedSolution]:
+    """The solutions of these problems, in their order."""
+    chosen = frozenset(problems)
+    return [solution for solution in solutions if solution.problem_id in chosen]
+
+
+def as_tokens(
+    examples: Sequence[tuple[str, Sequence[str]]], words: Words
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Words [rows, longest], how many of them the problem has [rows], and the moves' words."""
+    told = [torch.tensor([words.bos, *words.encode(text)]) for text, _ in examples]
+    said = [torch.tensor([w for m in moves for w in words.encode(m)]) for _, moves in examples]
+    rows = [torch.cat(pair) for pair in zip(told, said, strict=True)]
+    tokens = pad_sequence(rows, batch_first=True, padding_value=words.pad)
+    return tokens, torch.tensor([len(row) for row in told]), said
+
+
+def allowed(batches: int, settings: Verifier) -> int:
+    """How many of these batches are learned from: ``strength: weak`` stops early."""
+    return round(batches * settings.weak_share) if settings.strength == "weak" else batches
+
+
+def tune(
+    module: nn.Module, settings: Verifier, count: int, loss_of: Callable[[list[int]], Tensor]
+) -> Iterator[float]:
+    """Tune every weight of ``module`` on ``count`` examples; yields each epoch's mean loss.
+
+    ``loss_of`` gives the loss of the examples with these indices. The rate rises for a tenth of
+    the batches and then falls to nothing.
+    """
+    batches = settings.tune_epochs * -(-count // settings.tune_rows)
+    left = allowed(batches, settings)
+    if not left:
+        return
+    optimiser = torch.optim.AdamW(module.parameters(), lr=settings.tune_rate, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser,
+        max_lr=settings.tune_rate,
+        total_steps=batches,
+        pct_start=0.1,
+        anneal_strategy="linear",
+    )
+    while left:
+        losses = []
+        for rows in torch.split(torch.randperm(count), settings.tune_rows)[:left]:
+            loss = loss_of(rows.tolist())
+            loss.backward()  # type: ignore[no-untyped-call]
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimiser.step()
+            schedule.step()
+            optimiser.zero_grad(set_to_none=True)
+            losses.append(float(loss.detach()))
+        left -= len(losses)
+        yield sum(losses) / len(losses)
