@@ -2,6 +2,7 @@
 
 Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
 number was measured. The pages are written by people; only what stands between the markers is ours.
+The README tells of one domain; the results of another have a page of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+import yaml
+
 from flows.preflight import preflight
+from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError, SchemaError
 from selverify.storage import atomic_path
 
@@ -24,6 +28,7 @@ BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
+README_DOMAIN = "word_problems"
 REPORT_NAME = "report.md"
 MAIN_SECTION = "Main table"
 FRONTIERS: Mapping[str, str] = {
@@ -32,15 +37,22 @@ FRONTIERS: Mapping[str, str] = {
 }
 """The copied figures by their stem in the report, with what each shows."""
 
-WRITTEN = ("README.md", "docs", "dvc.lock", "results")
-"""What a run and this command write: changes there say nothing about the code that was run."""
+WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
+"""What a run and this command write: changes there say nothing about the code that was run.
+
+Changed parameters are told one by one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where numbers come from: commit, day of the report (UTC), processor, its cores, Python."""
+    """Where numbers come from: commit, day of the report (UTC), processor, its cores, Python.
+
+    ``changes`` are the parameters that differ from the commit's, as ``name=value``.
+    """
 
     commit: str
+    changes: tuple[str, ...]
     day: str
     processor: str
     cores: int
@@ -49,8 +61,10 @@ class Origin:
     @property
     def sentence(self) -> str:
         """One line of Markdown."""
+        changed = " ".join(f"`{change}`" for change in self.changes)
+        where = f"`{self.commit}`" + (f" with {changed}" if changed else "")
         return (
-            f"Measured at commit `{self.commit}`, {self.day}, on {self.processor} "
+            f"Measured at commit {where}, {self.day}, on {self.processor} "
             f"({self.cores} cores), Python {self.python}."
         )
 
@@ -59,26 +73,33 @@ def fill_pages() -> None:
     """Fill the README and the results page from the last stage's report, and say so."""
     last = list(preflight().values())[-1]
     report = last.outputs[last.name]
-    fill(Path.cwd(), report, origin=find_origin(Path.cwd(), report))
-    print(f"Filled {README} and {RESULTS} from {report}/; figures are in {FIGURES}/")
+    filled = fill(Path.cwd(), report, origin=find_origin(Path.cwd(), report))
+    print(f"Filled {' and '.join(map(str, filled))} from {report}/")
 
 
-def fill(root: Path, report: Path, *, origin: Origin) -> None:
+def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     """Replace the marked blocks of the pages under ``root`` and copy the frontier figures.
 
-    Equal reports and origins give equal files, however often this is done.
+    Equal reports and origins give equal files, however often this is done. Returns the pages.
 
     Raises:
         ArtifactError: the report, one of its figures or a page is missing.
         SchemaError: a page lacks its markers, or the report lacks its main table.
     """
     text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
-    blocks = {README: _short(text, origin), RESULTS: _long(text, origin)}
+    domain = _split_title(text)[0].partition(",")[0]
+    if domain == README_DOMAIN:
+        figures = FIGURES
+        blocks = {README: _short(text, origin), RESULTS: _long(text, origin, figures)}
+    else:
+        figures = FIGURES / domain
+        blocks = {Path(f"docs/results-{domain}.md"): _long(text, origin, figures)}
     pages = {page: _replaced(root / page, block) for page, block in blocks.items()}
-    _copy_figures(report, root / FIGURES)
+    _copy_figures(report, root / figures)
     for page, filled in pages.items():
         with atomic_path(root / page) as temporary:
             temporary.write_text(filled, encoding="utf-8")
+    return tuple(pages)
 
 
 def find_origin(root: Path, report: Path) -> Origin:
@@ -90,6 +111,7 @@ def find_origin(root: Path, report: Path) -> Origin:
     written = _reported(report, REPORT_NAME).stat().st_mtime
     return Origin(
         commit=_commit(root),
+        changes=_changes(root),
         day=datetime.fromtimestamp(written, UTC).date().isoformat(),
         processor=_processor(),
         cores=os.cpu_count() or 1,
@@ -124,11 +146,11 @@ def _short(text: str, origin: Origin) -> str:
     )
 
 
-def _long(text: str, origin: Origin) -> str:
+def _long(text: str, origin: Origin, figures: Path) -> str:
     title, body = _split_title(text)
-    folder = FIGURES.relative_to(RESULTS.parent).as_posix()
-    figures = (f"![{caption}]({folder}/{stem}.svg)" for stem, caption in FRONTIERS.items())
-    return "\n\n".join((f"**{title}**", origin.sentence, *figures, body))
+    folder = figures.relative_to(RESULTS.parent).as_posix()
+    shown = (f"![{caption}]({folder}/{stem}.svg)" for stem, caption in FRONTIERS.items())
+    return "\n\n".join((f"**{title}**", origin.sentence, *shown, body))
 
 
 def _split_title(text: str) -> tuple[str, str]:
@@ -169,6 +191,20 @@ def _commit(root: Path) -> str:
     others = (f":(exclude){path}" for path in WRITTEN)
     changed = _git(root, "status", "--porcelain", "--", ".", *others)
     return f"{commit}+changes" if changed else commit
+
+
+def _changes(root: Path) -> tuple[str, ...]:
+    """Parameters that differ from the commit's, as ``name=value``."""
+    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
+    path = root / PARAMS_FILE
+    if text is None or not path.is_file():
+        return ()
+    committed, present = (
+        leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
+    )
+    return tuple(
+        f"{name}={value}" for name, value in present.items() if committed.get(name) != value
+    )
 
 
 def _git(root: Path, *arguments: str) -> str | None:

@@ -106,16 +106,17 @@ def used_params(stage: Stage, params: Params) -> dict[str, Any]:
             if not isinstance(value, dict) or part not in value:
                 raise ParamsError(f"{PIPELINE_FILE}: stage {stage.name!r}: no parameter {dotted!r}")
             value = value[part]
-        found.update(_leaves(dotted, value))
+        found.update(leaves(dotted, value))
     return found
 
 
-def _leaves(prefix: str, value: Any) -> dict[str, Any]:
+def leaves(prefix: str, value: Any) -> dict[str, Any]:
+    """The values of nested mappings by their dotted names under ``prefix``."""
     if not isinstance(value, dict):
         return {prefix: value}
     flat: dict[str, Any] = {}
     for key, inner in value.items():
-        flat.update(_leaves(f"{prefix}.{key}", inner))
+        flat.update(leaves(f"{prefix}.{key}" if prefix else key, inner))
     return flat
 
 

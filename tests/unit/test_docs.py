@@ -241,7 +241,7 @@ Brackets are intervals.
 | --- | ---: |
 | a | no |
 """
-ORIGIN = Origin("abc1234", "2026-01-02", "a processor", 2, "3.11.9")
+ORIGIN = Origin("abc1234", (), "2026-01-02", "a processor", 2, "3.11.9")
 
 
 @pytest.fixture
@@ -275,6 +275,26 @@ def test_filling_replaces_what_stands_between_the_markers(project: Path) -> None
         for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).is_file()
     assert (project / "docs" / "figures" / "accuracy_n.png").read_bytes() == b"accuracy_n.png"
+
+
+def test_another_domain_has_a_page_of_its_own(project: Path) -> None:
+    """With figures of its own and the parameters that were changed; the README stays."""
+    before = (project / "README.md").read_text(encoding="utf-8")
+    text = (project / "report" / "report.md").read_text(encoding="utf-8")
+    (project / "report" / "report.md").write_text(
+        text.replace("word_problems", "countdown"), encoding="utf-8"
+    )
+    page = project / "docs" / "results-countdown.md"
+    with pytest.raises(ArtifactError, match=r"results-countdown\.md: missing"):
+        fill(project, project / "report", origin=ORIGIN)
+    page.write_text(f"{BEGIN}{END}", encoding="utf-8")
+    fill(project, project / "report", origin=replace(ORIGIN, changes=("domain=countdown",)))
+    filled = page.read_text(encoding="utf-8")
+    assert "Measured at commit `abc1234` with `domain=countdown`, 2026-01-02" in filled
+    for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", filled):
+        assert (page.parent / link).is_file()
+    assert "figures/countdown/accuracy_n.svg" in filled
+    assert (project / "README.md").read_text(encoding="utf-8") == before
 
 
 def test_filling_twice_changes_nothing(project: Path) -> None:
@@ -316,6 +336,7 @@ def test_a_report_without_the_section_is_refused() -> None:
 
 def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> None:
     """A dirty page is no change of the code; a dirty or new module is."""
+    (project / "params.yaml").write_text("domain: a\nsearch: {tau: 0.4}\n", encoding="utf-8")
     git(project, "init", "-q")
     git(project, "add", ".")
     git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "all")
@@ -323,6 +344,10 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     clean = find_origin(project, project / "report")
     assert re.fullmatch(r"[0-9a-f]{7,}", clean.commit)
     assert clean.cores >= 1 and clean.processor
+    assert clean.changes == ()
+    (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.4}\n", encoding="utf-8")
+    assert find_origin(project, project / "report").changes == ("domain=b",)
+    assert find_origin(project, project / "report").commit == clean.commit
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
     changed = find_origin(project, project / "report")
     assert changed.commit == f"{clean.commit}+changes"
