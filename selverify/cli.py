@@ -163,7 +163,7 @@ def _points(path: Path, methods: str | None) -> pd.DataFrame:
 
 
 def _frontier_table(points: pd.DataFrame) -> Table:
-    from selverify.report import ORACLES, method_name
+    from selverify.reporting.names import ORACLES, method_name
     from selverify.statistics import frontier as envelope
 
     honest = points[~points["method"].isin(ORACLES)]

@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 from sklearn.isotonic import isotonic_regression
 
-from selverify.report import BUDGET_FREE, GATED, in_order, method_name
+from selverify.reporting.names import BUDGET_FREE, GATED, in_order, method_name
 from selverify.storage import atomic_path
 
 FRONTIER_METHODS = (
@@ -92,7 +92,7 @@ def accuracy_against_budget(
     """Accuracy against nominal N with 95 % bars; a method without a budget is a level line.
 
     Args:
-        points: as :func:`selverify.report.points_table` gives.
+        points: as :func:`selverify.reporting.tables.points_table` gives.
         stem: the figures' path without its suffix.
     """
     with mpl.rc_context(STYLE):
@@ -147,7 +147,7 @@ def accuracy_by_bin(
     """Accuracy in each difficulty bin with 95 % bars, methods side by side.
 
     Args:
-        table: as :func:`selverify.report.by_bin_table` gives.
+        table: as :func:`selverify.reporting.tables.by_bin_table` gives.
     """
     with mpl.rc_context(STYLE):
         figure, axes = _canvas(7.6, 4.0)

@@ -17,23 +17,17 @@ from selverify.plots import (
     ranker_recall,
     reliability_diagram,
 )
-from selverify.report import (
-    Measures,
-    Report,
+from selverify.reporting.cells import Report, metrics
+from selverify.reporting.pages import main_table_text, render, write_csv, write_text
+from selverify.reporting.tables import (
     ablation_table,
     by_bin_table,
-    by_budget_table,
     frontier_table,
     main_table,
-    main_table_text,
-    metrics,
     points_table,
-    render,
     settings_table,
-    targets,
-    write_csv,
-    write_text,
 )
+from selverify.reporting.targets import Measures, by_budget_table, targets
 from selverify.selection import CrossValidated, cross_validate
 from selverify.statistics import Bootstrap
 from selverify.storage import write_plain_json

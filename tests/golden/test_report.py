@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from selverify import plots, report
+from selverify import plots
 from selverify.audits import CandidateList, gate_table, ranker_table, verifier_table
 from selverify.errors import SchemaError
+from selverify.reporting import cells, names, pages, tables, targets
 from selverify.selection import CrossValidated, cross_validate
 from selverify.statistics import Bootstrap
 from selverify.storage import write_plain_json
@@ -92,35 +93,35 @@ def refused() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def built() -> report.Report:
+def built() -> cells.Report:
     """The report of the synthetic outcomes."""
     cross = validated()
-    points = report.points_table(cross.rows, BOOTSTRAP)
-    measures = report.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
-    return report.Report(
+    points = tables.points_table(cross.rows, BOOTSTRAP)
+    measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
+    return cells.Report(
         domain="word_problems",
         budget=4,
-        main=report.main_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
-        by_budget=report.by_budget_table(cross.rows, BOOTSTRAP),
-        ablation=report.ablation_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
-        frontier=report.frontier_table(points, budget=4),
-        by_bin=report.by_bin_table(cross.rows, BINS, budget=4),
-        settings=report.settings_table(cross, budget=4),
+        main=tables.main_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
+        by_budget=targets.by_budget_table(cross.rows, BOOTSTRAP),
+        ablation=tables.ablation_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
+        frontier=tables.frontier_table(points, budget=4),
+        by_bin=tables.by_bin_table(cross.rows, BINS, budget=4),
+        settings=tables.settings_table(cross, budget=4),
         gates=gate_table(refused()),
         rankers=ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP),
         verifier=verifier_table(
             [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0], IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
         ),
-        targets=report.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP),
+        targets=targets.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP),
     )
 
 
-def test_markdown_is_exactly_the_golden_page(built: report.Report) -> None:
+def test_markdown_is_exactly_the_golden_page(built: cells.Report) -> None:
     """The page of a small synthetic run, checked by hand once, stays as it is."""
-    assert report.render(built) == GOLDEN.read_text(encoding="utf-8")
+    assert pages.render(built) == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_main_table_by_hand(built: report.Report) -> None:
+def test_main_table_by_hand(built: cells.Report) -> None:
     """Full solves 14 of 20, the gated beam 12 of them; every fifth problem costs two more."""
     rows = built.main.set_index("method")
     assert rows.loc["full", "accuracy"] == pytest.approx(0.7)
@@ -132,7 +133,7 @@ def test_main_table_by_hand(built: report.Report) -> None:
     assert rows.loc["cot", "n"] == 1
 
 
-def test_targets_by_hand(built: report.Report) -> None:
+def test_targets_by_hand(built: cells.Report) -> None:
     """Each target's value and verdict, recomputed from the numbers at the top of this file."""
     found = {target.name: target for target in built.targets}
     measured = {name: target.measured for name, target in found.items()}
@@ -166,33 +167,33 @@ def test_the_baseline_that_generates_no_more_is_found_at_its_own_budget() -> Non
         ],
         columns=["method", "n", "accuracy", "generated_tokens", "verifier_calls"],
     )
-    assert report.as_much_generated(points, 8) == ("beam_keep_b_gated", 4)
+    assert targets.as_much_generated(points, 8) == ("beam_keep_b_gated", 4)
     dear = points.assign(generated_tokens=[100, 290, 200, 301, 200])
-    assert report.as_much_generated(dear, 8) is None
+    assert targets.as_much_generated(dear, 8) is None
 
 
 def test_a_target_is_met_at_its_edge_despite_rounding() -> None:
     """100 times a difference of 0.034 counts as 3.4; a missing value counts as missed."""
-    edge = report.Target("gain", "gain", 100 * (0.534 - 0.5), minimum=3.4)
+    edge = targets.Target("gain", "gain", 100 * (0.534 - 0.5), minimum=3.4)
     assert edge.met
-    assert not report.Target("gain", "gain", 3.39, minimum=3.4).met
-    assert not report.Target("ratio", "ratio", 0.51, maximum=0.5).met
-    assert not report.Target("ratio", "ratio", None, maximum=0.5).met
+    assert not targets.Target("gain", "gain", 3.39, minimum=3.4).met
+    assert not targets.Target("ratio", "ratio", 0.51, maximum=0.5).met
+    assert not targets.Target("ratio", "ratio", None, maximum=0.5).met
 
 
 def test_a_baseline_without_calls_leaves_the_ratio_unmeasured() -> None:
     """When majority with gates is best, no ratio exists: the target is missed, not an error."""
     rows = outcomes()
     rows = rows[(rows["setting"] != "k=2") & ~rows["method"].str.startswith("beam")]
-    measures = report.Measures(pass_at_1=0.3, pass_at_64=0.9, gated_share=0.1, step_auc=0.93)
-    found = report.targets(rows, measures, budget=4, bootstrap=BOOTSTRAP)
+    measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.9, gated_share=0.1, step_auc=0.93)
+    found = targets.targets(rows, measures, budget=4, bootstrap=BOOTSTRAP)
     ratio = next(target for target in found if target.name == "calls_ratio_to_baseline")
     assert ratio.measured is None
     assert not ratio.met
     assert "Majority vote + gates" in ratio.text
 
 
-def test_frontier_table_by_hand(built: report.Report) -> None:
+def test_frontier_table_by_hand(built: cells.Report) -> None:
     """Full reaches the gated beam's 60 % half way between its two points."""
     rows = built.frontier.set_index("method")
     assert rows.loc["full", "target"] == pytest.approx(0.6)
@@ -201,9 +202,9 @@ def test_frontier_table_by_hand(built: report.Report) -> None:
     assert rows.loc["cot", "area"] == pytest.approx(0.3)
 
 
-def test_metrics_are_flat_and_finite(built: report.Report, tmp_path: Path) -> None:
+def test_metrics_are_flat_and_finite(built: cells.Report, tmp_path: Path) -> None:
     """Every value is a JSON number or boolean under a plain name."""
-    flat = report.metrics(built)
+    flat = cells.metrics(built)
     path = tmp_path / "metrics.json"
     write_plain_json(path, flat)
     assert json.loads(path.read_text(encoding="utf-8")) == flat
@@ -214,22 +215,22 @@ def test_metrics_are_flat_and_finite(built: report.Report, tmp_path: Path) -> No
     assert not any("@" in name for name in flat), "MLflow refuses names with an @"
 
 
-def test_terminal_table_shows_every_method_within_its_width(built: report.Report) -> None:
+def test_terminal_table_shows_every_method_within_its_width(built: cells.Report) -> None:
     """A terminal of 100 columns shows names, accuracy with interval, calls and tokens whole."""
-    text = report.main_table_text(built.main, budget=4, width=100)
+    text = pages.main_table_text(built.main, budget=4, width=100)
     assert all(len(line) <= 100 for line in text.splitlines())
     line = next(line for line in text.splitlines() if "Full (gates + hybrid + k(w))" in line)
     assert "70.0 [" in line
     assert "3.4" in line
     assert "120" in line
-    assert all(report.method_name(method) in text for method in METHODS)
+    assert all(names.method_name(method) in text for method in METHODS)
 
 
 def test_methods_on_different_problems_are_refused() -> None:
     """A paired difference needs the same problems."""
     rows = validated().rows
     with pytest.raises(SchemaError, match="different problems"):
-        report.main_table(
+        tables.main_table(
             rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")],
             budget=4,
             bootstrap=BOOTSTRAP,
@@ -239,19 +240,19 @@ def test_methods_on_different_problems_are_refused() -> None:
 def test_a_method_without_the_budget_is_refused() -> None:
     """A table at a budget that a method did not run names the method."""
     with pytest.raises(SchemaError, match="'majority_gated' has no row at n = 8"):
-        report.at_budget(outcomes(), 8)
+        tables.at_budget(outcomes(), 8)
 
 
 def test_unknown_methods_keep_their_own_name_and_come_last() -> None:
     """A method that the dictionary does not know is shown, not dropped."""
-    assert report.in_order(["zeta", "oracle", "alpha", "cot"]) == ["cot", "oracle", "alpha", "zeta"]
-    assert report.method_name("zeta") == "zeta"
+    assert names.in_order(["zeta", "oracle", "alpha", "cot"]) == ["cot", "oracle", "alpha", "zeta"]
+    assert names.method_name("zeta") == "zeta"
 
 
-def test_csv_is_written_whole(built: report.Report, tmp_path: Path) -> None:
+def test_csv_is_written_whole(built: cells.Report, tmp_path: Path) -> None:
     """The CSV reads back as the table, with empty cells where there is no value."""
     path = tmp_path / "main.csv"
-    report.write_csv(built.main, path)
+    pages.write_csv(built.main, path)
     again = pd.read_csv(path)
     assert again["accuracy"].tolist() == pytest.approx(built.main["accuracy"].tolist())
     assert again.set_index("method")["difference"].isna().to_dict()["full"]
@@ -259,7 +260,7 @@ def test_csv_is_written_whole(built: report.Report, tmp_path: Path) -> None:
 
 
 def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
-    built: report.Report, tmp_path: Path
+    built: cells.Report, tmp_path: Path
 ) -> None:
     """Empty tables give headings without rows, and a figure without bars."""
     nothing = CandidateList("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
@@ -277,16 +278,16 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
         built,
         gates=gates,
         rankers=ranker_table([nothing], ks=[1], bootstrap=BOOTSTRAP),
-        settings=report.settings_table(cross, budget=4),
+        settings=tables.settings_table(cross, budget=4),
     )
-    page = report.render(bare)
+    page = pages.render(bare)
     assert "scope" not in page
     assert "recall" not in page
     assert "k=1" not in page
     assert all(path.exists() for path in plots.gate_bars(gates, tmp_path / "gates", title="gates"))
 
 
-def draw_everything(built: report.Report, points: pd.DataFrame, folder: Path) -> list[Path]:
+def draw_everything(built: cells.Report, points: pd.DataFrame, folder: Path) -> list[Path]:
     """Every figure of the module."""
     bins = pd.DataFrame(
         {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [3, 1]}
@@ -304,9 +305,9 @@ def draw_everything(built: report.Report, points: pd.DataFrame, folder: Path) ->
     return [path for pair in drawn for path in pair]
 
 
-def test_figures_are_the_same_bytes_in_two_runs(built: report.Report, tmp_path: Path) -> None:
+def test_figures_are_the_same_bytes_in_two_runs(built: cells.Report, tmp_path: Path) -> None:
     """SVG and PNG carry no date and no random identifier, so DVC sees no change."""
-    points = report.points_table(validated().rows, BOOTSTRAP)
+    points = tables.points_table(validated().rows, BOOTSTRAP)
     first = draw_everything(built, points, tmp_path / "one")
     second = draw_everything(built, points, tmp_path / "two")
     assert {path.suffix for path in first} == {".svg", ".png"}

@@ -15,7 +15,7 @@ ROWS = (
     "scheduler ledger traces reply_cache backends",
     "benchmark inspection rollouts "
     "difficulty exploration training evaluation selection statistics audits "
-    "plots report policy trace_text installation",
+    "plots reporting policy trace_text installation",
     "cli",
 )
 LAYERS = {module: layer for layer, row in enumerate(ROWS) for module in row.split()}

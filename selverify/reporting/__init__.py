@@ -1,0 +1,1 @@
+"""The report: tables of outcomes, targets, and the pages that show them."""
