@@ -203,7 +203,9 @@ def _changes(root: Path) -> tuple[str, ...]:
         leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
     )
     return tuple(
-        f"{name}={value}" for name, value in present.items() if committed.get(name) != value
+        f"{name}={present.get(name)}"
+        for name in {**committed, **present}
+        if committed.get(name) != present.get(name)
     )
 
 

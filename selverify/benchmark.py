@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from selverify.domains.base import Domain
-from selverify.errors import LeakError
+from selverify.errors import LeakError, ParamsError
 from selverify.params import Benchmark
 from selverify.types import Problem, Truth
 
 SPLITS = ("test", "validation", "train")
+DRAWS, REDRAWS = 100_000, 100
+"""Problems drawn for a split, at least and for each one wanted, before there seem to be no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +33,24 @@ class Task:
 
 
 def build(domain: Domain, settings: Benchmark) -> tuple[Task, ...]:
-    """All tasks, test first; a problem drawn twice, in any split, is drawn again."""
+    """All tasks, test first; a problem drawn twice, in any split, is drawn again.
+
+    Raises:
+        ParamsError: the domain has too few problems of these sizes.
+    """
     seen: set[str] = set()
     tasks: list[Task] = []
     for name in SPLITS:
         split = getattr(settings, name)
         rng = random.Random(split.seed)
-        found = 0
+        found = drawn = 0
         while found < split.problems:
+            drawn += 1
+            if drawn > DRAWS + REDRAWS * split.problems:
+                raise ParamsError(
+                    f"benchmark.{domain.name}.{name}.problems: given {split.problems}, expected at "
+                    f"most about {found}: {drawn} draws gave no more new ones"
+                )
             problem_id = f"{domain.name}-{name}-{found:05d}"
             problem, truth = domain.generate(
                 rng,
@@ -72,27 +84,33 @@ def check_leaks(tasks: Iterable[Task]) -> None:
 
 
 def held_out_marks(tasks: Iterable[Task]) -> list[str]:
-    """Short hashes of the problems that a backbone must not be trained on, sorted."""
-    return sorted(_mark(task) for task in tasks if task.split != "train")
+    """Short hashes of the problems that a backbone is not trained on, sorted."""
+    return sorted(map(_mark, tasks))
 
 
-def check_held_out(tasks: Iterable[Task], marks: Collection[str], *, checkpoint: str) -> None:
-    """Refuse held-out problems that a checkpoint may have been trained on.
+def check_held_out(tasks: Iterable[Task], marks: Collection[str], *, checkpoint: str) -> int:
+    """Refuse validation and test problems that a checkpoint may have been trained on.
 
     Args:
         marks: what ``held_out_marks`` gave when ``checkpoint`` was trained.
 
+    Returns:
+        How many training problems it may have been trained on. They are no leak; but what it does
+        on those is not what it does on new ones, and verifier and ranker learn from it.
+
     Raises:
-        LeakError: names the first problem that was not held out then.
+        LeakError: names the first validation or test problem that was not held out then.
     """
     known = frozenset(marks)
-    for task in tasks:
-        if task.split != "train" and _mark(task) not in known:
+    unmarked = [task for task in tasks if _mark(task) not in known]
+    for task in unmarked:
+        if task.split != "train":
             raise LeakError(
                 f"{checkpoint}: was trained without holding out problem "
                 f"{task.problem.problem_id!r} of split {task.split!r}; expected every "
                 "validation and test problem held out; train it again (python -m flows generator)"
             )
+    return len(unmarked)
 
 
 def _mark(task: Task) -> str:

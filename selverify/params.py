@@ -112,7 +112,7 @@ class Rollouts(Section):
     ``share``: which part of the training problems is valued; the exploration walks the others.
     """
 
-    share: Fraction
+    share: Annotated[float, Field(gt=0.0, lt=1.0)]
     solutions: Positive
     rollouts: Positive
     seed: NonNegative
@@ -236,7 +236,7 @@ class Tracking(Section):
 
 
 class Params(Section):
-    """All of ``params.yaml``."""
+    """All of ``params.yaml``; whatever is stated by domain is stated for the one that is run."""
 
     domain: DomainName
     backbone: Literal["small", "base"]
@@ -251,6 +251,26 @@ class Params(Section):
     search: Search
     evaluation: Evaluation
     tracking: Tracking
+
+    @model_validator(mode="after")
+    def _domain_is_complete(self) -> Params:
+        by_domain = {
+            "benchmark": self.benchmark.keys(),
+            "generator": self.generator.keys(),
+            "sampling": self.sampling.keys(),
+            "verifier.kind": self.verifier.kind.keys(),
+        }
+        for name, stated in by_domain.items():
+            if self.domain not in stated:
+                raise ValueError(f"domain {self.domain} without {name}.{self.domain}")
+        deepest = self.sampling[self.domain].max_moves
+        size = self.benchmark[self.domain].maximum
+        if deepest < size:
+            raise ValueError(
+                f"sampling.{self.domain}.max_moves {deepest} below "
+                f"benchmark.{self.domain}.maximum {size}, which take as many moves"
+            )
+        return self
 
 
 def load_params(path: Path) -> Params:

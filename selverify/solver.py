@@ -14,7 +14,7 @@ from selverify.params import DomainName, NonNegative, Params, Sampling, Search, 
 from selverify.storage import read_json, write_json
 
 FILE = "solver.json"
-SCHEMA, VERSION = "evaluation.solver", 2
+SCHEMA, VERSION = "evaluation.solver", 3
 
 
 class Solver(Section):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from selverify.backends.local import LocalBackend
-from selverify.benchmark import Task, check_held_out
+from selverify.benchmark import SPLITS, Task, check_held_out
 from selverify.domains.base import Domain
 from selverify.params import Params, Rollouts
 from selverify.rollouts import SampledSolution, sample_solutions, to_rows, value_solutions
@@ -37,9 +37,15 @@ def run(
 def _check_held_out(inputs: Mapping[str, Path]) -> None:
     """The first use of the frozen generator: no test problem may stand in its training."""
     marks = read_facts(inputs["generator"], "generator", "held_out")["marks"]
-    for split in ("validation", "test"):
+    for split in SPLITS:
         tasks = read_tasks(inputs["benchmark"], split)
-        check_held_out(tasks, marks, checkpoint=str(inputs["generator"]))
+        known = check_held_out(tasks, marks, checkpoint=str(inputs["generator"]))
+        if known:
+            say(
+                f"rollouts: {inputs['generator']} may have been trained on {known} of {len(tasks)} "
+                f"problems of split {split!r}; verifier and ranker may learn from what it knows by "
+                "heart (python -m flows generator trains it without them)"
+            )
 
 
 def _value(

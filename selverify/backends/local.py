@@ -89,8 +89,9 @@ class LocalBackend:
         self.words = backbone.words
         self._end = self.words.ids[domain.end_of_move]
         self._judged: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+        sampled = sampling.model_dump_json(exclude={"max_moves"})
         self._identities = {
-            Propose.kind: f"{backbone.digest} {sampling.model_dump_json()} {seed}",
+            Propose.kind: f"{backbone.digest} {sampled} {seed}",
             Rank.kind: f"{backbone.digest} {policy.digest if policy else None}",
             Verify.kind: f"{reward.digest if reward else None}",
         }

@@ -40,7 +40,7 @@ class Backbone:
 
 @dataclass(frozen=True, slots=True)
 class RewardModel:
-    """A process reward model: its tuned backbone and the head that judges moves by it."""
+    """A process reward model: its tuned backbone, and a head that judges moves or states by it."""
 
     decoder: Decoder
     head: EvidenceHead | ValueHead

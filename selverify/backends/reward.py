@@ -91,6 +91,7 @@ class ValueHead(nn.Module):
         super().__init__()
         self.value = nn.Linear(width, 1)
         nn.init.zeros_(self.value.weight)
+        nn.init.zeros_(self.value.bias)
 
     def logit(self, states: Tensor) -> Tensor:
         """Log odds [...] of reaching the right answer from ``states`` [..., D]."""

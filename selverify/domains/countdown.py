@@ -36,6 +36,7 @@ HIGHEST_CARD = 13
 HIGHEST_NUMBER = 200
 FEWEST_CARDS, MOST_CARDS = 2, 6
 DRILL_CARDS = (3, 5)
+"""So many cards in a drill, or so many: no hand of game of 24 stands in one."""
 MAX_TEXT = 200
 MAX_PATTERN_NUMBERS = 3
 SOLVABLE_CACHE = 2**18
@@ -208,7 +209,7 @@ class Countdown:
         """Random play, told as if its result had been the target; both kinds are this one.
 
         It teaches the rules from more hands than have a solution. Never a problem of a benchmark:
-        the target is another one.
+        the target is not 24.
         """
         del recall
         while True:

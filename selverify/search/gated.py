@@ -148,8 +148,8 @@ def gated_competition(
     """Algorithm 1 with at most ``budget`` verifier calls and ``generation_cap`` sampled moves.
 
     Ends ``answered``, or without an answer for want of calls (``budget``), of samples
-    (``generation``) or of anything left to try (``exhausted``); the derivation is then the one it
-    stood at.
+    (``generation``) or, without fallback, of anything left to try (``exhausted``); the derivation
+    is then the one it stood at.
 
     Raises:
         BudgetError: ``budget`` or ``generation_cap`` is below 1.
@@ -253,7 +253,12 @@ def _next_step(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
         move = yield from _guess(run, visit)
     if move is not None:
         return visit, move
-    return (yield from _go_back(run, visit))
+    left = run.calls
+    back = yield from _go_back(run, visit)
+    if back is None and run.calls == 0 < left and run.settings.fallback:
+        move = yield from _guess(run, visit)  # the last calls were spent on the way back
+        back = None if move is None else (visit, move)
+    return back
 
 
 def _compete(run: _Run, visit: _Visit) -> Asking[Move | None]:
@@ -444,27 +449,40 @@ def _go_back(run: _Run, visit: _Visit) -> Asking[tuple[_Visit, Move] | None]:
         return None
     forced = _force(run)
     if forced is None:
-        return (yield from _again(run))
-    if run.traced:
+        found = yield from _again(run)
+        if found is not None:
+            return found
+        forced = _force(run)
+    if forced is not None and run.traced:
         origin, move = forced
         yield from note("fallback", origin.state, rule="rejected", move=move.text)
     return forced
 
 
 def _again(run: _Run) -> Asking[tuple[_Visit, Move] | None]:
-    """Nothing is left to try: one more round at each visited state, first to last, over and over.
+    """Nothing accepted is left: one more round at each visited state, first to last, over and over.
 
-    Until a move is accepted, or samples or calls are spent.
+    Until a move is accepted, or calls, or samples and survivors, are spent. A state where no sample
+    ever survived is left out, but for the first. What is rejected now can be forced afterwards.
     """
-    below = [one for one in run.visits if len(one.state.derivation) < run.settings.max_moves]
-    while run.samples > 0:
-        for visit in below:
-            if run.samples == 0 or run.calls == 0:
+    hopeful = [
+        visit
+        for visit in run.visits
+        if (visit.counts or visit.parent is None)
+        and len(visit.state.derivation) < run.settings.max_moves
+    ]
+    before = None
+    while before != (run.calls, run.samples):
+        before = run.calls, run.samples
+        for visit in hopeful:
+            if run.calls == 0:
                 return None
             visit.state = replace(visit.state, budget=run.calls)
             if run.traced:
                 yield from note("resample", visit.state)
+            known = len(visit.judged)
             move = yield from _round(run, visit)
+            visit.forced = visit.forced and len(visit.judged) == known
             if move is not None:
                 return visit, move
     return None

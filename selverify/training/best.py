@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor, nn
+
+from selverify.errors import ProtocolError
 
 
 class Best:
@@ -14,7 +18,13 @@ class Best:
         self._kept = self._weights()
 
     def offer(self, loss: float) -> None:
-        """Keep the present weights if ``loss`` is the lowest so far."""
+        """Keep the present weights if ``loss`` is the lowest so far.
+
+        Raises:
+            ProtocolError: the loss is not a number.
+        """
+        if math.isnan(loss):
+            raise ProtocolError("training: given a held-out loss that is not a number")
         if loss < self.loss:
             self.loss, self._kept = loss, self._weights()
 

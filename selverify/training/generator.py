@@ -18,11 +18,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 from selverify.domains.base import Domain
+from selverify.errors import ParamsError
 from selverify.params import Benchmark, Generator, Shape
 from selverify.tokenizer import Words
 from selverify.types import Problem, Truth
 
 POOL_BATCHES = 16
+DRAWS = 10_000
 QUERY_KEY_GAIN = 0.7
 VALUE_OUTPUT_GAIN = 0.4
 RECALL_SHARE = 0.67
@@ -78,7 +80,10 @@ def train_generator(
 ) -> dict[str, float]:
     """Train and write config, weights and tokenizer to ``folder``; returns the last loss.
 
-    Problems whose fingerprint is in ``forbidden`` (validation and test) are drawn again.
+    Problems whose fingerprint is in ``forbidden`` (the benchmark's) are drawn again.
+
+    Raises:
+        ParamsError: the domain has no other problems of these sizes.
     """
     torch.manual_seed(settings.seed)
     words = Words(domain.vocabulary)
@@ -244,10 +249,14 @@ def _problem(
 ) -> tuple[Problem, Truth]:
     """A problem that is not held out."""
     low, high = sizes
-    while True:
+    for _ in range(DRAWS):
         drawn = domain.generate(rng, problem_id="", minimum=low, maximum=high, hard=hard)
         if domain.fingerprint(drawn[0]) not in forbidden:
             return drawn
+    raise ParamsError(
+        f"benchmark.{domain.name}: its splits hold all of {DRAWS} problems drawn for the "
+        "generator, expected fewer problems in them"
+    )
 
 
 def _like_lengths(

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
+from selverify.errors import SchemaError
 from selverify.params import Verifier
 from selverify.tokenizer import Words
 
@@ -43,6 +44,8 @@ class Epoch:
     validation_loss: float | None
 
 
+LEAST = 3
+"""Problems: one of each fold, and one held out."""
 Report = Callable[[Epoch], None]
 
 
@@ -62,10 +65,18 @@ def target(value: float, targets: str) -> float:
 def held_out(
     solutions: Sequence[ValuedSolution], settings: Verifier
 ) -> tuple[list[str], list[str]]:
-    """Problems to learn from, and the ``validation_fraction`` that is held out (seeded)."""
+    """Problems to learn from, and the ``validation_fraction`` that is held out (seeded).
+
+    Raises:
+        SchemaError: fewer than three problems have a solution.
+    """
     problems = sorted({solution.problem_id for solution in solutions})
     random.Random(settings.seed).shuffle(problems)
-    held = max(1, round(settings.validation_fraction * len(problems)))
+    if len(problems) < LEAST:
+        raise SchemaError(
+            f"rollouts.values: solutions of {len(problems)} problems, expected of at least {LEAST}"
+        )
+    held = min(len(problems) - 2, max(1, round(settings.validation_fraction * len(problems))))
     return problems[held:], problems[:held]
 
 
@@ -90,7 +101,9 @@ def as_tokens(
 
 def allowed(batches: int, settings: Verifier) -> int:
     """How many of these batches are learned from: ``strength: weak`` stops early."""
-    return round(batches * settings.weak_share) if settings.strength == "weak" else batches
+    if settings.strength == "strong" or not batches:
+        return batches
+    return max(1, round(batches * settings.weak_share))
 
 
 def tune(

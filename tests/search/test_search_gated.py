@@ -327,12 +327,14 @@ def test_a_state_is_forced_once() -> None:
 def test_with_nothing_left_to_try_more_samples_are_drawn_from_the_first_state_on() -> None:
     """One round at each visited state in turn, until one brings an accepted move.
 
-    A move that was committed there before is not taken again.
+    A move that was committed there before is not taken again; a state where nothing ever survived
+    is left out.
     """
     backend = ScriptedBackend(
         moves={
             "": ["add 1 ;", "noise", "add 1 ;", "noise"],
-            "add 1 ;": ["noise", "noise", "add 2 ;", "noise"],
+            "add 1 ;": ["add 1 ;", "noise", "add 2 ;", "noise"],
+            "add 1 ; add 1 ;": ["noise", "noise"],
             "add 1 ; add 2 ;": ["say 3 ;", "noise"],
         },
         scores={"add 1 ;": 0.9, "add 1 ; add 2 ;": 0.9, "add 1 ; add 2 ; say 3 ;": 0.9},
@@ -343,6 +345,53 @@ def test_with_nothing_left_to_try_more_samples_are_drawn_from_the_first_state_on
     resampled = [event.state.trace for event in result.events if event.event == "resample"]
     assert resampled == ["", "add 1 ;"]
     assert run(backend, replace(settings, fallback=False)).outcome.reason == "exhausted"
+
+
+def test_a_trusted_move_is_not_taken_again() -> None:
+    """It was never verified, and what comes after it is known."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 1 ;", "noise", "add 1 ;", "add 3 ;"],
+            "add 1 ;": ["noise", "noise"],
+            "add 3 ;": ["say 3 ;", "noise"],
+        },
+        scores={"add 3 ;": 0.9, "add 3 ; say 3 ;": 0.9},
+        ranks={"add 1 ;": 0.0, "add 3 ;": 0.5},
+    )
+    settings = replace(SETTINGS, max_retries=0, fallback=True, max_doubt=0.3)
+    result = run(backend, settings)
+    assert result.outcome.answer == "3"
+    assert "add 1 ;" not in backend.verified()
+
+
+def test_survivors_are_verified_when_no_samples_are_left() -> None:
+    """What was left unverified at an earlier state still gets its calls."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 3 ;"], "add 1 ;": ["noise", "noise"]},
+        scores={"add 1 ;": 0.1, "add 3 ;": 0.9},
+    )
+    settings = replace(SETTINGS, k_base=1.0, k_max=1, max_retries=0, fallback=True)
+    result = run(backend, settings, cap=4)
+    assert backend.verified() == ["add 1 ;", "add 3 ;"]
+    assert [step.text for step in result.outcome.derivation or ()] == ["add 3 ;"]
+    assert result.outcome.reason == "generation"
+
+
+def test_calls_spent_while_sampling_again_do_not_end_the_search() -> None:
+    """It goes on unverified, as it would anywhere else."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 1 ;", "noise", "add 2 ;", "noise"],
+            "add 1 ;": ["noise", "noise", "noise", "noise"],
+            "add 2 ;": ["add 1 ;", "noise"],
+            "add 2 ; add 1 ;": ["say 3 ;", "noise"],
+        },
+        scores={"add 1 ;": 0.1, "add 2 ;": 0.1},
+    )
+    settings = replace(SETTINGS, max_retries=0, fallback=True)
+    result = run(backend, settings, budget=2)
+    assert result.ledger.verifier_calls == 2
+    assert result.outcome.answer == "3"
 
 
 def test_of_equally_deep_states_the_latest_is_forced() -> None:

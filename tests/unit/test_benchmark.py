@@ -2,6 +2,7 @@
 
 import pytest
 
+from selverify import benchmark
 from selverify.benchmark import (
     build,
     check_held_out,
@@ -11,7 +12,7 @@ from selverify.benchmark import (
     to_rows,
 )
 from selverify.domains import domain_by_name
-from selverify.errors import LeakError
+from selverify.errors import LeakError, ParamsError
 from selverify.params import Benchmark, Split
 
 
@@ -62,6 +63,21 @@ def test_a_checkpoint_must_have_held_out_the_problems():
     more = build(domain_by_name("word_problems"), settings(test=21))
     with pytest.raises(LeakError, match=r"^models/x.*'word_problems-test-00020'.*'test'"):
         check_held_out(more, marks, checkpoint="models/x")
+
+
+def test_training_problems_that_were_not_held_out_are_counted():
+    """They are no leak, and the number is given back."""
+    marks = held_out_marks(build(domain_by_name("word_problems"), settings()))
+    more = build(domain_by_name("word_problems"), settings(train=23))
+    assert check_held_out(more, marks, checkpoint="models/x") == 3
+
+
+def test_more_problems_than_there_are_are_refused(monkeypatch):
+    """Countdown has 1,346 solvable hands of four cards; two cards have far fewer."""
+    monkeypatch.setattr(benchmark, "DRAWS", 2000)
+    two = settings(train=60).model_copy(update={"minimum": 2, "maximum": 2})
+    with pytest.raises(ParamsError, match=r"^benchmark.countdown.\w+.problems: given \d+, expect"):
+        build(domain_by_name("countdown"), two)
 
 
 def test_rows_round_trip():

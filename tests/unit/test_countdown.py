@@ -195,6 +195,25 @@ def test_solution_of_a_hopeless_hand_is_an_error() -> None:
         DOMAIN.solution(problem(1, 1, 1, 1), truth(), random.Random(0))
 
 
+@pytest.mark.parametrize("recall", [True, False])
+def test_a_drill_is_random_play_to_another_target(recall: bool) -> None:
+    """Every move passes both gates on the told text, and the target is the last result."""
+    rng = random.Random(3)
+    sizes = set()
+    for _ in range(200):
+        text, solved = DOMAIN.drill(rng, recall=recall)
+        drilled = DOMAIN.read(text, problem_id="d")
+        state = DOMAIN.initial_state(drilled, budget=1)
+        sizes.add(len(state.context.numbers))
+        assert state.context.target != 24
+        for part in solved.split(" ;")[:-1]:
+            step = move(f"{part.strip()} ;")
+            assert reject(DOMAIN, state, step) is None
+            state = DOMAIN.apply(state, step)
+        assert DOMAIN.answer(state) == str(state.context.target)
+    assert sizes == {3, 5}
+
+
 def test_parse_writes_the_canonical_text() -> None:
     """Operands of + and * and the table are put in ascending order, those of - and / are not."""
     assert move("8 + 4 = 12 left 13 12 7 ;").text == "4 + 8 = 12 left 7 12 13 ;"

@@ -11,12 +11,14 @@ from selverify.backends.models import load_backbone, load_reward_model
 from selverify.benchmark import Task, build
 from selverify.domains import domain_by_name
 from selverify.domains.word_problems import WordProblems
+from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
 from selverify.requests import Complete
 from selverify.rollouts import from_rows, sample_solutions, to_rows, value_solutions
 from selverify.tokenizer import Words
+from selverify.training.best import Best
 from selverify.training.generator import Progress, train_generator
-from selverify.training.tuning import ValuedSolution, target, tune
+from selverify.training.tuning import ValuedSolution, held_out, target, tune
 from selverify.training.verifier import KINDS, train_verifier
 from selverify.types import Sample
 
@@ -118,6 +120,13 @@ def test_held_out_problems_are_never_trained_on(tmp_path, monkeypatch):
         assert (first.text in told) is expected
 
 
+def test_a_benchmark_that_holds_every_problem_leaves_none_to_train_on(tmp_path, monkeypatch):
+    """An error instead of a search without end."""
+    monkeypatch.setattr(WordProblems, "fingerprint", lambda self, problem: "same")
+    with pytest.raises(ParamsError, match="expected fewer problems"):
+        train_generator(DOMAIN, SMALL, GENERATOR, forbidden={"same"}, folder=tmp_path, report=print)
+
+
 class Scripted:
     """Answers every completion with the right rest of the solution, or with a wrong answer."""
 
@@ -200,7 +209,7 @@ def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
 def test_a_weak_verifier_is_tuned_on_fewer_batches():
     """strength: weak stops after its share of the batches, in the middle of an epoch."""
     settings = VERIFIER.model_copy(update={"strength": "weak", "tune_epochs": 3, "tune_rows": 8})
-    for share, expected in ((0.0, []), (0.5, [4, 2]), (1.0, [4, 4, 4])):
+    for share, expected in ((0.0, [1]), (0.5, [4, 2]), (1.0, [4, 4, 4])):
         settings = settings.model_copy(update={"weak_share": share})
         module = torch.nn.Linear(1, 1)
         batches: list[int] = []
@@ -212,6 +221,45 @@ def test_a_weak_verifier_is_tuned_on_fewer_batches():
         epochs = list(tune(module, settings, 30, loss_of))
         assert len(epochs) == len(expected)
         assert len(batches) == sum(expected)
+
+
+def test_a_weak_evidence_model_sees_fewer_batches(backbone, tmp_path):
+    """Neither its backbone nor its head is trained to the end."""
+    folder, _ = backbone
+    losses = {}
+    for strength in ("strong", "weak"):
+        metrics = train_verifier(
+            solutions(60),
+            "evidence",
+            VERIFIER.model_copy(update={"strength": strength, "weak_share": 0.02}),
+            Words(DOMAIN.vocabulary),
+            end_of_move=DOMAIN.end_of_move,
+            backbone=folder,
+            folder=tmp_path,
+            report=lambda epoch: None,
+        )
+        losses[strength] = metrics["verifier_validation_loss"]
+    assert losses["weak"] > losses["strong"] + 0.1
+
+
+def test_too_few_valued_problems_are_refused():
+    """One to learn from is not enough for two folds."""
+    with pytest.raises(SchemaError, match="solutions of 2 problems, expected of at least 3"):
+        held_out(solutions(2), VERIFIER)
+
+
+def test_the_best_weights_come_back():
+    """Those of the lowest loss, not the last; a loss that is no number is an error."""
+    module = torch.nn.Linear(1, 1)
+    best = Best(module)
+    for value, loss in ((1.0, 0.5), (2.0, 0.2), (3.0, 0.9)):
+        torch.nn.init.constant_(module.weight, value)
+        best.offer(loss)
+    best.restore()
+    assert float(module.weight) == 2.0
+    assert best.loss == 0.2
+    with pytest.raises(ProtocolError, match="not a number"):
+        best.offer(float("nan"))
 
 
 @pytest.mark.parametrize(
