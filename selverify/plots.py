@@ -366,6 +366,44 @@ def _spread_out(heights: Sequence[float], *, gap: float) -> list[float]:
     return [float(height) for height in level + offsets]
 
 
+def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+    """Shares trusted and accepted, and k(w), against the moves made so far.
+
+    Args:
+        table: as :func:`selverify.reporting.within.within_table` gives.
+    """
+    with mpl.rc_context(STYLE):
+        figure, axes = _panels(2)
+        for column, name, colour in (
+            ("trusted", "states without a call", FAMILY_COLOURS["full"]),
+            ("accepted", "verified moves accepted", FAMILY_COLOURS["best_of_n"]),
+        ):
+            axes[0].plot(table["depth"], 100 * table[column].astype(float), "o-", color=colour)
+            axes[0].annotate(
+                name,
+                (0.02, 0.02 if column == "trusted" else 0.1),
+                xycoords="axes fraction",
+                color=colour,
+            )
+        axes[0].set_ylim(0, 105)
+        _percent(axes[0], "share")
+        axes[1].errorbar(
+            table["depth"], table["k"], yerr=table["k_sd"], fmt="o-", color=FAMILY_COLOURS["full"]
+        )
+        axes[1].set_ylabel("k(w), mean and standard deviation")
+        for one in axes:
+            one.set_xlabel("moves made so far")
+            one.xaxis.set_major_locator(FixedLocator(table["depth"].tolist()))
+        figure.suptitle(title, x=0.01, ha="left", size=10)
+        return _save(figure, stem)
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(3.6 * count, 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, [figure.add_subplot(1, count, place + 1) for place in range(count)]
+
+
 def _legend(figure: Figure, order: Sequence[str], *, joined: bool) -> None:
     extra = {} if joined else {"linestyle": ""}
     handles = [Line2D([], [], **_line(method) | extra) for method in order]

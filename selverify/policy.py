@@ -35,8 +35,9 @@ class Solved:
     """What came of one problem.
 
     ``answer`` is None when the search found none; ``reason`` says how it ended: ``answered``,
-    ``budget`` (no calls left), ``generation`` (no samples left) or ``exhausted`` (without fallback). ``derivation``
-    holds the committed moves' texts. The ledgers of ``events`` sum to the two counts.
+    ``budget`` (no calls left), ``generation`` (no samples left) or ``exhausted`` (without
+    fallback). ``derivation`` holds the committed moves' texts. The ledgers of ``events`` sum to the
+    two counts.
     """
 
     problem: Problem

@@ -167,11 +167,11 @@ def render_trace(
         if step.state.trace != shown:
             shown = step.state.trace
             yield _heading(step.state)
-        yield _summary(step)
+        yield summary(step)
         if step.rows:
             yield _table(step, tau)
         if step.k is not None and step.sigma is not None:
-            yield _allotment(step, step.k, step.sigma, reference_dispersion)
+            yield allotment(step, step.k, step.sigma, reference_dispersion)
 
 
 def _heading(state: State) -> Text:
@@ -184,7 +184,7 @@ def _heading(state: State) -> Text:
     return text
 
 
-def _summary(step: Round) -> Text:
+def summary(step: Round) -> Text:
     """How many proposals, and what each gate refused for which reason, counted."""
     if not step.sampled:
         return Text("Nothing new sampled.")
@@ -208,11 +208,12 @@ def _table(step: Round, tau: float) -> Table:
     table.add_column("what became of it")
     for row in step.rows:
         h = "" if row.h is None else f"{row.h:.3f}"
-        table.add_row(Text(row.text), row.source or f"{row.times} x", h, _fate(row, tau))
+        table.add_row(Text(row.text), row.source or f"{row.times} x", h, fate(row, tau))
     return table
 
 
-def _fate(row: Row, tau: float) -> Text:
+def fate(row: Row, tau: float) -> Text:
+    """What became of a candidate; the style says how to colour it."""
     if row.gate:
         return Text(f"refused: {row.gate}, {row.reason}", style="dim")
     if row.judged:
@@ -224,7 +225,8 @@ def _fate(row: Row, tau: float) -> Text:
     return Text(f"verifier: {row.score:.2f}, {verdict}", style="green" if accepted else "red")
 
 
-def _allotment(step: Round, k: int, sigma: float, reference: float) -> Text:
+def allotment(step: Round, k: int, sigma: float, reference: float) -> Text:
+    """How k(w) came about, and how many survivors it sent to the verifier."""
     survivors = sum(not row.gate and not row.judged for row in step.rows)
     asked = sum(row.score is not None for row in step.rows)
     return Text(

@@ -1,6 +1,7 @@
 """The event log of searches: frozen events, written to Parquet and read back with DuckDB.
 
-Knows: what an event is and where its columns go. Does not know: any search or backend.
+Knows: what an event is and where its columns go. Does not know: any search or backend. Reading
+needs the domain, which gives the states back.
 """
 
 from __future__ import annotations
@@ -8,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, SchemaError
 from selverify.ledger import Ledger
-from selverify.types import State
+from selverify.types import Move, Problem, State
 
 COUNTERS = tuple(Ledger.__dataclass_fields__)
 SCHEMA = pa.schema(
@@ -74,6 +76,53 @@ def read_totals(path: Path) -> dict[tuple[str, str], Ledger]:
     except duckdb.Error as error:
         raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
     return {(search, problem_id): Ledger(*counts) for search, problem_id, *counts in rows}
+
+
+def read_events(
+    path: Path, domain: Domain, problems: Mapping[str, Problem]
+) -> dict[str, tuple[Event, ...]]:
+    """The events of each search in order, by its name; states are those of ``problems``.
+
+    Raises:
+        ArtifactError: there is no such file.
+        SchemaError: the file is no event log, or tells of other problems or another domain.
+    """
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file; expected an event log in Parquet")
+    try:
+        rows = pq.read_table(path, schema=SCHEMA).to_pylist()
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
+    found: dict[str, list[Event]] = {}
+    states: dict[tuple[str, str], State] = {}
+    for row in sorted(rows, key=lambda row: row["index"]):
+        name = row["problem_id"]
+        if name not in problems:
+            raise SchemaError(f"{path}: problem {name!r}, expected one of the benchmark's")
+        key = name, row["trace"]
+        if key not in states:
+            states[key] = _state(path, domain, problems[name], row["trace"])
+        found.setdefault(row["search"], []).append(
+            Event(
+                row["index"],
+                row["event"],
+                replace(states[key], budget=row["budget"]),
+                Ledger(*(row[counter] for counter in COUNTERS)),
+                tuple(json.loads(row["data"]).items()),
+            )
+        )
+    return {search: tuple(events) for search, events in found.items()}
+
+
+def _state(path: Path, domain: Domain, problem: Problem, trace: str) -> State:
+    state = domain.initial_state(problem, budget=0)
+    end = f" {domain.end_of_move}"
+    for text in trace.split(end)[:-1]:
+        move = domain.parse(f"{text.strip()}{end}")
+        if not isinstance(move, Move):
+            raise SchemaError(f"{path}: {text.strip()[:80]!r}, expected a move of {domain.name}")
+        state = domain.apply(state, move)
+    return state
 
 
 def _row(search: str, event: Event) -> dict[str, object]:

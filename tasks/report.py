@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from selverify.audits import gate_table, reliability_table, verifier_table
+from selverify.benchmark import Task
+from selverify.domains import domain_by_name
 from selverify.params import Params
 from selverify.plots import (
     accuracy_against_budget,
@@ -16,9 +20,12 @@ from selverify.plots import (
     gate_bars,
     ranker_recall,
     reliability_diagram,
+    within_problems,
 )
 from selverify.reporting.cells import Report, metrics
-from selverify.reporting.pages import main_table_text, render, write_csv, write_text
+from selverify.reporting.explorer import Searched, explorer_data
+from selverify.reporting.html import render_html
+from selverify.reporting.pages import latex, main_table_text, render, write_csv, write_text
 from selverify.reporting.tables import (
     ablation_table,
     by_bin_table,
@@ -28,10 +35,12 @@ from selverify.reporting.tables import (
     settings_table,
 )
 from selverify.reporting.targets import Measures, by_budget_table, targets
+from selverify.reporting.within import share_within, visits_table, within_table
 from selverify.selection import CrossValidated, cross_validate
 from selverify.statistics import Bootstrap
 from selverify.storage import write_plain_json
-from tasks.artifacts import read_frame
+from selverify.traces import Event, read_events
+from tasks.artifacts import read_frame, read_tasks
 
 TERMINAL = 118
 RELIABILITY_BINS = 10
@@ -69,10 +78,20 @@ def run(
         methods=settings.methods,
         rule=settings.selection,
     )
+    searches = _searches(params, inputs)
+    traced = {name: events for name, (_, events) in searches.items()}
+    visits = visits_table(traced, tau=params.search.tau)
     report, points = _report(
-        params, inputs, cross, difficulty=difficulty, bins=bins, bootstrap=bootstrap
+        params,
+        inputs,
+        cross,
+        difficulty=difficulty,
+        bins=bins,
+        visits=visits,
+        bootstrap=bootstrap,
     )
     write_text(render(report), folder / "report.md")
+    write_text(latex(report), folder / "tables.tex")
     text = main_table_text(report.main, budget=report.budget, width=TERMINAL)
     write_text(text, folder / "main.txt")
     for name in (
@@ -85,12 +104,15 @@ def run(
         "gates",
         "rankers",
         "verifier",
+        "within",
     ):
         write_csv(getattr(report, name), folder / f"{name}.csv")
     write_csv(points, folder / "points.csv")
     write_csv(cross.rows, folder / "rows.csv")
     write_csv(_curves(cross.rows), folder / "curves.csv")
     _figures(report, points, inputs, folder)
+    page = render_html(report, folder, _explorer(params, inputs, searches, bins))
+    write_text(page, folder / "report.html")
     found = metrics(report)
     write_plain_json(outputs["metrics"], found)
     return {name: float(value) for name, value in found.items()}
@@ -103,6 +125,7 @@ def _report(
     *,
     difficulty: pd.DataFrame,
     bins: Mapping[str, int],
+    visits: pd.DataFrame,
     bootstrap: Bootstrap,
 ) -> tuple[Report, pd.DataFrame]:
     budget = params.evaluation.headline_budget
@@ -136,9 +159,40 @@ def _report(
         gates=gates,
         rankers=read_frame(inputs["residual"], "residual", "rankers"),
         verifier=verifier,
+        within=within_table(visits),
+        within_shares={name: share_within(visits, name) for name in ("sigma", "k")},
         targets=targets(cross.rows, measures, budget=budget, bootstrap=bootstrap),
     )
     return report, points
+
+
+def _searches(
+    params: Params, inputs: Mapping[str, Path]
+) -> dict[str, tuple[Task, tuple[Event, ...]]]:
+    """The traced search of each test problem."""
+    tasks = {task.problem.problem_id: task for task in read_tasks(inputs["benchmark"], "test")}
+    problems = {name: task.problem for name, task in tasks.items()}
+    path = inputs["evaluation"] / "events.parquet"
+    found = read_events(path, domain_by_name(params.domain), problems)
+    return {name: (tasks[name], events) for name, events in found.items()}
+
+
+def _explorer(
+    params: Params,
+    inputs: Mapping[str, Path],
+    searches: Mapping[str, tuple[Task, tuple[Event, ...]]],
+    bins: Mapping[str, int],
+) -> list[dict[str, Any]]:
+    policy = json.loads((inputs["residual"] / "policy.json").read_text(encoding="utf-8"))
+    return explorer_data(
+        domain_by_name(params.domain),
+        [
+            Searched(task.problem, task.truth, bins[name], events)
+            for name, (task, events) in searches.items()
+        ],
+        tau=params.search.tau,
+        reference_dispersion=policy["reference_dispersion"]["hybrid"],
+    )
 
 
 def _curves(rows: pd.DataFrame) -> pd.DataFrame:
@@ -171,4 +225,5 @@ def _figures(
     write_csv(table, folder / "reliability.csv")
     reliability_diagram(table, folder / "reliability", title="Verifier on test problems")
     ranker_recall(report.rankers, folder / "rankers", title="Rankers on held-out training problems")
+    within_problems(report.within, folder / "within", title=f"{report.domain}, along a solution")
     gate_bars(report.gates, folder / "gates", title="What the gates refuse")

@@ -5,7 +5,7 @@ Knows: what is shown, and in which digits. Does not know: Markdown, HTML, files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -56,6 +56,8 @@ class Report:
     gates: pd.DataFrame
     rankers: pd.DataFrame
     verifier: pd.DataFrame
+    within: pd.DataFrame
+    within_shares: Mapping[str, float | None]
     targets: tuple[Target, ...]
 
 
@@ -101,6 +103,12 @@ def sections(report: Report) -> tuple[Section, ...]:
         Section("Gates", *_gate_cells(report.gates), figure="gates"),
         Section("Rankers", *_ranker_cells(report.rankers), figure="rankers"),
         Section("Verifier", *_verifier_cells(report.verifier), figure="reliability"),
+        Section(
+            "Along a solution",
+            *_within_cells(report.within),
+            _within_note(report.within_shares),
+            "within",
+        ),
     )
 
 
@@ -282,6 +290,39 @@ def _verifier_cells(table: pd.DataFrame) -> _Cells:
         for _, r in table.iterrows()
     ]
     return ["Measure", "Value"], body
+
+
+def _within_cells(table: pd.DataFrame) -> _Cells:
+    header = [
+        *("Moves so far", "Rounds", "Without a call, %", "Survivors", "sigma(w)", "k(w)"),
+        "Accepted of verified, %",
+    ]
+    body = [
+        [
+            str(int(r["depth"])),
+            str(int(r["rounds"])),
+            _number(r["trusted"], 0, scale=100),
+            _number(r["survivors"], 1),
+            f"{_number(r['sigma'], 2)} (sd {_number(r['sigma_sd'], 2)})",
+            f"{_number(r['k'], 2)} (sd {_number(r['k_sd'], 2)})",
+            _number(r["accepted"], 0, scale=100),
+        ]
+        for _, r in table.iterrows()
+    ]
+    return header, body
+
+
+def _within_note(shares: Mapping[str, float | None]) -> str:
+    told = " and ".join(
+        f"{100 * share:.0f} % of that of {name}"
+        for name, share in shares.items()
+        if share is not None
+    )
+    return (
+        "The full method under the settings of `search`, each round at a state by the moves made "
+        "before it. Survivors, sigma and k are means over rounds with calls. Variance within "
+        f"problems, not between them: {told or 'none'}."
+    )
 
 
 def ranged(

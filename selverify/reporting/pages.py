@@ -1,4 +1,4 @@
-"""The report as Markdown, for a terminal, and as files.
+"""The report as Markdown, for LaTeX, for a terminal, and as files.
 
 Knows: how sections are laid out. Does not know: what is in them.
 """
@@ -27,6 +27,20 @@ def render(report: Report) -> str:
         parts += [f"## {section.title}", _markdown(section.header, section.rows)]
         parts += [section.note] if section.note else []
     return "\n\n".join(parts) + "\n"
+
+
+def latex(report: Report) -> str:
+    """Every table of the report for LaTeX with booktabs, one ``table`` a section."""
+    return "\n".join(
+        pd.DataFrame(section.rows, columns=list(section.header)).to_latex(
+            index=False,
+            escape=True,
+            caption=section.title.replace("%", r"\%").replace("_", r"\_"),
+            column_format="l" + "r" * (len(section.header) - 1),
+            position="htbp",
+        )
+        for section in sections(report)
+    )
 
 
 def main_table_text(main: pd.DataFrame, *, budget: int, width: int) -> str:

@@ -9,7 +9,7 @@ import pytest
 from selverify import plots
 from selverify.audits import CandidateList, gate_table, ranker_table, verifier_table
 from selverify.errors import SchemaError
-from selverify.reporting import cells, names, pages, tables, targets
+from selverify.reporting import cells, names, pages, tables, targets, within
 from selverify.selection import CrossValidated, cross_validate
 from selverify.statistics import Bootstrap
 from selverify.storage import write_plain_json
@@ -86,6 +86,18 @@ def candidate_lists() -> list[CandidateList]:
     ]
 
 
+VISITS = pd.DataFrame(
+    [
+        ("a", 0, False, 1.0, 2, 4, 2, 1),
+        ("a", 1, True, None, None, None, None, None),
+        ("b", 0, False, 3.0, 4, 6, 4, 1),
+        ("b", 1, False, 5.0, 4, 5, 4, 4),
+    ],
+    columns=["search", "depth", "trusted", "sigma", "k", "survivors", "calls", "accepted"],
+)
+"""Four rounds of two searches: one trusted, ten moves verified, six accepted."""
+
+
 def refused() -> pd.DataFrame:
     """Ten candidates, three of them refused."""
     gates = [("structural", "scope")] * 2 + [("context", "arithmetic")] + [("", "")] * 7
@@ -112,6 +124,8 @@ def built() -> cells.Report:
         verifier=verifier_table(
             [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0], IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
         ),
+        within=within.within_table(VISITS),
+        within_shares={name: within.share_within(VISITS, name) for name in ("sigma", "k")},
         targets=targets.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP),
     )
 
@@ -322,3 +336,22 @@ def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
     assert np.diff(placed).min() >= 0.05 - 1e-12
     assert (placed[0], placed[4]) == pytest.approx((0.1, 0.9))
     assert placed[2] == pytest.approx(np.mean([0.5, 0.5, 0.51]))
+
+
+def test_variation_along_a_solution_by_hand(built: cells.Report) -> None:
+    """Two rounds at each depth; sigma varies by 8/3, of which 1 and 1 lie within b."""
+    first, second = (row for _, row in built.within.iterrows())
+    assert (first["rounds"], first["trusted"], first["accepted"]) == (2, 0.0, 2 / 6)
+    assert (first["sigma"], first["sigma_sd"], first["k"]) == (2.0, 1.0, 3.0)
+    assert (second["rounds"], second["trusted"], second["accepted"]) == (2, 0.5, 1.0)
+    assert built.within_shares["sigma"] == pytest.approx((2 / 3) / (8 / 3))
+    assert built.within_shares["k"] == 0.0
+    assert within.share_within(VISITS.iloc[:1], "sigma") is None
+
+
+def test_latex_has_every_table(built: cells.Report) -> None:
+    """One table a section, with what LaTeX reads as commands escaped."""
+    text = pages.latex(built)
+    assert text.count(r"\begin{tabular}") == len(cells.sections(built))
+    assert r"\caption{Accuracy by difficulty bin, \%}" in text
+    assert "Gates + D\\_type (fixed k)" in text
