@@ -303,13 +303,18 @@ def _within_cells(table: pd.DataFrame) -> _Cells:
             str(int(r["rounds"])),
             _number(r["trusted"], 0, scale=100),
             _number(r["survivors"], 1),
-            f"{_number(r['sigma'], 2)} (sd {_number(r['sigma_sd'], 2)})",
-            f"{_number(r['k'], 2)} (sd {_number(r['k_sd'], 2)})",
+            _spread(r, "sigma"),
+            _spread(r, "k"),
             _number(r["accepted"], 0, scale=100),
         ]
         for _, r in table.iterrows()
     ]
     return header, body
+
+
+def _spread(row: pd.Series, name: str) -> str:
+    mean = _number(row[name], 2)
+    return mean if mean == "-" else f"{mean} (sd {_number(row[f'{name}_sd'], 2)})"
 
 
 def _within_note(shares: Mapping[str, float | None]) -> str:

@@ -22,6 +22,8 @@ from selverify.reporting.names import FULL, method_name
 from selverify.trace_text import LEGEND
 
 FIGURE = ".svg"
+MARKDOWN = str.maketrans("", "", "*`")
+"""Marks of emphasis in notes, which are Markdown."""
 
 
 def render_html(report: Report, figures: Path, searches: Sequence[Mapping[str, Any]]) -> str:
@@ -45,7 +47,7 @@ def render_html(report: Report, figures: Path, searches: Sequence[Mapping[str, A
             "title": section.title,
             "header": section.header,
             "rows": section.rows,
-            "note": section.note,
+            "note": section.note.translate(MARKDOWN),
             "figure": _figure(figures, section.figure) if section.figure else "",
         }
         for section in sections(report)
