@@ -17,6 +17,7 @@ from selverify.backends.base import Backend
 from selverify.benchmark import Task
 from selverify.domains.base import Domain
 from selverify.errors import BudgetError, ParamsError
+from selverify.gates import GATES, STRUCTURAL
 from selverify.grading import Grader, grade
 from selverify.params import Params
 from selverify.scheduler import Result, Search, run_lockstep
@@ -84,7 +85,7 @@ def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> Ga
         scorer="hybrid",
         allocation="adaptive",
         reference_dispersion=rules.dispersion["hybrid"],
-        gates=True,
+        gates=GATES,
         patterns=rules.patterns if search.retrieval else (),
         commit=search.commit,
         rank_weight=search.rank_weight,
@@ -101,6 +102,8 @@ def _gated(**changes: Any) -> Builder:
         chosen = dict(changes)
         if chosen.pop("retrieve", False):
             chosen["patterns"] = rules.patterns
+        if chosen.pop("negate_beta", False):
+            chosen["beta"] = -setting.beta
         return gated_competition(
             domain,
             task.problem,
@@ -170,7 +173,7 @@ METHODS: Mapping[str, Builder] = MappingProxyType(
         "beam_keep_b_gated": _beam("keep_b", gates=True),
         "beam_snell": _beam("snell", gates=False),
         "beam_snell_gated": _beam("snell", gates=True),
-        "verify_all": _gated(gates=False, **ALL),
+        "verify_all": _gated(gates=(), **ALL),
         "gates_only": _gated(**ALL),
         "gates_distance": _gated(
             scorer="distance", allocation="fixed", max_doubt=0.0, commit="verifier"
@@ -179,11 +182,31 @@ METHODS: Mapping[str, Builder] = MappingProxyType(
         "full_always_asks": _gated(max_doubt=0.0),
         "ranker_only": _gated(max_doubt=math.inf),
         "full_retrieval": _gated(retrieve=True),
+        "without_gates": _gated(gates=()),
+        "without_context_gate": _gated(gates=(STRUCTURAL,)),
+        "without_distance": _gated(scorer="residual"),
+        "without_residual": _gated(scorer="distance"),
+        "without_adaptive_k": _gated(allocation="fixed"),
+        "without_joint_commit": _gated(commit="verifier"),
+        "negative_beta": _gated(negate_beta=True),
+        "margin": _gated(allocation="margin"),
         "oracle": _oracle(selective=False),
         "oracle_selective": _oracle(selective=True),
     }
 )
 """Every method by its name in tables."""
+
+LEAVE_ONE_OUT = (
+    "without_gates",
+    "without_context_gate",
+    "without_distance",
+    "without_residual",
+    "without_adaptive_k",
+    "without_joint_commit",
+    "negative_beta",
+    "margin",
+)
+"""The full method with one part taken out or turned round; chosen from the same grid."""
 
 GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -193,6 +216,7 @@ GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "full": ("k_base", "beta", "tau", "max_doubt", "proposals"),
         "full_retrieval": ("k_base", "tau"),
         "full_always_asks": ("k_base", "tau", "proposals"),
+        **dict.fromkeys(LEAVE_ONE_OUT, ("k_base", "beta", "tau", "max_doubt", "proposals")),
         "ranker_only": ("tau", "proposals"),
     }
 )
@@ -259,7 +283,10 @@ def _run_method(
     grader: Grader,
 ) -> Iterator[dict[str, Any]]:
     by_id = {task.problem.problem_id: task for task in tasks}
-    budgets = (1,) if method in UNBUDGETED else rules.params.evaluation.budgets
+    evaluation = rules.params.evaluation
+    budgets = (1,) if method in UNBUDGETED else evaluation.budgets
+    if method in LEAVE_ONE_OUT:
+        budgets = (evaluation.headline_budget,)
     searches = {
         (setting.name, n, task.problem.problem_id): Search(
             METHODS[method](domain, task, n, setting, rules),

@@ -12,6 +12,7 @@ from selverify.types import Candidate, Malformed, Move, Rejection, State
 
 STRUCTURAL = "structural"
 CONTEXT = "context"
+GATES = (STRUCTURAL, CONTEXT)
 
 
 def reject(domain: Domain, state: State, candidate: Candidate) -> Rejection | None:

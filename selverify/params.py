@@ -209,12 +209,16 @@ class Grid(Section):
 
 
 class Evaluation(Section):
-    """Which methods run at which budgets, and how settings are chosen."""
+    """Which methods run at which budgets, and how settings are chosen.
+
+    ``leave_one_out``: also the full method with each part taken out, at the headline budget.
+    """
 
     problems: Positive
     budgets: tuple[Positive, ...] = Field(strict=False)
     headline_budget: Positive
     methods: tuple[str, ...] = Field(strict=False)
+    leave_one_out: bool
     beam_width: Positive
     beam_expansion: Positive
     aggregation: Literal["last", "min", "prod"]

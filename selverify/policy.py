@@ -18,6 +18,7 @@ from selverify.backends.models import load_policy as load_heuristic
 from selverify.domains import domain_by_name
 from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, BudgetError, SchemaError
+from selverify.gates import GATES
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.asking import Asking
 from selverify.search.gated import GatedSettings, gated_competition
@@ -129,7 +130,7 @@ class TrainedPolicy:
             scorer=SCORER,
             allocation="adaptive",
             reference_dispersion=self.reference_dispersion,
-            gates=True,
+            gates=GATES,
             patterns=self.patterns if search.retrieval else (),
         )
 

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from selverify.domains.base import Domain
+from selverify.gates import GATES
 from selverify.ledger import Ledger
 from selverify.search.candidates import inadmissible
 from selverify.search.gated import DOUBT
@@ -125,7 +126,7 @@ def _finish(domain: Domain, draft: _Draft, pooled: dict[str, set[str]]) -> Round
     refused: list[Row] = []
     for text, times in draft.texts.most_common():
         candidate = domain.parse(text)
-        refusal = inadmissible(domain, draft.state, candidate, gates=True)
+        refusal = inadmissible(domain, draft.state, candidate, gates=GATES)
         if refusal is not None:
             refused.append(Row(text, times, gate=refusal.gate, reason=refusal.reason))
         elif isinstance(candidate, Move):

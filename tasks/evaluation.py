@@ -10,7 +10,7 @@ import pandas as pd
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
 from selverify.domains.base import Domain
-from selverify.evaluation import Rules, evaluate, gated_settings, settings_of
+from selverify.evaluation import LEAVE_ONE_OUT, Rules, evaluate, gated_settings, settings_of
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
 from selverify.reply_cache import CachedBackend
@@ -38,7 +38,9 @@ def run(
         patterns=policy.patterns if policy else (),
     )
     try:
-        rows = evaluate(domain, backend, tasks, rules, methods=evaluation.methods, report=_report)
+        parts = LEAVE_ONE_OUT if evaluation.leave_one_out else ()
+        methods = (*evaluation.methods, *parts)
+        rows = evaluate(domain, backend, tasks, rules, methods=methods, report=_report)
         walked, items = inspect_samples(
             domain, backend, tasks, samples=params.verifier.audit_samples
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ from selverify.plots import (
 from selverify.reporting.cells import Report, metrics
 from selverify.reporting.explorer import Searched, explorer_data
 from selverify.reporting.html import render_html
+from selverify.reporting.names import LEAVE_ONE_OUT
 from selverify.reporting.pages import latex, main_table_text, render, write_csv, write_text
 from selverify.reporting.tables import (
     ablation_table,
     by_bin_table,
     frontier_table,
+    leave_one_out_table,
     main_table,
     points_table,
     settings_table,
@@ -75,9 +78,11 @@ def run(
         folds=settings.folds,
         repetitions=settings.repetitions,
         seed=settings.seed,
-        methods=settings.methods,
+        methods=(*settings.methods, *(LEAVE_ONE_OUT if settings.leave_one_out else ())),
         rule=settings.selection,
     )
+    parts = leave_one_out_table(cross.rows, budget=settings.headline_budget, bootstrap=bootstrap)
+    cross = replace(cross, rows=cross.rows[~cross.rows["method"].isin(LEAVE_ONE_OUT)])
     searches = _searches(params, inputs)
     traced = {name: events for name, (_, events) in searches.items()}
     visits = visits_table(traced, tau=params.search.tau)
@@ -88,6 +93,7 @@ def run(
         difficulty=difficulty,
         bins=bins,
         visits=visits,
+        parts=parts,
         bootstrap=bootstrap,
     )
     write_text(render(report), folder / "report.md")
@@ -98,6 +104,7 @@ def run(
         "main",
         "by_budget",
         "ablation",
+        "leave_one_out",
         "frontier",
         "by_bin",
         "settings",
@@ -126,6 +133,7 @@ def _report(
     difficulty: pd.DataFrame,
     bins: Mapping[str, int],
     visits: pd.DataFrame,
+    parts: pd.DataFrame,
     bootstrap: Bootstrap,
 ) -> tuple[Report, pd.DataFrame]:
     budget = params.evaluation.headline_budget
@@ -152,6 +160,7 @@ def _report(
         budget=budget,
         main=main_table(cross.rows, budget=budget, bootstrap=bootstrap),
         ablation=ablation_table(cross.rows, budget=budget, bootstrap=bootstrap),
+        leave_one_out=parts,
         by_budget=by_budget_table(cross.rows, bootstrap),
         frontier=frontier_table(points, budget=budget),
         by_bin=by_bin_table(cross.rows, bins, budget=budget),

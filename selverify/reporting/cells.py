@@ -18,6 +18,10 @@ _BY_BUDGET_NOTE = (
     "The baseline is the most accurate one at that N on these very problems, which favours it. "
     "Gains are paired, with 95 % bootstrap intervals."
 )
+_PARTS_NOTE = (
+    "The full method with one part taken out or turned round, its settings chosen from the same "
+    "grid. Differences are to the full method, paired; above zero the part does harm."
+)
 _PAPER_NOTE = (
     "The columns marked *paper* are the paper's own figures (Table 2: Llama 3.2 1B on MATH-500), "
     "quoted for the order of the rows; they were not measured here. The paper's abstract says "
@@ -50,6 +54,7 @@ class Report:
     main: pd.DataFrame
     by_budget: pd.DataFrame
     ablation: pd.DataFrame
+    leave_one_out: pd.DataFrame
     frontier: pd.DataFrame
     by_bin: pd.DataFrame
     settings: pd.DataFrame
@@ -87,6 +92,7 @@ def title(report: Report) -> str:
 def sections(report: Report) -> tuple[Section, ...]:
     """Every table of the report in the order of the page."""
     reading = _reading(int(report.main["problems"].max()))
+    parts = Section("One part left out", *_part_cells(report.leave_one_out), _PARTS_NOTE)
     return (
         Section("Main table", *_main_cells(report.main), reading, "accuracy_calls"),
         Section("Targets", *_target_cells(report.targets)),
@@ -97,6 +103,7 @@ def sections(report: Report) -> tuple[Section, ...]:
             "accuracy_n",
         ),
         Section("Ablation", *_ablation_cells(report.ablation), _PAPER_NOTE),
+        *((parts,) if len(report.leave_one_out) else ()),
         Section("Frontier", *_frontier_cells(report.frontier)),
         Section("Accuracy by difficulty bin, %", *_bin_cells(report.by_bin), figure="by_bin"),
         Section("Settings chosen by cross-validation", *_settings_cells(report.settings)),
@@ -182,6 +189,25 @@ def _ablation_cells(table: pd.DataFrame) -> _Cells:
             ranged(r, "calls_ratio", digits=2),
             f"{r['paper_accuracy']:.1f}",
             f"{r['paper_calls']:.1f}",
+        ]
+        for _, r in table.iterrows()
+    ]
+    return header, body
+
+
+def _part_cells(table: pd.DataFrame) -> _Cells:
+    header = [
+        *("Configuration", "Accuracy, %", "Verifier calls", "Generated tokens"),
+        *("Difference to full, points", "Calls over full's"),
+    ]
+    body = [
+        [
+            method_name(str(r["method"])),
+            ranged(r, "accuracy", scale=100),
+            ranged(r, "verifier_calls"),
+            f"{r['generated_tokens']:.0f}",
+            ranged(r, "step", scale=100, signed=True),
+            ranged(r, "calls_ratio", digits=2),
         ]
         for _, r in table.iterrows()
     ]

@@ -25,6 +25,14 @@ METHOD_NAMES = {
     "full_retrieval": "Full + retrieval",
     "full_always_asks": "Full, a call at every state",
     "ranker_only": "Full, every first move trusted",
+    "without_gates": "Full without gates",
+    "without_context_gate": "Full without the context gate",
+    "without_distance": "Full without D_type",
+    "without_residual": "Full without the residual",
+    "without_adaptive_k": "Full with fixed k",
+    "without_joint_commit": "Full, commit by the verifier alone",
+    "negative_beta": "Full with negative beta",
+    "margin": "Full with the margin in place of sigma",
     "oracle": "Oracle",
     "oracle_selective": "Oracle, only where needed",
 }
@@ -32,6 +40,17 @@ METHOD_NAMES = {
 
 FULL = "full"
 GATES_ONLY = "gates_only"
+LEAVE_ONE_OUT = (
+    "without_gates",
+    "without_context_gate",
+    "without_distance",
+    "without_residual",
+    "without_adaptive_k",
+    "without_joint_commit",
+    "negative_beta",
+    "margin",
+)
+"""The full method with one part taken out or turned round."""
 ORACLE = "oracle"
 ORACLES = (ORACLE, "oracle_selective")
 """They know the truth, and no method is compared with them on equal terms."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from selverify.errors import SchemaError
-from selverify.reporting.names import BUDGET_FREE, FULL, GATED, in_order
+from selverify.reporting.names import BUDGET_FREE, FULL, GATED, LEAVE_ONE_OUT, in_order
 from selverify.selection import CrossValidated
 from selverify.statistics import (
     Bootstrap,
@@ -127,6 +127,28 @@ def ablation_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
         record.update(paper_accuracy=paper.accuracy, paper_calls=paper.calls)
         records.append(record)
         above = own
+    return pd.DataFrame(records)
+
+
+def leave_one_out_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
+    """The full method, and below it each part taken out; empty where none of these was run.
+
+    Returns:
+        method, accuracy and verifier_calls with their intervals, generated_tokens, step and its
+        interval (paired difference to full, in [-1, 1]), calls_ratio and its interval (to full).
+    """
+    chosen = rows[rows["method"].isin([FULL, *LEAVE_ONE_OUT]) & (rows["n"] == budget)]
+    points = points_table(chosen, bootstrap).set_index("method")
+    full = outcomes_of(chosen, FULL)
+    records = []
+    for method in (one for one in LEAVE_ONE_OUT if one in points.index):
+        columns = [*_INTERVALS, "generated_tokens"]
+        record: dict[Hashable, object] = {
+            "method": method,
+            **points.loc[method, columns].to_dict(),
+        }
+        record.update(_step(outcomes_of(chosen, method), full, bootstrap))
+        records.append(record)
     return pd.DataFrame(records)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
+from selverify.gates import GATES
 from selverify.requests import ProposeItem, VerifyItem
 from selverify.search.asking import Asking, propose, verify
 from selverify.search.candidates import checked, sift
@@ -75,7 +76,7 @@ def _expand(
     pairs = [
         (beam, move)
         for beam, samples in zip(beams, replies, strict=True)
-        for move in sift(domain, beam, samples, gates=gates).survivors
+        for move in sift(domain, beam, samples, gates=GATES if gates else ()).survivors
     ]
     verdicts = yield from verify(*(VerifyItem(beam, (move,)) for beam, move in pairs))
     return [

@@ -13,6 +13,9 @@ from selverify.domains.base import Domain
 from selverify.gates import CONTEXT, STRUCTURAL, passes_every_gate, reject
 from selverify.types import Candidate, Malformed, Move, Rejection, Sample, State
 
+Gates = tuple[str, ...]
+"""Which gates are at work: ``GATES``, the structural one alone, or none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
@@ -23,7 +26,7 @@ class Sifted:
     refused: Mapping[str, int]
 
 
-def sift(domain: Domain, state: State, samples: Iterable[Sample], *, gates: bool) -> Sifted:
+def sift(domain: Domain, state: State, samples: Iterable[Sample], *, gates: Gates) -> Sifted:
     """Parse and gate the texts of ``samples``, each distinct one once (Eq. gated_moves)."""
     moves: dict[str, Move] = {}
     counts: Counter[str] = Counter()
@@ -40,15 +43,17 @@ def sift(domain: Domain, state: State, samples: Iterable[Sample], *, gates: bool
 
 
 def inadmissible(
-    domain: Domain, state: State, candidate: Candidate, *, gates: bool
+    domain: Domain, state: State, candidate: Candidate, *, gates: Gates
 ) -> Rejection | None:
     """Why ``candidate`` may not be tried at ``state``, or None.
 
-    Without the gates a candidate needs only to parse and, where a finished answer can be checked
-    for free, to check: a free check is free for every method (protocol).
+    ``gates``: both, the structural one alone, or none. Without the gates a candidate needs only to
+    parse and, where a finished answer can be checked for free, to check: a free check is free for
+    every method (protocol).
     """
-    if gates:
-        return reject(domain, state, candidate)
+    refusal = reject(domain, state, candidate)
+    if refusal is not None and refusal.gate in gates:
+        return refusal
     if isinstance(candidate, Malformed):
         return Rejection(STRUCTURAL, f"malformed: {candidate.reason}")
     if domain.checks_answers():

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from selverify.allocation import ALLOCATIONS, calls_at, dispersion
 from selverify.domains.base import Domain
 from selverify.errors import BudgetError, ParamsError
+from selverify.gates import GATES
 from selverify.requests import ProposeItem, RankItem, VerifyItem
 from selverify.search.asking import Asking, note, propose, rank, verify
-from selverify.search.candidates import inadmissible, sift
+from selverify.search.candidates import Gates, inadmissible, sift
 from selverify.types import Move, Outcome, Problem, Sample, State
 
 COMMITS = ("verifier", "heuristic", "joint")
@@ -37,10 +38,11 @@ class GatedSettings:
     name sent with a Rank request; ``none`` (proposal order) and ``frequency`` (most often proposed
     first) send none. ``max_doubt``: at a state where nothing was verified yet, a top-ranked move
     whose probability of being rejected is below this is committed without a call; 0 is never.
-    ``gates``: off, every well-formed move survives. ``patterns``: the retrieval store; empty is
-    off. ``commit``: among accepted moves the highest ``verifier`` score, the lowest ``heuristic``,
-    or ``joint``: the highest log odds of the score less ``rank_weight`` * h. ``fallback``: whether
-    to go on below tau, with more samples, or unverified, once accepted moves or calls have run out.
+    ``gates``: both, the structural one, or none: every well-formed move survives. ``patterns``: the
+    retrieval store; empty is off. ``commit``: among accepted moves the highest ``verifier`` score,
+    the lowest ``heuristic``, or ``joint``: the highest log odds of the score less ``rank_weight`` *
+    h. ``fallback``: whether to go on below tau, with more samples, or unverified, once accepted
+    moves or calls have run out.
 
     Raises:
         ParamsError: an ``allocation`` or ``commit`` of another name, or ``proposals`` below 1.
@@ -58,7 +60,7 @@ class GatedSettings:
     max_doubt: float
     allocation: str
     reference_dispersion: float
-    gates: bool
+    gates: Gates
     patterns: tuple[str, ...]
     commit: str
     rank_weight: float
@@ -185,7 +187,7 @@ def explore(
         max_doubt=0.0,
         allocation="all",
         reference_dispersion=0.0,
-        gates=True,
+        gates=GATES,
         patterns=(),
         commit="verifier",
         rank_weight=0.0,

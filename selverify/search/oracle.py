@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from selverify.domains.base import Domain
+from selverify.gates import GATES
 from selverify.requests import ProposeItem, VerifyItem
 from selverify.search.asking import Asking, propose, verify
 from selverify.search.candidates import sift
@@ -56,7 +57,7 @@ def _first_right(
         count = min(proposals, cap - drawn)
         (samples,) = yield from propose(ProposeItem(state, drawn, count))
         drawn += count
-        moves = sift(domain, state, samples, gates=True).survivors
+        moves = sift(domain, state, samples, gates=GATES).survivors
         right = [move for move in moves if domain.alive(domain.apply(state, move), truth)]
         contested = contested or len(right) < len(moves)
         if right:

@@ -115,6 +115,7 @@ def built() -> cells.Report:
         budget=4,
         main=tables.main_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         by_budget=targets.by_budget_table(cross.rows, BOOTSTRAP),
+        leave_one_out=tables.leave_one_out_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         ablation=tables.ablation_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         frontier=tables.frontier_table(points, budget=4),
         by_bin=tables.by_bin_table(cross.rows, BINS, budget=4),

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from toy import ToyDomain, toy_problem, toy_truth
 
 from selverify.backends.fake import FakeBackend, pool_proposer
+from selverify.gates import GATES, STRUCTURAL
 from selverify.scheduler import Search
 from selverify.search import (
     GatedSettings,
@@ -40,7 +41,7 @@ gated_settings = st.builds(
     max_doubt=st.sampled_from([0.0, 0.5, 1.0]),
     allocation=st.sampled_from(["all", "fixed", "adaptive", "margin"]),
     reference_dispersion=st.floats(0, 1),
-    gates=st.booleans(),
+    gates=st.sampled_from([GATES, (STRUCTURAL,), ()]),
     patterns=st.sampled_from([(), ("add 1 ;", "add 9 ;")]),
     commit=st.sampled_from(["verifier", "heuristic", "joint"]),
     rank_weight=st.sampled_from([0.0, 0.5]),

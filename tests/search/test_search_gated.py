@@ -8,6 +8,7 @@ import pytest
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
 from selverify.errors import BudgetError, ParamsError
+from selverify.gates import GATES
 from selverify.ledger import Ledger
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search import GatedSettings, explore, gated_competition
@@ -28,7 +29,7 @@ SETTINGS = GatedSettings(
     max_doubt=0.0,
     allocation="fixed",
     reference_dispersion=1.0,
-    gates=True,
+    gates=GATES,
     patterns=(),
     commit="verifier",
     rank_weight=0.5,
@@ -424,7 +425,7 @@ def test_without_gates_every_well_formed_move_is_verified() -> None:
     """Verify-all: no gates, no ranking, every distinct parsed move is a call."""
     script = {"": ["add 9 ;", "say 8 ;", "add 9 ;", "noise"]}
     settings = replace(
-        SETTINGS, proposals=4, gates=False, allocation="all", scorer="none", max_retries=0
+        SETTINGS, proposals=4, gates=(), allocation="all", scorer="none", max_retries=0
     )
     backend = ScriptedBackend(moves=script)
     run(backend, settings)
@@ -434,7 +435,7 @@ def test_without_gates_every_well_formed_move_is_verified() -> None:
 def test_without_gates_a_wrong_answer_is_still_refused_where_answers_check() -> None:
     """The free check of a finished answer is every method's."""
     script = {"": ["add 2 ;", "say 8 ;"]}
-    settings = replace(SETTINGS, gates=False, allocation="all", scorer="none", max_retries=0)
+    settings = replace(SETTINGS, gates=(), allocation="all", scorer="none", max_retries=0)
     backend = ScriptedBackend(moves=script)
     run(backend, settings, domain=ToyDomain(checks=True))
     assert backend.verified() == ["add 2 ;"]

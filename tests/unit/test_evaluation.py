@@ -12,10 +12,11 @@ from selverify.backends.fake import FakeBackend
 from selverify.benchmark import build
 from selverify.domains import domain_by_name
 from selverify.errors import ParamsError
-from selverify.evaluation import GRID_AXES, METHODS, Rules, evaluate, settings_of
+from selverify.evaluation import GRID_AXES, LEAVE_ONE_OUT, METHODS, Rules, evaluate, settings_of
 from selverify.exploration import state_of, to_rows
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Benchmark, Split, load_params
+from selverify.reporting import names
 from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import explore
 from selverify.types import State
@@ -70,7 +71,7 @@ def test_every_method_has_every_problem_setting_and_budget(outcomes, rules):
     assert not outcomes.duplicated(key).any()
     sizes = Counter(outcomes["method"])
     for method in METHODS:
-        budgets = 1 if method == "cot" else 2
+        budgets = 1 if method == "cot" or method in LEAVE_ONE_OUT else 2
         assert sizes[method] == budgets * len(settings_of(method, rules.params)) * len(TASKS)
 
 
@@ -132,3 +133,19 @@ def test_candidate_lists_come_back_from_their_rows(backend):
                 final = result.outcome.outcome.derivation
                 assert row["remaining"] == len(final) - len(item.state.derivation)
     assert found > 0
+
+
+def test_the_report_knows_every_part_that_is_left_out():
+    """Each has its name and its row there."""
+    assert names.LEAVE_ONE_OUT == LEAVE_ONE_OUT
+    assert set(LEAVE_ONE_OUT) <= set(names.METHOD_NAMES)
+
+
+def test_what_is_left_out_changes_the_outcomes(outcomes):
+    """Without gates more is verified; negative beta allots otherwise than its opposite."""
+    full = outcomes[(outcomes["method"] == "full") & (outcomes["n"] == outcomes["n"].max())]
+    key = ["setting", "problem_id"]
+    for method in ("without_gates", "without_distance", "without_residual", "negative_beta"):
+        both = full.merge(outcomes[outcomes["method"] == method], on=key)
+        costs = both["generated_moves_x"] != both["generated_moves_y"]
+        assert (costs | (both["verifier_calls_x"] != both["verifier_calls_y"])).any(), method
