@@ -25,6 +25,7 @@ from selverify.plots import (
 )
 from selverify.reporting.cells import Report, metrics
 from selverify.reporting.explorer import Searched, explorer_data
+from selverify.reporting.headline import headline_table
 from selverify.reporting.html import render_html
 from selverify.reporting.names import LEAVE_ONE_OUT
 from selverify.reporting.pages import latex, main_table_text, render, write_csv, write_text
@@ -104,6 +105,7 @@ def run(
         "main",
         "by_budget",
         "ablation",
+        "headline",
         "leave_one_out",
         "frontier",
         "by_bin",
@@ -161,6 +163,7 @@ def _report(
         main=main_table(cross.rows, budget=budget, bootstrap=bootstrap),
         ablation=ablation_table(cross.rows, budget=budget, bootstrap=bootstrap),
         leave_one_out=parts,
+        headline=headline_table(cross.rows, budget=budget, bootstrap=bootstrap),
         by_budget=by_budget_table(cross.rows, bootstrap),
         frontier=frontier_table(points, budget=budget),
         by_bin=by_bin_table(cross.rows, bins, budget=budget),

@@ -9,7 +9,7 @@ import pytest
 from selverify import plots
 from selverify.audits import CandidateList, gate_table, ranker_table, verifier_table
 from selverify.errors import SchemaError
-from selverify.reporting import cells, names, pages, tables, targets, within
+from selverify.reporting import cells, headline, names, pages, tables, targets, within
 from selverify.selection import CrossValidated, cross_validate
 from selverify.statistics import Bootstrap
 from selverify.storage import write_plain_json
@@ -115,6 +115,7 @@ def built() -> cells.Report:
         budget=4,
         main=tables.main_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         by_budget=targets.by_budget_table(cross.rows, BOOTSTRAP),
+        headline=headline.headline_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         leave_one_out=tables.leave_one_out_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         ablation=tables.ablation_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         frontier=tables.frontier_table(points, budget=4),
@@ -356,3 +357,74 @@ def test_latex_has_every_table(built: cells.Report) -> None:
     assert text.count(r"\begin{tabular}") == len(cells.sections(built))
     assert r"\caption{Accuracy by difficulty bin, \%}" in text
     assert "Gates + D\\_type (fixed k)" in text
+
+
+def frontier_rows() -> pd.DataFrame:
+    """Full needs 2 calls for 0.5 and 4 for 1.0, the gated beam 4 and 8; 0-shot solves a quarter."""
+    solved = {0.25: [1, 0, 0, 0], 0.5: [1, 1, 0, 0], 1.0: [1, 1, 1, 1]}
+    points = [
+        ("cot", 1, 0, 0.25),
+        ("full", 2, 2, 0.5),
+        ("full", 4, 4, 1.0),
+        ("beam_keep_b_gated", 2, 4, 0.5),
+        ("beam_keep_b_gated", 4, 8, 1.0),
+        ("majority_gated", 2, 0, 0.25),
+        ("majority_gated", 4, 0, 0.25),
+    ]
+    return pd.DataFrame(
+        [
+            {
+                "method": method,
+                "n": n,
+                "problem_id": f"p{place}",
+                "correct": bool(right),
+                "status": "correct" if right else "wrong",
+                "verifier_calls": calls,
+                "verifier_steps": calls,
+                "generated_moves": 1,
+                "generated_tokens": 1,
+            }
+            for method, n, calls, accuracy in points
+            for place, right in enumerate(solved[accuracy])
+        ]
+    )
+
+
+def test_headline_by_hand() -> None:
+    """Half of the calls are saved at accuracy 1; for 4 calls the beam solves half as many.
+
+    Areas up to 4 calls: full 0.25 * 2 + 0.75 * 2, beam 0.25 * 4, both over 4.
+    """
+    table = headline.headline_table(frontier_rows(), budget=4, bootstrap=BOOTSTRAP)
+    assert set(table["other"]) == {"beam_keep_b_gated"}
+    found = table.set_index("measure")
+    assert found.loc["calls_saved", "value"] == pytest.approx(0.5)
+    assert found.loc["accuracy_gained", "value"] == pytest.approx(0.5)
+    assert found.loc["area_gained", "value"] == pytest.approx(2.0 / 4 - 1.0 / 4)
+    assert (found["low"] <= found["value"]).all() and (found["value"] <= found["high"]).all()
+
+
+def test_calls_saved_on_a_method_without_calls_have_no_value() -> None:
+    """Where the best baseline never asks, there is nothing to save."""
+    rows = frontier_rows()
+    free = rows[rows["method"] == "majority_gated"].assign(correct=True)
+    rows = pd.concat([rows[rows["method"] != "majority_gated"], free])
+    found = headline.headline_table(rows, budget=4, bootstrap=BOOTSTRAP).set_index("measure")
+    assert set(found["other"]) == {"majority_gated"}
+    assert pd.isna(found.loc["calls_saved", "value"])
+    assert found.loc["accuracy_gained", "value"] == 0.0
+
+
+def test_leave_one_out_by_hand() -> None:
+    """Against full at one budget: half as accurate for half of the calls."""
+    rows = frontier_rows()
+    part = rows[(rows["method"] == "full") & (rows["n"] == 2)].assign(
+        method="without_residual", n=4
+    )
+    table = tables.leave_one_out_table(
+        pd.concat([rows, part]), budget=4, bootstrap=BOOTSTRAP
+    ).set_index("method")
+    assert list(table.index) == ["without_residual"]
+    assert table.loc["without_residual", "step"] == pytest.approx(-0.5)
+    assert table.loc["without_residual", "calls_ratio"] == pytest.approx(0.5)
+    assert tables.leave_one_out_table(rows, budget=4, bootstrap=BOOTSTRAP).empty
