@@ -141,6 +141,24 @@ def accuracy_against_calls(
         return _save(figure, stem)
 
 
+def accuracy_against_tokens(
+    points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
+) -> tuple[Path, Path]:
+    """Accuracy against generated tokens a problem (log scale), with 95 % bars."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _canvas(7.6, 4.4)
+        shown = _present(points, methods)
+        for method in shown:
+            own = points[points["method"] == method].sort_values("generated_tokens")
+            _errorbars(axes, own["generated_tokens"], own, method)
+        _log_axis(axes, points.loc[points["method"].isin(shown), "generated_tokens"])
+        axes.set(xlabel="Generated tokens a problem", title=title)
+        _percent(axes, "Accuracy")
+        order = sorted(shown, key=lambda m: (-_last_accuracy(points, m), m))
+        _legend(figure, order, joined=True)
+        return _save(figure, stem)
+
+
 def accuracy_by_bin(
     table: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
 ) -> tuple[Path, Path]:

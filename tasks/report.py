@@ -17,6 +17,7 @@ from selverify.params import Params
 from selverify.plots import (
     accuracy_against_budget,
     accuracy_against_calls,
+    accuracy_against_tokens,
     accuracy_by_bin,
     gate_bars,
     ranker_recall,
@@ -230,6 +231,7 @@ def _figures(
     title = f"{report.domain}, two-fold cross-validated"
     accuracy_against_budget(points, folder / "accuracy_n", methods=shown, title=title)
     accuracy_against_calls(points, folder / "accuracy_calls", methods=shown, title=title)
+    accuracy_against_tokens(points, folder / "accuracy_tokens", methods=shown, title=title)
     title = f"{report.domain}, N = {report.budget}"
     accuracy_by_bin(report.by_bin, folder / "by_bin", methods=shown, title=title)
     decided = _decided(_steps(inputs))

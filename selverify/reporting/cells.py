@@ -117,7 +117,7 @@ def sections(report: Report) -> tuple[Section, ...]:
         ),
         Section("Ablation", *_ablation_cells(report.ablation), _PAPER_NOTE),
         *((parts,) if len(report.leave_one_out) else ()),
-        Section("Frontier", *_frontier_cells(report.frontier)),
+        Section("Frontier", *_frontier_cells(report.frontier), figure="accuracy_tokens"),
         Section("Accuracy by difficulty bin, %", *_bin_cells(report.by_bin), figure="by_bin"),
         Section("Settings chosen by cross-validation", *_settings_cells(report.settings)),
         Section("Gates", *_gate_cells(report.gates), figure="gates"),

@@ -313,6 +313,8 @@ def draw_everything(built: cells.Report, points: pd.DataFrame, folder: Path) -> 
     drawn = [
         plots.accuracy_against_budget(points, folder / "n", methods=methods, title="N"),
         plots.accuracy_against_calls(points, folder / "calls", methods=methods, title="calls"),
+        plots.accuracy_against_tokens(points, folder / "tokens", methods=methods, title="tokens"),
+        plots.within_problems(built.within, folder / "within", title="within"),
         plots.accuracy_by_bin(built.by_bin, folder / "bin", methods=methods, title="bins"),
         plots.reliability_diagram(bins, folder / "reliability", title="reliability"),
         plots.ranker_recall(built.rankers, folder / "recall", title="recall"),
