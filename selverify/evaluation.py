@@ -25,6 +25,7 @@ from selverify.search.asking import Asking
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
+from selverify.search.dvts import dvts
 from selverify.search.gated import GatedSettings, gated_competition
 from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
@@ -144,6 +145,16 @@ def _beam(variant: str, gates: bool) -> Builder:
     return build
 
 
+def _dvts(gates: bool) -> Builder:
+    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
+        expansion = rules.params.evaluation.beam_expansion
+        return dvts(
+            domain, task.problem, n=n, expansion=expansion, gates=gates, max_moves=rules.max_moves
+        )
+
+    return build
+
+
 def _oracle(selective: bool) -> Builder:
     def build(
         domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
@@ -173,6 +184,8 @@ METHODS: Mapping[str, Builder] = MappingProxyType(
         "beam_keep_b_gated": _beam("keep_b", gates=True),
         "beam_snell": _beam("snell", gates=False),
         "beam_snell_gated": _beam("snell", gates=True),
+        "dvts": _dvts(gates=False),
+        "dvts_gated": _dvts(gates=True),
         "verify_all": _gated(gates=(), **ALL),
         "gates_only": _gated(**ALL),
         "gates_distance": _gated(

@@ -3,6 +3,7 @@
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
+from selverify.search.dvts import dvts
 from selverify.search.gated import (
     CandidateList,
     Exploration,
@@ -20,6 +21,7 @@ __all__ = [
     "beam_search",
     "best_of_n",
     "chain_of_thought",
+    "dvts",
     "explore",
     "gated_competition",
     "majority_vote",

@@ -13,6 +13,7 @@ from selverify.search import (
     beam_search,
     best_of_n,
     chain_of_thought,
+    dvts,
     explore,
     gated_competition,
     majority_vote,
@@ -84,6 +85,8 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
         )
     elif name == "explore":
         search = explore(DOMAIN, problem, proposals=n, tau=0.5, max_retries=1, max_moves=3)
+    elif name == "dvts":
+        search = dvts(DOMAIN, problem, n=n, expansion=2, gates=gates, max_moves=4)
     else:
         search = beam_search(
             DOMAIN, problem, n=n, variant=name, width=2, expansion=2, gates=gates, max_moves=4
@@ -91,7 +94,7 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
     return Search(search, None)
 
 
-NAMES = ["cot", "majority", "best_of_n", "keep_b", "snell", "oracle", "explore"]
+NAMES = ["cot", "majority", "best_of_n", "keep_b", "snell", "dvts", "oracle", "explore"]
 baseline_runs = st.lists(
     st.tuples(
         st.sampled_from(NAMES),

@@ -8,7 +8,14 @@ from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_truth
 from selverify.errors import ParamsError
 from selverify.ledger import Ledger
 from selverify.scheduler import Result, Search, run_lockstep
-from selverify.search import beam_search, best_of_n, chain_of_thought, majority_vote, oracle
+from selverify.search import (
+    beam_search,
+    best_of_n,
+    chain_of_thought,
+    dvts,
+    majority_vote,
+    oracle,
+)
 from selverify.search.asking import Asking
 from selverify.search.candidates import checked
 from selverify.search.solutions import split_moves
@@ -208,6 +215,49 @@ def test_beam_without_gates_follows_illegal_moves_and_stops_at_max_moves() -> No
     result = run(search, backend)
     assert result.outcome.answer is None
     assert backend.verified() == ["add 9 ;", "add 9 ; add 8 ;"]
+
+
+def test_subtrees_keep_their_own_best_and_draw_different_samples() -> None:
+    """A beam of two would keep add 3 and add 2; the second subtree never sees them.
+
+    At the start the subtrees draw samples 0, 1 and 2, 3; add 1, which both hold, is one call.
+    """
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 3 ;", "add 1 ;", "add 1 ;", "noise"],
+            "add 3 ;": ["say 3 ;", "noise"],
+            "add 1 ;": ["add 2 ;", "noise"],
+            "add 1 ; add 2 ;": ["say 3 ;", "say 2 ;"],
+        },
+        scores={
+            "add 3 ;": 0.9,
+            "add 1 ;": 0.4,
+            "add 3 ; say 3 ;": 0.2,
+            "add 1 ; add 2 ;": 0.5,
+            "add 1 ; add 2 ; say 3 ;": 0.3,
+        },
+    )
+    search = dvts(DOMAIN, PROBLEM, n=4, expansion=2, gates=True, max_moves=5)
+    result = run(search, backend)
+    assert backend.verified() == [
+        "add 3 ;",
+        "add 1 ;",
+        "add 3 ; say 3 ;",
+        "add 1 ; add 2 ;",
+        "add 1 ; add 2 ; say 3 ;",
+    ]
+    assert result.outcome.answer == "3"
+    assert result.ledger.generated_moves == 4 + 4 + 2
+
+
+def test_a_subtree_without_a_move_dies() -> None:
+    """The other goes on; with none left there is no answer."""
+    backend = ScriptedBackend(
+        moves={"": ["noise", "add 3 ;"], "add 3 ;": ["noise"]}, scores={"add 3 ;": 0.9}
+    )
+    result = run(dvts(DOMAIN, PROBLEM, n=2, expansion=1, gates=True, max_moves=5), backend)
+    assert [item.count for item in backend.asked[0].items] == [1, 1]
+    assert result.outcome == Outcome(None, None, "no answer")
 
 
 def test_beam_of_an_unknown_variant_is_a_params_error() -> None:
