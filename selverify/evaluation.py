@@ -218,8 +218,9 @@ LEAVE_ONE_OUT = (
     "without_joint_commit",
     "negative_beta",
     "margin",
+    "full_retrieval",
 )
-"""The full method with one part taken out or turned round; chosen from the same grid."""
+"""The full method with one part taken out, turned round or added."""
 
 GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -227,9 +228,9 @@ GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "gates_only": ("tau", "proposals"),
         "gates_distance": ("k_base", "tau", "proposals"),
         "full": ("k_base", "beta", "tau", "max_doubt", "proposals"),
-        "full_retrieval": ("k_base", "tau"),
         "full_always_asks": ("k_base", "tau", "proposals"),
         **dict.fromkeys(LEAVE_ONE_OUT, ("k_base", "beta", "tau", "max_doubt", "proposals")),
+        "full_retrieval": ("k_base", "tau"),
         "ranker_only": ("tau", "proposals"),
     }
 )

@@ -58,6 +58,7 @@ SHOWN = (
     "beam_keep_b",
     "beam_keep_b_gated",
     "beam_snell_gated",
+    "dvts_gated",
     "gates_only",
     "full",
     "oracle",

@@ -30,8 +30,8 @@ _HEADLINE_NOTE = (
     "frontiers drawn anew. Against the oracle the area is the distance to what is possible."
 )
 _PARTS_NOTE = (
-    "The full method with one part taken out or turned round, its settings chosen from the same "
-    "grid. Differences are to the full method, paired; above zero the part does harm."
+    "The full method with one part taken out, turned round or added, its settings chosen from the "
+    "same grid (retrieval: k_base and tau only). Differences are to the full method, paired."
 )
 _PAPER_NOTE = (
     "The columns marked *paper* are the paper's own figures (Table 2: Llama 3.2 1B on MATH-500), "

@@ -22,7 +22,6 @@ METHOD_NAMES = {
     "gates_only": "Gates-only",
     "gates_distance": "Gates + D_type (fixed k)",
     "full": "Full (gates + hybrid + k(w))",
-    "full_retrieval": "Full + retrieval",
     "full_always_asks": "Full, a call at every state",
     "ranker_only": "Full, every first move trusted",
     "without_gates": "Full without gates",
@@ -33,6 +32,7 @@ METHOD_NAMES = {
     "without_joint_commit": "Full, commit by the verifier alone",
     "negative_beta": "Full with negative beta",
     "margin": "Full with the margin in place of sigma",
+    "full_retrieval": "Full + retrieval",
     "oracle": "Oracle",
     "oracle_selective": "Oracle, only where needed",
 }
@@ -49,8 +49,9 @@ LEAVE_ONE_OUT = (
     "without_joint_commit",
     "negative_beta",
     "margin",
+    "full_retrieval",
 )
-"""The full method with one part taken out or turned round."""
+"""The full method with one part taken out, turned round or added."""
 ORACLE = "oracle"
 ORACLES = (ORACLE, "oracle_selective")
 """They know the truth, and no method is compared with them on equal terms."""
