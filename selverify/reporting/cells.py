@@ -26,12 +26,15 @@ _HEADLINES = {
 _HEADLINE_NOTE = (
     "Read off the frontiers of accuracy against measured calls. Equal accuracy is the highest that "
     "both reach, equal calls what full makes at the headline budget, and the area is the mean "
-    "accuracy over a call allowance uniform from 0 to N. Brackets: 95 %, problems resampled and "
-    "frontiers drawn anew. Against the oracle the area is the distance to what is possible."
+    "accuracy over a call allowance uniform from 0 to N. Every frontier begins at the 0-shot "
+    "accuracy for no call. Brackets: 95 %, problems resampled and frontiers drawn anew; the "
+    "baseline and the settings stay as chosen, so they are somewhat narrow. Against the oracle the "
+    "area is the distance to what is possible."
 )
 _PARTS_NOTE = (
     "The full method with one part taken out, turned round or added, its settings chosen from the "
-    "same grid (retrieval: k_base and tau only). Differences are to the full method, paired."
+    "same grid (retrieval: k_base and tau only). Differences are to the full method, paired. The "
+    "rule that trusts a move without a call stays in all of them."
 )
 _PAPER_NOTE = (
     "The columns marked *paper* are the paper's own figures (Table 2: Llama 3.2 1B on MATH-500), "
@@ -373,8 +376,8 @@ def _within_note(shares: Mapping[str, float | None]) -> str:
         if share is not None
     )
     return (
-        "The full method under the settings of `search`, each round at a state by the moves made "
-        "before it. Survivors, sigma and k are means over rounds with calls. Variance within "
+        "The full method under the settings of `search`, each round of proposals, retries too, by "
+        "the moves made before it. Survivors, sigma and k are over rounds with calls. Variance within "
         f"problems, not between them: {told or 'none'}."
     )
 

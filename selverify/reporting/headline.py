@@ -17,7 +17,6 @@ from selverify.statistics import (
     Bootstrap,
     FloatArray,
     Point,
-    area_under_frontier,
     calls_at_accuracy,
     frontier,
 )
@@ -25,15 +24,25 @@ from selverify.statistics import (
 Frontiers = Mapping[str, tuple[Point, ...]]
 
 
-def accuracy_at_calls(points: Sequence[Point], calls: float, *, free: float) -> float:
-    """The best accuracy for at most ``calls``, linear between neighbours of a frontier.
+def with_free(points: Sequence[Point], free: float) -> tuple[Point, ...]:
+    """A frontier that begins with ``free``, the accuracy that costs no call.
 
-    Left of the first point it is ``free``, the accuracy that costs no call.
+    Between it and the first point one asks for a share of the problems only, as between any two.
     """
-    if not points or calls < points[0].calls:
-        return free
-    heights = [point.accuracy for point in points]
-    return max(free, float(np.interp(calls, [point.calls for point in points], heights)))
+    return frontier(
+        [0.0, *(point.calls for point in points)], [free, *(point.accuracy for point in points)]
+    )
+
+
+def accuracy_at_calls(points: Sequence[Point], calls: float | FloatArray) -> FloatArray:
+    """The best accuracy for at most ``calls``, linear between neighbours, flat after the last."""
+    return np.interp(calls, [one.calls for one in points], [one.accuracy for one in points])
+
+
+def area(points: Sequence[Point], limit: float) -> float:
+    """Mean accuracy over a call allowance uniform in [0, limit]."""
+    marks = np.array([one.calls for one in points if one.calls < limit] + [limit])
+    return float(np.trapezoid(accuracy_at_calls(points, marks), marks) / limit)
 
 
 def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
@@ -53,7 +62,8 @@ def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
     others = dict.fromkeys(
         one for one in (baseline, GATES_ONLY, ORACLES[-1]) if one in set(rows["method"])
     )
-    curves = {method: _outcomes(rows, method) for method in (FULL, *others, *BUDGET_FREE)}
+    unasked = [one for one in BUDGET_FREE if one in set(rows["method"])]
+    curves = {method: _outcomes(rows, method) for method in (FULL, *others, *unasked)}
     n_of_full = sorted(rows.loc[rows["method"] == FULL, "n"].unique()).index(budget)
     problems = next(iter(curves.values()))[0].shape[1]
     drawn = [np.ones((1, problems))]
@@ -65,8 +75,9 @@ def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
             for method, (calls, correct) in curves.items()
         }
         for row in range(len(counts)):
+            free = max((float(means[one][1][row].max()) for one in unasked), default=0.0)
             curve = {
-                method: frontier(calls[row], correct[row])
+                method: with_free(frontier(calls[row], correct[row]), free)
                 for method, (calls, correct) in means.items()
             }
             allowance = float(means[FULL][0][row, n_of_full])
@@ -99,10 +110,6 @@ def _counts(chunk: np.ndarray, problems: int) -> FloatArray:
     return np.stack([np.bincount(row, minlength=problems) for row in chunk]).astype(np.float64)
 
 
-def _free(curves: Frontiers) -> float:
-    return max(curves[method][-1].accuracy for method in BUDGET_FREE)
-
-
 def _calls_saved(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
     target = min(curves[FULL][-1].accuracy, curves[other][-1].accuracy)
     needed = calls_at_accuracy(curves[other], target)
@@ -111,18 +118,12 @@ def _calls_saved(curves: Frontiers, other: str, allowance: float, limit: float) 
 
 
 def _accuracy_gained(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
-    own, theirs = (
-        accuracy_at_calls(curves[method], allowance, free=_free(curves)) for method in (FULL, other)
-    )
-    return own - theirs
+    own, theirs = (accuracy_at_calls(curves[one], allowance) for one in (FULL, other))
+    return float(own - theirs)
 
 
 def _area_gained(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
-    own, theirs = (
-        area_under_frontier(curves[method], limit=limit, free=_free(curves))
-        for method in (FULL, other)
-    )
-    return own - theirs
+    return area(curves[FULL], limit) - area(curves[other], limit)
 
 
 _MEASURES: Mapping[str, Callable[[Frontiers, str, float, float], float]] = {

@@ -54,7 +54,7 @@ def within_table(visits: pd.DataFrame) -> pd.DataFrame:
         depth, rounds, trusted, survivors, sigma and its deviation (sigma_sd), k, k_sd (these five
         over the rounds with calls), accepted (share of the verified moves).
     """
-    records = []
+    records: list[dict[str, object]] = []
     for depth, own in visits.groupby("depth"):
         asked = own[~own["trusted"].astype(bool)]
         calls = asked["calls"].sum()
@@ -71,19 +71,34 @@ def within_table(visits: pd.DataFrame) -> pd.DataFrame:
                 "accepted": asked["accepted"].sum() / calls if calls else None,
             }
         )
-    return pd.DataFrame(records).astype({"depth": int})
+    names = [
+        "depth",
+        "rounds",
+        "trusted",
+        "survivors",
+        "sigma",
+        "sigma_sd",
+        "k",
+        "k_sd",
+        "accepted",
+    ]
+    return pd.DataFrame(records, columns=names).astype({"depth": int})
 
 
 def share_within(visits: pd.DataFrame, column: str) -> float | None:
     """The share of a column's variance that lies within problems, in [0, 1]; None without any.
 
-    By the law of total variance: the mean of the problems' variances, weighted by their rounds,
-    over the variance of all rounds.
+    Variance components of a one-way layout with problems as groups (the unbiased estimates, the
+    one between problems not below 0), so that it tends to 1 where problems do not differ.
     """
     known = visits.dropna(subset=[column])
-    values = known[column].astype(float)
-    total = values.var(ddof=0)
-    if not len(values) or not total:
+    values, groups = known[column].astype(float), known.groupby("search")[column]
+    sizes = groups.size()
+    if len(sizes) < 2 or len(known) == len(sizes):
         return None
     residue = values - values.groupby(known["search"]).transform("mean")
-    return float(residue.var(ddof=0) / total)
+    within = float((residue**2).sum()) / (len(known) - len(sizes))
+    rest = float(((values - values.mean()) ** 2).sum() - (residue**2).sum()) / (len(sizes) - 1)
+    size = (len(known) - float((sizes**2).sum()) / len(known)) / (len(sizes) - 1)
+    between = max(0.0, (rest - within) / size)
+    return within / (within + between) if within + between else None

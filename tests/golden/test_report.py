@@ -343,12 +343,12 @@ def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
 
 
 def test_variation_along_a_solution_by_hand(built: cells.Report) -> None:
-    """Two rounds at each depth; sigma varies by 8/3, of which 1 and 1 lie within b."""
+    """Two rounds at each depth. Within: (1 + 1) / 1 = 2; between: (6 - 2) / (4 / 3) = 3."""
     first, second = (row for _, row in built.within.iterrows())
     assert (first["rounds"], first["trusted"], first["accepted"]) == (2, 0.0, 2 / 6)
     assert (first["sigma"], first["sigma_sd"], first["k"]) == (2.0, 1.0, 3.0)
     assert (second["rounds"], second["trusted"], second["accepted"]) == (2, 0.5, 1.0)
-    assert built.within_shares["sigma"] == pytest.approx((2 / 3) / (8 / 3))
+    assert built.within_shares["sigma"] == pytest.approx(2 / 5)
     assert built.within_shares["k"] == 0.0
     assert within.share_within(VISITS.iloc[:1], "sigma") is None
 
@@ -395,15 +395,17 @@ def frontier_rows() -> pd.DataFrame:
 def test_headline_by_hand() -> None:
     """Half of the calls are saved at accuracy 1; for 4 calls the beam solves half as many.
 
-    Areas up to 4 calls: full 0.25 * 2 + 0.75 * 2, beam 0.25 * 4, both over 4.
+    Both frontiers begin at (0, 1/4). Areas up to 4 calls: full 0.375 * 2 + 0.75 * 2, beam
+    0.375 * 4, both over 4.
     """
     table = headline.headline_table(frontier_rows(), budget=4, bootstrap=BOOTSTRAP)
     assert set(table["other"]) == {"beam_keep_b_gated"}
     found = table.set_index("measure")
     assert found.loc["calls_saved", "value"] == pytest.approx(0.5)
     assert found.loc["accuracy_gained", "value"] == pytest.approx(0.5)
-    assert found.loc["area_gained", "value"] == pytest.approx(2.0 / 4 - 1.0 / 4)
+    assert found.loc["area_gained", "value"] == pytest.approx(2.25 / 4 - 1.5 / 4)
     assert (found["low"] <= found["value"]).all() and (found["value"] <= found["high"]).all()
+    assert found.loc["accuracy_gained", "low"] < found.loc["accuracy_gained", "high"]
 
 
 def test_calls_saved_on_a_method_without_calls_have_no_value() -> None:
