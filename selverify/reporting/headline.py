@@ -34,9 +34,10 @@ def with_free(points: Sequence[Point], free: float) -> tuple[Point, ...]:
     )
 
 
-def accuracy_at_calls(points: Sequence[Point], calls: float | FloatArray) -> FloatArray:
+def accuracy_at_calls(points: Sequence[Point], calls: FloatArray) -> FloatArray:
     """The best accuracy for at most ``calls``, linear between neighbours, flat after the last."""
-    return np.interp(calls, [one.calls for one in points], [one.accuracy for one in points])
+    heights = [one.accuracy for one in points]
+    return np.asarray(np.interp(calls, [one.calls for one in points], heights))
 
 
 def area(points: Sequence[Point], limit: float) -> float:
@@ -118,8 +119,10 @@ def _calls_saved(curves: Frontiers, other: str, allowance: float, limit: float) 
 
 
 def _accuracy_gained(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
-    own, theirs = (accuracy_at_calls(curves[one], allowance) for one in (FULL, other))
-    return float(own - theirs)
+    own, theirs = (
+        float(accuracy_at_calls(curves[one], np.array([allowance]))[0]) for one in (FULL, other)
+    )
+    return own - theirs
 
 
 def _area_gained(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
