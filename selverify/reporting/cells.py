@@ -377,8 +377,8 @@ def _within_note(shares: Mapping[str, float | None]) -> str:
     )
     return (
         "The full method under the settings of `search`, each round of proposals, retries too, by "
-        "the moves made before it. Survivors, sigma and k are over rounds with calls. Variance within "
-        f"problems, not between them: {told or 'none'}."
+        "the moves made before it. Survivors, sigma and k are over rounds with calls. Variance "
+        f"within problems, not between them: {told or 'none'}."
     )
 
 
