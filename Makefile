@@ -5,6 +5,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 # An extra package index for torch, for example PyTorch's own CPU index: make run TORCH_INDEX=...
 TORCH_INDEX ?=
+# A set of parameters in profiles/, laid over params.yaml: make run PROFILE=paper
+PROFILE ?=
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -14,7 +16,7 @@ FLOWS := $(BIN)/python -m flows
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
-	@$(FLOWS) run
+	@$(FLOWS) run $(PROFILE)
 
 test: $(INSTALLED)
 	@$(FLOWS) exec python -m pytest tests

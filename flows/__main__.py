@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from flows.stages import PARAMS_FILE, check_inputs, find_stage, load_stages
-from selverify.errors import SelverifyError
+from selverify.errors import ParamsError, SelverifyError
 from selverify.params import load_params
 
+EXECUTE = "exec"
+RUN = "run"
 # Named, not imported: Prefect, DVC and MLflow take seconds to import and each command needs few.
 COMMANDS = {
-    "run": ("flows.launcher", "run", "bring every stage up to date (dvc repro), print the table"),
+    RUN: ("flows.launcher", "run", "bring all up to date (dvc repro), print the table; [PROFILE]"),
     "pipeline": ("flows.launcher", "run_pipeline", "the same as one Prefect flow, as deployed"),
     "publish": ("flows.tracking", "publish_all", "log finished stages to MLflow, each once"),
     "show": ("flows.launcher", "show", "print the main table of the last run"),
@@ -24,7 +26,6 @@ COMMANDS = {
     "setup": ("flows.tracking", "create_database", "create the MLflow database"),
     "clean": ("flows.preflight", "clean", "remove what a run made"),
 }
-EXECUTE = "exec"
 INTERRUPTED = 130
 
 
@@ -48,8 +49,10 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
     if name == EXECUTE and rest:
         _function("flows.launcher", "execute_under_environment")(rest)
     elif name in COMMANDS:
+        if len(rest) > (name == RUN):
+            raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
         module, function, _ = COMMANDS[name]
-        _function(module, function)()
+        _function(module, function)(*rest)
     else:
         # Before Prefect is imported, because a mistake should be answered at once.
         check_inputs(find_stage(load_stages(load_params(PARAMS_FILE)), name))

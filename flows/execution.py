@@ -44,7 +44,7 @@ def execute(stage: Stage, params: Params, run: Run) -> dict[str, float]:
 def _temporary_metrics(stage: Stage, outputs: Mapping[str, Path]) -> Path:
     declared = (key for key, path in stage.outputs.items() if path == stage.metrics)
     key = next(declared, None)
-    return outputs[stage.name] / stage.metrics.name if key is None else outputs[key]
+    return outputs[stage.task] / stage.metrics.name if key is None else outputs[key]
 
 
 def _finite(name: str, metrics: Mapping[str, float]) -> dict[str, float]:

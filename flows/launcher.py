@@ -15,18 +15,25 @@ from importlib import import_module
 from flows import terminal
 from flows.preflight import preflight
 from flows.server import prefect_server, stop_on_signals
-from flows.stages import Stage
+from flows.stages import PARAMS_FILE, Stage
 from selverify.errors import ArtifactError, ProtocolError
 
 TABLE_NAME = "main.txt"
 
 
-def run() -> None:
+def run(profile: str | None = None) -> None:
     """Bring every stage up to date with ``dvc repro`` and print the main table.
 
+    With a ``profile`` its values are written into ``params.yaml`` first.
+
     Raises:
+        ParamsError: there is no such profile.
         ProtocolError: a stage failed; its own sentence stands on the terminal above.
     """
+    if profile is not None:
+        changed = import_module("flows.profiles").apply_profile(profile)
+        for name, value in changed.items():
+            print(f"{PARAMS_FILE}: {name} = {value}  (profile {profile})")
     stages = preflight()
     if _fresh():
         print("Nothing to do: every stage is up to date.\n")
@@ -62,7 +69,7 @@ def show_table(stages: dict[str, Stage]) -> None:
         ArtifactError: it is not there yet.
     """
     last = list(stages.values())[-1]
-    report = last.outputs[last.name]
+    report = last.outputs[last.task]
     table = report / TABLE_NAME
     if not table.is_file():
         raise ArtifactError(f"{table}: missing; stage {last.name!r} writes it (make run)")

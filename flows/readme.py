@@ -20,6 +20,7 @@ from pathlib import Path
 import yaml
 
 from flows.preflight import preflight
+from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError, SchemaError
 from selverify.storage import atomic_path
@@ -72,7 +73,7 @@ class Origin:
 def fill_pages() -> None:
     """Fill the README and the results page from the last stage's report, and say so."""
     last = list(preflight().values())[-1]
-    report = last.outputs[last.name]
+    report = last.outputs[last.task]
     filled = fill(Path.cwd(), report, origin=find_origin(Path.cwd(), report))
     print(f"Filled {' and '.join(map(str, filled))} from {report}/")
 
@@ -194,7 +195,7 @@ def _commit(root: Path) -> str:
 
 
 def _changes(root: Path) -> tuple[str, ...]:
-    """Parameters that differ from the commit's, as ``name=value``."""
+    """Parameters that differ from the commit's, as profiles and as ``name=value``."""
     text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
     path = root / PARAMS_FILE
     if text is None or not path.is_file():
@@ -202,11 +203,18 @@ def _changes(root: Path) -> tuple[str, ...]:
     committed, present = (
         leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
     )
-    return tuple(
-        f"{name}={present.get(name)}"
+    changed = {
+        name: present.get(name)
         for name in {**committed, **present}
         if committed.get(name) != present.get(name)
-    )
+    }
+    told = []
+    for profile in sorted(path.stem for path in (root / PROFILES).glob("*.yaml")):
+        values = read_profile(root / PROFILES, profile)
+        if changed.keys() & values and all(present.get(k) == v for k, v in values.items()):
+            told.append(f"profile {profile}")
+            changed = {name: value for name, value in changed.items() if name not in values}
+    return (*told, *(f"{name}={value}" for name, value in changed.items()))
 
 
 def _git(root: Path, *arguments: str) -> str | None:

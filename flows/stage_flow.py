@@ -6,6 +6,7 @@ Knows: Prefect. Does not know: what the stage computes, or MLflow beyond one cal
 from __future__ import annotations
 
 import logging
+import re
 import time
 
 from prefect import flow, task
@@ -13,7 +14,7 @@ from prefect.artifacts import create_table_artifact
 
 from flows import terminal
 from flows.execution import execute
-from flows.stages import PARAMS_FILE, find_stage, load_stages
+from flows.stages import PARAMS_FILE, find_stage, load_stages, params_of
 from flows.tracking import publish_stage
 from selverify.params import load_params
 from tasks import find_run
@@ -27,29 +28,30 @@ def run_stage(name: str) -> dict[str, float]:
     Raises:
         SelverifyError: a parameter, an input or an output is wrong, or what the stage raised.
     """
-    params = load_params(PARAMS_FILE)
-    stage = find_stage(load_stages(params), name)
-    run = find_run(name)
+    given = load_params(PARAMS_FILE)
+    stage = find_stage(load_stages(given), name)
+    params = params_of(stage, given)
+    run = find_run(stage.task)
     terminal.prepare()
 
-    @task(name=f"{name}: run")
+    @task(name=f"{stage.name}: run")
     def work() -> tuple[dict[str, float], float]:
         started = time.monotonic()
         metrics = execute(stage, params, run)
         return metrics, time.monotonic() - started
 
-    @task(name=f"{name}: publish")
+    @task(name=f"{stage.name}: publish")
     def publish(seconds: float) -> None:
         publish_stage(stage, params, seconds=seconds)
 
-    @flow(name=name)
+    @flow(name=stage.name)
     def body() -> dict[str, float]:
-        log.info("%s: started", name)
+        log.info("%s: started", stage.name)
         metrics, seconds = work()
         publish(seconds)
         rows = [{"metric": key, "value": value} for key, value in metrics.items()]
-        create_table_artifact(table=rows, key=name.replace("_", "-"))
-        log.info("%s: finished in %.1f s", name, seconds)
+        create_table_artifact(table=rows, key=re.sub(r"[^a-z0-9]", "-", stage.name))
+        log.info("%s: finished in %.1f s", stage.name, seconds)
         return metrics
 
     return body()

@@ -5,11 +5,12 @@ Knows: how to read ``dvc.yaml``. Does not know: DVC itself, Prefect, what a stag
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import yaml
@@ -20,30 +21,35 @@ from selverify.params import Params
 PIPELINE_FILE = Path("dvc.yaml")
 PARAMS_FILE = Path("params.yaml")
 METRICS_NAME = "metrics.json"
+VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One entry of ``dvc.yaml``.
+    """One entry of ``dvc.yaml``, or one combination of its matrix.
 
-    The first output of a stage is keyed by the stage's name, every further one by its stem; an
-    input has the key under which its producer writes it. ``sources`` are the dependencies that no
-    stage writes: code. ``params`` are dotted names in ``params.yaml``.
+    ``task`` names the module that does the work, ``item`` is the combination, empty outside a
+    matrix. The first output of a stage is keyed by its task, every further one
+    by its stem; an input has the key under which its producer writes it. A folder in which all
+    combinations of a stage write is an input under the stage's task. ``sources`` are the
+    dependencies that no stage writes: code. ``params`` are dotted names in ``params.yaml``.
     """
 
     name: str
+    task: str
+    item: Mapping[str, str]
     inputs: Mapping[str, Path]
     outputs: Mapping[str, Path]
     sources: tuple[Path, ...]
     params: tuple[str, ...]
-    producers: Mapping[str, str]
+    producers: Mapping[str, tuple[str, ...]]
     frozen: bool
 
     @property
     def metrics(self) -> Path:
         """Where the stage's metrics stand: a declared ``metrics.json``, or in its first output."""
         declared = (path for path in self.outputs.values() if path.name == METRICS_NAME)
-        return next(declared, self.outputs[self.name] / METRICS_NAME)
+        return next(declared, self.outputs[self.task] / METRICS_NAME)
 
 
 def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
@@ -53,14 +59,17 @@ def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
         ArtifactError: ``dvc.yaml`` is missing.
         ParamsError: it uses an unknown variable, or its stages form a circle.
     """
-    entries = _entries(params, path)
-    written = {name: _outputs(name, entry) for name, entry in entries.items()}
+    entries = dict(_entries(params, path))
+    written = {name: _outputs(entry) for name, entry in entries.items()}
     owners = {
         file: (name, key) for name, outputs in written.items() for key, file in outputs.items()
     }
-    stages = {name: _stage(name, entry, written[name], owners) for name, entry in entries.items()}
+    stages = {name: _stage(entry, written[name], owners) for name, entry in entries.items()}
     sorter = TopologicalSorter(
-        {name: sorted(set(stages[name].producers.values())) for name in sorted(stages)}
+        {
+            name: sorted(set(itertools.chain.from_iterable(stages[name].producers.values())))
+            for name in sorted(stages)
+        }
     )
     try:
         return {name: stages[name] for name in sorter.static_order()}
@@ -69,23 +78,29 @@ def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
 
 
 def find_stage(stages: Mapping[str, Stage], name: str) -> Stage:
-    """The stage called ``name``.
+    """The stage called ``name``; the name of a matrix will do where it has one combination.
 
     Raises:
-        ParamsError: ``dvc.yaml`` has no such stage.
+        ParamsError: ``dvc.yaml`` has no such stage, or it has several.
     """
-    if name not in stages:
-        raise ParamsError(
-            f"{PIPELINE_FILE}: no stage {name!r}; expected one of {', '.join(stages)}"
-        )
-    return stages[name]
+    found = [stage for stage in stages.values() if name in {stage.name, stage.task}]
+    if len(found) != 1:
+        given = "several stages" if found else "no stage"
+        known = ", ".join(one.name for one in found or stages.values())
+        raise ParamsError(f"{PIPELINE_FILE}: {given} {name!r}; expected one of {known}")
+    return found[0]
+
+
+def params_of(stage: Stage, params: Params) -> Params:
+    """What ``stage`` is run with: the parameters, narrowed to its combination."""
+    return params.narrowed(**stage.item)
 
 
 def check_inputs(stage: Stage) -> None:
     """Raise ArtifactError, naming file and producer, when an input of ``stage`` is missing."""
     for key, path in stage.inputs.items():
         if not path.exists():
-            producer = stage.producers[key]
+            producer = stage.producers[key][0]
             raise ArtifactError(
                 f"{path}: missing; stage {stage.name!r} reads it and stage {producer!r} writes it "
                 f"(python -m flows {producer}, or dvc repro)"
@@ -93,13 +108,13 @@ def check_inputs(stage: Stage) -> None:
 
 
 def used_params(stage: Stage, params: Params) -> dict[str, Any]:
-    """The values of the dotted names in ``stage.params``, flattened to dotted leaves.
+    """The values of the dotted names in ``stage.params``, flattened to dotted leaves, and ``item``.
 
     Raises:
         ParamsError: ``dvc.yaml`` names a parameter that ``params.yaml`` does not have.
     """
     everything = params.model_dump(mode="json")
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = dict(stage.item)
     for dotted in stage.params:
         value: Any = everything
         for part in dotted.split("."):
@@ -120,18 +135,48 @@ def leaves(prefix: str, value: Any) -> dict[str, Any]:
     return flat
 
 
-def _entries(params: Params, path: Path) -> dict[str, dict[str, Any]]:
+def _entries(params: Params, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every combination of every entry by DVC's name for it, with ``task`` and ``item`` put in."""
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; run this from the project's root")
-    text = Template(path.read_text(encoding="utf-8"))
-    try:
-        filled = text.substitute(domain=params.domain, backbone=params.backbone)
-    except (KeyError, ValueError) as error:
-        raise ParamsError(
-            f"{path}: variable {error}; expected only ${{domain}} and ${{backbone}}"
-        ) from error
-    stages: dict[str, dict[str, Any]] = yaml.safe_load(filled)["stages"]
-    return stages
+    names = params.model_dump(mode="json")
+    entries = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
+    for task, entry in entries.items():
+        axes = _filled(entry.get("matrix", {}), names, path)
+        for values in itertools.product(*axes.values()):
+            item = dict(zip(axes, values, strict=True))
+            name = f"{task}@{'-'.join(values)}" if item else task
+            filled = _filled(entry, {**names, "item": item}, path)
+            yield name, {**filled, "name": name, "task": task, "item": item}
+
+
+def _filled(value: Any, names: Mapping[str, Any], path: Path) -> Any:
+    """``value`` with every ``${...}`` replaced; a text that is one variable becomes its value."""
+    if isinstance(value, Mapping):
+        return {
+            _filled(key, names, path): _filled(inner, names, path) for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_filled(inner, names, path) for inner in value]
+    if not isinstance(value, str):
+        return value
+    whole = VARIABLE.fullmatch(value)
+    if whole is not None:
+        return _variable(whole[1], names, path)
+    return VARIABLE.sub(lambda found: str(_variable(found[1], names, path)), value)
+
+
+def _variable(dotted: str, names: Mapping[str, Any], path: Path) -> Any:
+    """The value of ``a.b`` or ``a[0]`` among ``names``."""
+    value: Any = names
+    for part in re.findall(r"\w+", dotted):
+        try:
+            value = value[int(part)] if isinstance(value, list) else value[part]
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise ParamsError(
+                f"{path}: variable {dotted!r}; expected a name of params.yaml or item"
+            ) from error
+    return value
 
 
 def _paths(items: Iterable[str | Mapping[str, Any]]) -> list[Path]:
@@ -139,26 +184,36 @@ def _paths(items: Iterable[str | Mapping[str, Any]]) -> list[Path]:
     return [Path(item if isinstance(item, str) else next(iter(item))) for item in items]
 
 
-def _outputs(name: str, entry: Mapping[str, Any]) -> dict[str, Path]:
+def _outputs(entry: Mapping[str, Any]) -> dict[str, Path]:
     groups = (entry.get(group, ()) for group in ("outs", "metrics", "plots"))
     paths = [path for group in groups for path in _paths(group)]
-    return {(path.stem if index else name): path for index, path in enumerate(paths)}
+    return {(path.stem if index else entry["task"]): path for index, path in enumerate(paths)}
 
 
 def _stage(
-    name: str,
     entry: Mapping[str, Any],
     outputs: Mapping[str, Path],
     owners: Mapping[Path, tuple[str, str]],
 ) -> Stage:
-    needed = _paths(entry.get("deps", ()))
-    inputs = {owners[path][1]: path for path in needed if path in owners}
+    inputs: dict[str, Path] = {}
+    sources: list[Path] = []
+    producers: dict[str, tuple[str, ...]] = {}
+    for path in _paths(entry.get("deps", ())):
+        under = [owner for file, owner in owners.items() if path == file or path in file.parents]
+        if under:
+            key = under[0][1]
+            inputs[key] = path
+            producers[key] = tuple(name for name, _ in under)
+        else:
+            sources.append(path)
     return Stage(
-        name=name,
+        name=entry["name"],
+        task=entry["task"],
+        item=entry["item"],
         inputs=inputs,
         outputs=outputs,
-        sources=tuple(path for path in needed if path not in owners),
+        sources=tuple(sources),
         params=tuple(entry.get("params", ())),
-        producers={key: owners[path][0] for key, path in inputs.items()},
+        producers=producers,
         frozen=bool(entry.get("frozen", False)),
     )

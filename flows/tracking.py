@@ -1,8 +1,9 @@
-"""MLflow, written to and never read back into the work: flat runs, published from result files.
+"""MLflow, written to and never read back into the work: runs published from result files.
 
 Knows: MLflow and the files of a finished stage. Does not know: Prefect, DVC, how results arose.
 Publishing is idempotent: a run is keyed by its stage, its parameters and the digest of its outputs.
-Runs are flat and tagged, because MLflow's chart view hides nested ones.
+The stage that writes curves is the parent run of its pipeline; its children are the curves, one a
+method, backbone, strength and fold, and the runs of the other stages.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
+from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
-from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
+from flows.stages import PARAMS_FILE, Stage, load_stages, params_of, used_params
 from selverify.errors import SchemaError
 from selverify.params import Params, load_params
 from selverify.storage import digest
@@ -32,19 +34,23 @@ from selverify.storage import digest
 log = logging.getLogger(__name__)
 
 CURVES_NAME = "curves.csv"
-CURVE_KEYS = ("method", "fold", "n")
-FIGURE_SUFFIXES = frozenset({".png", ".svg", ".md", ".csv", ".txt"})
+STEP = "n"
+SHOWN_SUFFIXES = frozenset({".png", ".svg", ".md", ".csv", ".txt", ".html", ".tex"})
+CHECKPOINT_SUFFIXES = frozenset({".safetensors", ".json"})
+DATA, MODELS = Path("data"), Path("models")
 KEY_TAG = "selverify.key"
+PENDING_TAG = "selverify.pending"
+PIPELINE = "pipeline"
 BATCH = 1000
 PARAMS_BATCH = 100
+DIGEST_LENGTH = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Metrics of one method on one fold; the nominal budget n is the step."""
+    """Metrics along the nominal budget n, and what they are of: ``names`` by column."""
 
-    method: str
-    fold: str
+    names: Mapping[str, str]
     points: tuple[tuple[str, float, int], ...]
 
 
@@ -69,35 +75,40 @@ def publish_stage(stage: Stage, params: Params, *, seconds: float | None = None)
 def publish_all() -> int:
     """Log every stage whose outputs are there; stages that DVC restored are logged this way."""
     params = load_params(PARAMS_FILE)
-    finished = [stage for stage in load_stages(params).values() if stage.metrics.is_file()]
-    new = sum(publish_stage(stage, params) for stage in finished)
+    stages = load_stages(params)
+    finished = [stage for stage in stages.values() if stage.metrics.is_file()]
+    new = sum(publish_stage(stage, params_of(stage, params)) for stage in finished)
+    client = MlflowClient(os.environ[TRACKING_URI])
+    _adopt(client, _experiment(client, params.tracking.experiment), params)
     print(f"MLflow: {len(finished)} stages are logged, {new} runs of them now")
     return new
 
 
 def read_curves(path: Path) -> tuple[Curve, ...]:
-    """Curves from a CSV with columns method, fold, n and any number of metrics.
+    """Curves from a CSV: the columns before ``n`` name a curve, those after it are its metrics.
 
     Raises:
-        SchemaError: a column is missing, or a value is no number.
+        SchemaError: there is no such column, or a value is no number.
     """
-    points: dict[tuple[str, str], list[tuple[str, float, int]]] = defaultdict(list)
+    points: dict[tuple[tuple[str, str], ...], list[tuple[str, float, int]]] = defaultdict(list)
     with path.open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
-        missing = set(CURVE_KEYS) - set(reader.fieldnames or ())
-        if missing:
-            raise SchemaError(f"{path}: no column {', '.join(sorted(missing))}")
+        columns = list(reader.fieldnames or ())
+        if STEP not in columns:
+            raise SchemaError(f"{path}: no column {STEP!r}")
+        keys = columns[: columns.index(STEP)]
         for line, row in enumerate(reader, start=2):
-            points[row["method"], row["fold"]].extend(_points(path, line, row))
-    return tuple(Curve(method, fold, tuple(found)) for (method, fold), found in points.items())
+            names = tuple((key, row.pop(key)) for key in keys)
+            points[names].extend(_points(path, line, row))
+    return tuple(Curve(dict(names), tuple(found)) for names, found in points.items())
 
 
 def _points(path: Path, line: int, row: Mapping[str, str]) -> Iterator[tuple[str, float, int]]:
     for name, text in row.items():
-        if name in CURVE_KEYS or not text:
+        if name == STEP or not text:
             continue
         try:
-            yield name, float(text), int(row["n"])
+            yield name, float(text), int(row[STEP])
         except ValueError as error:
             raise SchemaError(f"{path}: line {line}, {name}: {error}") from error
 
@@ -105,37 +116,71 @@ def _points(path: Path, line: int, row: Mapping[str, str]) -> Iterator[tuple[str
 def _publish(stage: Stage, params: Params, seconds: float | None) -> int:
     client = MlflowClient(os.environ[TRACKING_URI])
     experiment = _experiment(client, params.tracking.experiment)
-    values = {name: json.dumps(value) for name, value in used_params(stage, params).items()}
-    outputs = {f"dvc.out.{path}": digest(path) for path in stage.outputs.values()}
+    values, outputs = _described(stage, params)
     key = _key(stage.name, values, outputs)
-    if _published(client, experiment, key):
+    if _found(client, experiment, KEY_TAG, key, "FINISHED"):
         return 0
-    tags = {**_origin(stage), **outputs, "stage": stage.name, "domain": params.domain}
+    for unfinished in _found(client, experiment, PENDING_TAG, key, "RUNNING"):
+        client.delete_run(unfinished)
     curves = list(_curve_files(stage))
+    tags = {**_origin(stage), **outputs, "stage": stage.name, "domain": params.domain}
+    name = f"{PIPELINE} {params.domain}" if curves else stage.name
+    run = client.create_run(experiment, run_name=name, tags={PENDING_TAG: key}).info.run_id
     for curve in curves:
-        names = {"method": curve.method, "fold": curve.fold}
+        child = client.create_run(
+            experiment,
+            run_name="/".join(curve.names.values()),
+            tags={MLFLOW_PARENT_RUN_ID: run, PENDING_TAG: key},
+        ).info.run_id
         _log(
             client,
-            experiment,
-            name=f"{curve.method}/{curve.fold}",
-            params={**values, **names},
-            tags={**tags, **names, "pipeline": key},
+            child,
+            params={**values, **curve.names},
+            tags={**tags, **curve.names},
             points=curve.points,
         )
     metrics = dict(json.loads(stage.metrics.read_text(encoding="utf-8")))
     if seconds is not None:
         metrics["seconds"] = seconds
-    # The stage's own run comes last: its key says that everything before it was logged.
+    if datasets := _datasets(stage):
+        client.log_inputs(run, datasets)
+    # Last, because the key says that everything before it was logged.
     _log(
         client,
-        experiment,
-        name=stage.name,
+        run,
         params=values,
-        tags={**tags, KEY_TAG: key, "pipeline": key},
+        tags={**tags, KEY_TAG: key},
         points=tuple((name, value, 0) for name, value in metrics.items()),
-        figures=_figures(stage),
+        files=_files(stage),
     )
     return len(curves) + 1
+
+
+def _described(stage: Stage, params: Params) -> tuple[dict[str, str], dict[str, str]]:
+    """The parameters of a stage as texts, and the digests of its outputs by their tag."""
+    values = {name: json.dumps(value) for name, value in used_params(stage, params).items()}
+    outputs = {f"dvc.out.{path}": digest(path) for path in stage.outputs.values()}
+    return values, outputs
+
+
+def _adopt(client: MlflowClient, experiment: str, params: Params) -> None:
+    """Put the runs of the pipeline's stages under the run of the one that writes curves.
+
+    A stage that several pipelines share stays with the first.
+    """
+    runs: list[str] = []
+    parent = None
+    for stage in load_stages(params).values():
+        if not stage.metrics.is_file():
+            continue
+        key = _key(stage.name, *_described(stage, params_of(stage, params)))
+        for run in _found(client, experiment, KEY_TAG, key, "FINISHED")[:1]:
+            runs.append(run)
+            parent = run if any(_curve_files(stage)) else parent
+    for run in runs:
+        if parent not in {None, run}:
+            tags = client.get_run(run).data.tags
+            client.set_tag(run, MLFLOW_PARENT_RUN_ID, tags.get(MLFLOW_PARENT_RUN_ID, parent))
 
 
 def _experiment(client: MlflowClient, name: str) -> str:
@@ -146,9 +191,9 @@ def _experiment(client: MlflowClient, name: str) -> str:
     return str(client.create_experiment(name, artifact_location=artifacts))
 
 
-def _published(client: MlflowClient, experiment: str, key: str) -> bool:
-    query = f"tags.`{KEY_TAG}` = '{key}' and attributes.status = 'FINISHED'"
-    return bool(client.search_runs([experiment], query, max_results=1))
+def _found(client: MlflowClient, experiment: str, tag: str, value: str, status: str) -> list[str]:
+    query = f"tags.`{tag}` = '{value}' and attributes.status = '{status}'"
+    return [run.info.run_id for run in client.search_runs([experiment], query)]
 
 
 def _key(name: str, values: Mapping[str, str], outputs: Mapping[str, str]) -> str:
@@ -182,34 +227,51 @@ def _curve_files(stage: Stage) -> Iterator[Curve]:
             yield from read_curves(path / CURVES_NAME)
 
 
-def _figures(stage: Stage) -> list[tuple[Path, str]]:
-    """Files a person looks at, each with the folder it keeps among the run's artifacts."""
+def _files(stage: Stage) -> list[tuple[Path, str]]:
+    """What a person looks at, and checkpoints, each with its folder among the run's artifacts."""
     found: list[tuple[Path, str]] = []
     for root in stage.outputs.values():
-        files = sorted(path for path in root.rglob("*") if path.suffix in FIGURE_SUFFIXES)
+        suffixes = CHECKPOINT_SUFFIXES if MODELS in root.parents else SHOWN_SUFFIXES
+        files = sorted(path for path in root.rglob("*") if path.suffix in suffixes)
         found += [(path, path.parent.relative_to(root.parent).as_posix()) for path in files]
     return found
 
 
+def _datasets(stage: Stage) -> list[DatasetInput]:
+    """The tables that the stage reads, by the digest that DVC records."""
+    return [
+        DatasetInput(
+            Dataset(
+                name=path.as_posix(),
+                digest=digest(path)[:DIGEST_LENGTH],
+                source_type="local",
+                source=json.dumps({"uri": path.as_posix()}),
+            ),
+            [InputTag("mlflow.data.context", stage.task)],
+        )
+        for path in stage.inputs.values()
+        if DATA in path.parents
+    ]
+
+
 def _log(
     client: MlflowClient,
-    experiment: str,
+    run: str,
     *,
-    name: str,
     params: Mapping[str, str],
     tags: Mapping[str, str],
     points: Iterable[tuple[str, float, int]],
-    figures: Iterable[tuple[Path, str]] = (),
+    files: Iterable[tuple[Path, str]] = (),
 ) -> None:
-    run = client.create_run(experiment, run_name=name).info.run_id
+    """Fill a run and end it."""
     now = int(time.time() * 1000)
     metrics = [Metric(key, value, now, step) for key, value, step in points]
     settings = [Param(key, value) for key, value in params.items()]
-    client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
     for start in range(0, len(settings), PARAMS_BATCH):
         client.log_batch(run, params=settings[start : start + PARAMS_BATCH])
     for start in range(0, len(metrics), BATCH):
         client.log_batch(run, metrics=metrics[start : start + BATCH])
-    for path, folder in figures:
+    for path, folder in files:
         client.log_artifact(run, str(path), folder)
+    client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
     client.set_terminated(run)

@@ -49,7 +49,10 @@ FRONTIER_NOTE = (
 )
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
-Models = Annotated[Path, typer.Option(help="The folder of trained models.")]
+MODELS = Path("models/small-strong")
+Models = Annotated[
+    Path, typer.Option(help="The folder of a trained policy: models/<backbone>-<strength>.")
+]
 
 
 class _Sentences(TyperGroup):
@@ -82,7 +85,7 @@ def solve(
         str | None, typer.Option(help="The id of a test problem; without a text the first one.")
     ] = None,
     budget: Annotated[int, typer.Option(help="Verifier calls at most, at least 1.")] = 16,
-    models: Models = Path("models"),
+    models: Models = MODELS,
     benchmark: Annotated[Path, typer.Option(help="The folder of the benchmark's tables.")] = Path(
         "data/benchmark"
     ),
@@ -122,7 +125,7 @@ def frontier(
 
 @app.command()
 def check(
-    models: Models = Path("models"),
+    models: Models = MODELS,
     pipeline: Annotated[
         bool, typer.Option(help="Also import Prefect's server, where it is installed.")
     ] = True,

@@ -19,6 +19,7 @@ from selverify.domains.base import Domain
 from selverify.errors import BudgetError, ParamsError
 from selverify.gates import GATES, STRUCTURAL
 from selverify.grading import Grader, grade
+from selverify.ledger import Ledger
 from selverify.params import Params
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.asking import Asking
@@ -199,6 +200,7 @@ METHODS: Mapping[str, Builder] = MappingProxyType(
         "without_context_gate": _gated(gates=(STRUCTURAL,)),
         "without_distance": _gated(scorer="residual"),
         "without_residual": _gated(scorer="distance"),
+        "without_trajectory": _gated(scorer="hybrid_without_trajectory"),
         "without_adaptive_k": _gated(allocation="fixed"),
         "without_joint_commit": _gated(commit="verifier"),
         "negative_beta": _gated(negate_beta=True),
@@ -214,6 +216,7 @@ LEAVE_ONE_OUT = (
     "without_context_gate",
     "without_distance",
     "without_residual",
+    "without_trajectory",
     "without_adaptive_k",
     "without_joint_commit",
     "negative_beta",
@@ -235,6 +238,9 @@ GRID_AXES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What cross-validation chooses for a method; other methods have nothing to choose."""
+
+STEPWISE = frozenset(GRID_AXES) | {"oracle", "oracle_selective"}
+"""Methods that draw at most ``proposals`` moves a round; see :func:`same_with_less`."""
 
 
 def settings_of(method: str, params: Params) -> tuple[Setting, ...]:
@@ -296,25 +302,52 @@ def _run_method(
     method: str,
     grader: Grader,
 ) -> Iterator[dict[str, Any]]:
-    by_id = {task.problem.problem_id: task for task in tasks}
+    gold = {task.problem.problem_id: task.truth.answer for task in tasks}
     evaluation = rules.params.evaluation
     budgets = (1,) if method in UNBUDGETED else evaluation.budgets
     if method in LEAVE_ONE_OUT:
         budgets = (evaluation.headline_budget,)
-    searches = {
-        (setting.name, n, task.problem.problem_id): Search(
-            METHODS[method](domain, task, n, setting, rules),
-            budget=n if method in GRID_AXES else None,
-        )
-        for setting in settings_of(method, rules.params)
-        for n in budgets
-        for task in tasks
-    }
-    results = run_lockstep(searches, backend, end_of_move=domain.end_of_move)
-    for (setting_name, n, problem_id), result in results.items():
-        gold = by_id[problem_id].truth.answer
-        row = _row(result, gold, grader)
-        yield {"method": method, "setting": setting_name, "n": n, "problem_id": problem_id, **row}
+    settings = settings_of(method, rules.params)
+    known: dict[tuple[Setting, str], Result[Outcome]] = {}
+    for n in sorted(budgets, reverse=True):
+        points = {setting.name: _as_run(method, setting, n) for setting in settings}
+        searches = {
+            (point, task.problem.problem_id): Search(
+                METHODS[method](domain, task, n, point, rules),
+                budget=n if method in GRID_AXES else None,
+            )
+            for point in dict.fromkeys(points.values())
+            for task in tasks
+            if method not in STEPWISE
+            or (point, task.problem.problem_id) not in known
+            or not same_with_less(
+                known[point, task.problem.problem_id].ledger,
+                budget=n,
+                generation_cap=rules.generation_cap(n),
+            )
+        }
+        known |= run_lockstep(searches, backend, end_of_move=domain.end_of_move)
+        for setting_name, point in points.items():
+            for problem_id, answer in gold.items():
+                row = _row(known[point, problem_id], answer, grader)
+                which = {"setting": setting_name, "n": n, "problem_id": problem_id}
+                yield {"method": method, **which, **row}
+
+
+def same_with_less(spent: Ledger, *, budget: int, generation_cap: int) -> bool:
+    """Whether a step-level search that spent this much would go the same way under these limits.
+
+    It looks at its limits only where they cut a round of samples or calls short, or are used up.
+    Strictly less than both was spent, so neither happens.
+    """
+    return spent.verifier_calls < budget and spent.generated_moves < generation_cap
+
+
+def _as_run(method: str, setting: Setting, n: int) -> Setting:
+    """What a setting comes to at budget ``n``; equal ones are run once."""
+    if method not in STEPWISE:
+        return setting
+    return replace(setting, name="", proposals=min(n, setting.proposals))
 
 
 def _row(result: Result[Outcome], gold: str, grader: Grader) -> dict[str, Any]:

@@ -18,6 +18,7 @@ NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 DomainName = Literal["word_problems", "countdown"]
+BackboneName = Literal["small", "base"]
 RewardKind = Literal["evidence", "value"]
 
 
@@ -123,14 +124,13 @@ class Verifier(Section):
 
     ``kind`` evidence judges a move by how probable its words are, value by the state after it.
     ``tune_*``: the backbone is tuned for so many epochs; that of an evidence model on solutions up
-    to their last step worth ``tune_value``. ``strength`` weak stops every training after
-    ``weak_share`` of its batches: the deliberately poor one.
+    to their last step worth ``tune_value``. ``share``: of its batches, after which every training
+    of a model of that strength stops; one that stops early is the deliberately poor one.
     """
 
     kind: dict[DomainName, RewardKind]
     targets: Literal["soft", "hard"]
-    strength: Literal["strong", "weak"]
-    weak_share: Fraction
+    share: dict[str, Fraction]
     tune_epochs: NonNegative
     tune_rows: Positive
     tune_rate: Rate
@@ -212,6 +212,7 @@ class Evaluation(Section):
     """Which methods run at which budgets, and how settings are chosen.
 
     ``leave_one_out``: also the full method with each part taken out, at the headline budget.
+    Every method runs once under each of ``sampling_seeds``; ``seed`` is for folds and intervals.
     """
 
     problems: Positive
@@ -228,6 +229,7 @@ class Evaluation(Section):
     selection: Literal["one_standard_error", "accuracy"]
     grading_seconds: Rate
     grid: Grid
+    sampling_seeds: tuple[NonNegative, ...] = Field(strict=False, min_length=1)
     seed: NonNegative
 
 
@@ -240,12 +242,17 @@ class Tracking(Section):
 
 
 class Params(Section):
-    """All of ``params.yaml``; whatever is stated by domain is stated for the one that is run."""
+    """All of ``params.yaml``; whatever is stated by domain is stated for the one that is run.
+
+    The pipeline runs for each pair of ``backbones`` and ``strengths`` (of the verifier); a stage
+    that runs for one of them sees it alone.
+    """
 
     domain: DomainName
-    backbone: Literal["small", "base"]
+    backbones: tuple[BackboneName, ...] = Field(strict=False, min_length=1)
+    strengths: tuple[str, ...] = Field(strict=False, min_length=1)
     benchmark: dict[DomainName, Benchmark]
-    generator: dict[DomainName, dict[Literal["small", "base"], Generator]]
+    generator: dict[DomainName, dict[BackboneName, Generator]]
     sampling: dict[DomainName, Sampling]
     rollouts: Rollouts
     verifier: Verifier
@@ -255,6 +262,27 @@ class Params(Section):
     search: Search
     evaluation: Evaluation
     tracking: Tracking
+
+    def narrowed(self, *, backbone: str | None = None, strength: str | None = None) -> Params:
+        """The same for one backbone or one strength only."""
+        kept = {
+            "backbones": self.backbones if backbone is None else (backbone,),
+            "strengths": self.strengths if strength is None else (strength,),
+        }
+        return self.model_copy(update=kept)
+
+    @model_validator(mode="after")
+    def _variants_are_known(self) -> Params:
+        for name, given in (
+            ("backbones", self.backbones),
+            ("strengths", self.strengths),
+            ("evaluation.sampling_seeds", self.evaluation.sampling_seeds),
+        ):
+            if len(set(given)) < len(given):
+                raise ValueError(f"{name}: given {list(given)}, expected each once")
+        if unknown := set(self.strengths) - set(self.verifier.share):
+            raise ValueError(f"strengths: given {sorted(unknown)[0]} without a verifier.share")
+        return self
 
     @model_validator(mode="after")
     def _domain_is_complete(self) -> Params:
@@ -291,6 +319,15 @@ def load_params(path: Path) -> Params:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise ParamsError(f"{path}: not YAML: {error}") from error
+    return check_params(raw, path)
+
+
+def check_params(raw: object, path: Path) -> Params:
+    """The parameters in ``raw``, which stands in ``path``.
+
+    Raises:
+        ParamsError: as in ``load_params``.
+    """
     try:
         return Params.model_validate(raw)
     except ValidationError as error:

@@ -159,6 +159,43 @@ def accuracy_against_tokens(
         return _save(figure, stem)
 
 
+def accuracy_of_backbones(
+    points: Mapping[str, pd.DataFrame], stem: Path, *, methods: Sequence[str], title: str
+) -> tuple[Path, Path]:
+    """Accuracy against N for each backbone side by side, with the one-shot lines of all of them.
+
+    The paper's Figure 3: does a small backbone with verification pass a large one without?
+
+    Args:
+        points: by backbone, as :func:`selverify.reporting.tables.points_table` gives.
+    """
+    with mpl.rc_context(STYLE):
+        figure, panels = _panels(len(points))
+        for axes, (backbone, own) in zip(panels, points.items(), strict=True):
+            shown = _present(own, methods)
+            for place, method in enumerate(shown):
+                line = own[own["method"] == method].sort_values("n")
+                _errorbars(axes, line["n"] * _nudge(place, len(shown)), line, method)
+            for other, table in points.items():
+                free = table.loc[table["method"].isin(BUDGET_FREE), "accuracy"]
+                if len(free):
+                    style = "-" if other == backbone else ":"
+                    axes.axhline(100 * free.max(), color="#888888", linestyle=style, linewidth=1)
+                    axes.annotate(
+                        f"0-shot, {other}",
+                        (0.02, 100 * free.max()),
+                        xycoords=("axes fraction", "data"),
+                        va="bottom",
+                        color="#555555",
+                    )
+            _powers_of_two(axes, own.loc[own["method"].isin(shown), "n"])
+            axes.set(xlabel="Generation budget N", title=f"{title}: {backbone}")
+        _percent(panels[0], "Accuracy")
+        order = in_order([method for own in points.values() for method in _present(own, methods)])
+        _legend(figure, order, joined=True)
+        return _save(figure, stem)
+
+
 def accuracy_by_bin(
     table: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
 ) -> tuple[Path, Path]:

@@ -153,8 +153,8 @@ def load_policy(folder: str | Path) -> TrainedPolicy:
     """The policy that the pipeline trained.
 
     Args:
-        folder: the project's ``models`` folder, with ``<domain>-<backbone>/``, ``verifier/``,
-            ``policy/`` and ``solver.json`` in it.
+        folder: the project's ``models/<backbone>-<strength>``, with ``verifier/``, ``policy/`` and
+            ``solver.json`` in it; the backbone's folder ``<domain>-<backbone>/`` is beside it.
 
     Raises:
         ArtifactError: a file is missing; the message names the stage that writes it.
@@ -162,11 +162,11 @@ def load_policy(folder: str | Path) -> TrainedPolicy:
     """
     models = Path(folder)
     solver = load_solver(models)
-    _require(models / solver.backbone, "generator", *CHECKPOINT, "tokenizer.json")
+    _require(models.parent / solver.backbone, "generator", *CHECKPOINT, "tokenizer.json")
     _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)
     _require(models / POLICY, "residual", "policy.json", "heuristic.safetensors")
     domain = domain_by_name(solver.domain)
-    backbone = load_backbone(models / solver.backbone, domain.vocabulary)
+    backbone = load_backbone(models.parent / solver.backbone, domain.vocabulary)
     reward = load_reward_model(models / VERIFIER, domain.vocabulary)
     policy = load_heuristic(models / POLICY, backbone)
     backend = LocalBackend(

@@ -5,8 +5,9 @@ Knows: the ``outcomes`` table and difficulty bins. Does not know: what a setting
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -16,10 +17,23 @@ import pandas as pd
 from selverify.errors import ParamsError, SchemaError
 
 Rule = Literal["one_standard_error", "accuracy"]
-BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 KEY = ("method", "setting", "n", "problem_id")
+COSTS = ("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
+UNGRADED = ("unparsed", "timeout")
+ANY_BIN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A choice between methods, made like the choice between settings.
+
+    ``by_bin``: for each difficulty bin its own, as in compute-optimal scaling (Snell et al. 2024).
+    """
+
+    methods: tuple[str, ...]
+    by_bin: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,26 +42,32 @@ class CrossValidated:
 
     Attributes:
         rows: the outcome of each problem under the setting chosen without its fold, for the first
-            repetition; columns of ``outcomes`` and ``fold``.
-        chosen: repetition, method, n, fold (the one scored), setting.
+            repetition; columns of ``outcomes`` and ``fold``. ``correct`` is the share of its runs.
+        chosen: repetition, method, n, fold (the one scored), difficulty_bin (ANY_BIN: for all),
+            setting.
         repetitions: repetition, method, n, accuracy, verifier_calls (means over all problems).
         spread: method, n, accuracy_mean, accuracy_sd, verifier_calls_mean, verifier_calls_sd
             over the repetitions; the standard deviation divides by their number.
+        runs: how often each problem was run: the number of sampling seeds.
     """
 
     rows: pd.DataFrame
     chosen: pd.DataFrame
     repetitions: pd.DataFrame
     spread: pd.DataFrame
+    runs: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Arrays:
-    """One method at one budget: names [setting], and [setting, problem] for the rest."""
+    """One method at one budget: names [setting], and [setting, problem] for the rest.
+
+    ``correct`` counts runs.
+    """
 
     settings: tuple[str, ...]
     position: IntArray
-    correct: BoolArray
+    correct: IntArray
     calls: FloatArray
 
 
@@ -60,22 +80,28 @@ def cross_validate(
     seed: int,
     methods: Sequence[str],
     rule: Rule,
+    strategies: Mapping[str, Strategy] = MappingProxyType({}),
 ) -> CrossValidated:
     """Choose each method's setting for each budget on the other folds, score it on the held-out.
 
+    All runs of a problem are in one fold.
+
     Args:
-        outcomes: one row a (method, setting, n, problem_id), with correct and verifier_calls.
+        outcomes: one row a (method, setting, n, problem_id, sampling_seed).
         bins: difficulty bin of each problem; folds are stratified by it.
         methods: those to validate, in the order of the result.
         rule: ``one_standard_error`` takes the fewest mean calls among the settings within one
             standard error of the best accuracy, ``accuracy`` the most accurate, ties to
             fewer calls; then by name.
+        strategies: by the name under which each stands beside the methods. Its setting is named
+            after the method and that method's own.
 
     Raises:
         ParamsError: fewer than 2 folds, more folds than problems, or no repetition.
         SchemaError: a problem without a bin, a duplicate row, or a setting that lacks a problem.
     """
-    problems = sorted(set(outcomes["problem_id"]))
+    pooled, runs = pool_runs(outcomes)
+    problems = sorted(set(pooled["problem_id"]))
     if missing := [problem for problem in problems if problem not in bins]:
         raise SchemaError(f"difficulty: no bin for problem {missing[0]!r}")
     if repetitions < 1:
@@ -84,21 +110,57 @@ def cross_validate(
     assigned = np.stack(
         [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
     )
+    anywhere = np.full(len(problems), ANY_BIN)
     rows, chosen, scores = [], [], []
-    for method, n in _groups(outcomes, methods):
-        group = outcomes[(outcomes["method"] == method) & (outcomes["n"] == n)]
+    for method, n, group in _groups(pooled, methods, strategies):
+        by_bin = method in strategies and strategies[method].by_bin
+        bin_of = np.asarray(strata) if by_bin else anywhere
         arrays = _pivot(group, problems)
-        choices = _choose_all(arrays, assigned, folds=folds, rule=rule)
-        rows.append(_held_out(group, arrays, choices[0], assigned[0]))
+        choices = _choose_all(arrays, assigned, bin_of, folds=folds, rule=rule)
+        picked = _picked(choices, assigned, bin_of)
+        rows.append(_held_out(group, arrays, picked[0], assigned[0]))
         chosen.append(_chosen_table(method, n, settings=arrays.settings, choices=choices))
-        scores.append(_score_table(method, n, arrays=arrays, choices=choices, assigned=assigned))
+        scores.append(_score_table(method, n, arrays=arrays, picked=picked))
     repeated = pd.concat(scores, ignore_index=True)
+    repeated["accuracy"] /= runs
+    held_out = pd.concat(rows, ignore_index=True)
     return CrossValidated(
-        rows=pd.concat(rows, ignore_index=True),
+        rows=held_out.assign(correct=held_out["correct"] / runs),
         chosen=pd.concat(chosen, ignore_index=True),
         repetitions=repeated,
         spread=_spread(repeated),
+        runs=runs,
     )
+
+
+def pool_runs(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """One row a (method, setting, n, problem_id) from one a run of it, and the number of runs.
+
+    ``correct``, ``unparsed`` and ``timeout`` count runs, costs are means.
+
+    Raises:
+        SchemaError: a run stands there twice, or some problem was not run under every seed.
+    """
+    seeds = outcomes["sampling_seed"].nunique()
+    if outcomes.duplicated([*KEY, "sampling_seed"]).any():
+        raise SchemaError("outcomes: a (method, setting, n, problem, sampling seed) stands twice")
+    counted = outcomes.assign(
+        correct=outcomes["correct"].astype(np.int64),
+        **{name: (outcomes["status"] == name).astype(np.int64) for name in UNGRADED},
+    )
+    grouped = counted.groupby(list(KEY), sort=False)
+    pooled = grouped.agg(
+        {"correct": "sum", **dict.fromkeys(COSTS, "mean"), **dict.fromkeys(UNGRADED, "sum")}
+    )
+    sizes = grouped.size().reset_index(name="runs")
+    if len(incomplete := sizes[sizes["runs"] != seeds]):
+        one = incomplete.iloc[0]
+        raise SchemaError(
+            f"outcomes: method {one['method']!r}, setting {one['setting']!r}, n {one['n']}, "
+            f"problem {one['problem_id']!r}: {one['runs']} runs, expected one for each of {seeds} "
+            "sampling seeds"
+        )
+    return pooled.reset_index(), seeds
 
 
 def stratified_folds(strata: Sequence[int], *, folds: int, seed: int | tuple[int, ...]) -> IntArray:
@@ -115,35 +177,46 @@ def stratified_folds(strata: Sequence[int], *, folds: int, seed: int | tuple[int
     return assigned
 
 
-def choose(correct: BoolArray, calls: FloatArray, *, rule: Rule) -> int:
+def choose(correct: IntArray, calls: FloatArray, *, rule: Rule) -> int:
     """Row of the chosen setting. Rows are in the order in which ties break.
 
-    A setting loses D problems net to the best one and differs from it on Q. The paired difference
-    has mean D/n and variance (Q - D^2/n)/(n - 1), so it lies within one standard error exactly
-    when D^2 <= Q: integers only, no rounding.
+    A setting loses D runs net to the best one, and Q is the sum over problems of the squared
+    differences. The paired difference has mean D/n and variance (Q - D^2/n)/(n - 1), so it lies
+    within one standard error exactly when D^2 <= Q: integers only, no rounding.
 
     Args:
-        correct: [setting, problem].
-        calls: [setting, problem], verifier calls.
+        correct: [setting, problem], runs that were right.
+        calls: [setting, problem], mean verifier calls.
     """
-    hits, cost = correct.sum(axis=1), calls.mean(axis=1)
+    runs = np.asarray(correct, dtype=np.int64)
+    hits, cost = runs.sum(axis=1), calls.mean(axis=1)
     best = int(np.lexsort((cost, -hits))[0])
     if rule == "accuracy":
         return best
     lost = hits[best] - hits
-    differing = (correct != correct[best]).sum(axis=1)
+    differing = ((runs - runs[best]) ** 2).sum(axis=1)
     return int(np.argmin(np.where(lost**2 <= differing, cost, np.inf)))
 
 
-def _groups(outcomes: pd.DataFrame, methods: Sequence[str]) -> list[tuple[str, int]]:
-    present = outcomes[["method", "n"]].drop_duplicates()
-    groups = []
+def _groups(
+    pooled: pd.DataFrame, methods: Sequence[str], strategies: Mapping[str, Strategy]
+) -> Iterator[tuple[str, int, pd.DataFrame]]:
+    """Name, budget and rows of each method and each strategy; a strategy's rows are renamed."""
+    by_method = dict(iter(pooled.groupby("method", sort=False)))
     for method in methods:
-        budgets = present.loc[present["method"] == method, "n"]
-        if budgets.empty:
+        if method not in by_method:
             raise SchemaError(f"outcomes: no row of method {method!r}")
-        groups += [(method, int(n)) for n in sorted(budgets)]
-    return groups
+        yield from ((method, n, group) for n, group in _by_budget(by_method[method]))
+    for name, strategy in strategies.items():
+        own = pooled[pooled["method"].isin(strategy.methods)]
+        settings = (own["method"] + " " + own["setting"]).str.strip()
+        renamed = own.assign(method=name, setting=settings)
+        yield from ((name, n, group) for n, group in _by_budget(renamed))
+
+
+def _by_budget(rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    for n in sorted(rows["n"].unique().tolist()):
+        yield n, rows[rows["n"] == n]
 
 
 def _pivot(group: pd.DataFrame, problems: Sequence[str]) -> _Arrays:
@@ -162,53 +235,70 @@ def _pivot(group: pd.DataFrame, problems: Sequence[str]) -> _Arrays:
     return _Arrays(
         settings,
         position,
-        correct=group["correct"].to_numpy(bool)[position],
+        correct=group["correct"].to_numpy(np.int64)[position],
         calls=group["verifier_calls"].to_numpy(np.float64)[position],
     )
 
 
-def _choose_all(arrays: _Arrays, assigned: IntArray, *, folds: int, rule: Rule) -> IntArray:
-    """Chosen row [repetition, fold], each chosen on every problem outside the fold."""
-    chosen = np.empty((len(assigned), folds), dtype=np.int64)
-    for repetition, fold_of in enumerate(assigned):
-        for fold in range(folds):
-            seen = fold_of != fold
-            chosen[repetition, fold] = choose(
-                arrays.correct[:, seen], arrays.calls[:, seen], rule=rule
-            )
-    return chosen
+def _choose_all(
+    arrays: _Arrays, assigned: IntArray, bin_of: IntArray, *, folds: int, rule: Rule
+) -> dict[int, IntArray]:
+    """By bin the chosen row [repetition, fold], each chosen on the bin outside the fold."""
+    found = {}
+    for number in np.unique(bin_of).tolist():
+        chosen = np.empty((len(assigned), folds), dtype=np.int64)
+        for repetition, fold_of in enumerate(assigned):
+            for fold in range(folds):
+                seen = (fold_of != fold) & (bin_of == number)
+                chosen[repetition, fold] = choose(
+                    arrays.correct[:, seen], arrays.calls[:, seen], rule=rule
+                )
+        found[number] = chosen
+    return found
+
+
+def _picked(choices: Mapping[int, IntArray], assigned: IntArray, bin_of: IntArray) -> IntArray:
+    """The row under which each problem is scored [repetition, problem]."""
+    picked = np.empty_like(assigned)
+    for number, chosen in choices.items():
+        inside = bin_of == number
+        picked[:, inside] = np.take_along_axis(chosen, assigned[:, inside], axis=1)
+    return picked
 
 
 def _held_out(
-    group: pd.DataFrame, arrays: _Arrays, choice: IntArray, fold_of: IntArray
+    group: pd.DataFrame, arrays: _Arrays, picked: IntArray, fold_of: IntArray
 ) -> pd.DataFrame:
     columns = np.arange(len(fold_of))
-    return group.iloc[arrays.position[choice[fold_of], columns]].assign(fold=fold_of)
+    return group.iloc[arrays.position[picked, columns]].assign(fold=fold_of)
 
 
 def _chosen_table(
-    method: str, n: int, *, settings: Sequence[str], choices: IntArray
+    method: str, n: int, *, settings: Sequence[str], choices: Mapping[int, IntArray]
 ) -> pd.DataFrame:
-    repetition, fold = np.indices(choices.shape)
-    return pd.DataFrame(
-        {
-            "repetition": repetition.ravel(),
-            "method": method,
-            "n": n,
-            "fold": fold.ravel(),
-            "setting": [settings[row] for row in choices.ravel().tolist()],
-        }
-    )
+    tables = []
+    for number, chosen in choices.items():
+        repetition, fold = np.indices(chosen.shape)
+        tables.append(
+            pd.DataFrame(
+                {
+                    "repetition": repetition.ravel(),
+                    "method": method,
+                    "n": n,
+                    "fold": fold.ravel(),
+                    "difficulty_bin": number,
+                    "setting": [settings[row] for row in chosen.ravel().tolist()],
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)
 
 
-def _score_table(
-    method: str, n: int, *, arrays: _Arrays, choices: IntArray, assigned: IntArray
-) -> pd.DataFrame:
-    picked = np.take_along_axis(choices, assigned, axis=1)
-    columns = np.arange(assigned.shape[1])
+def _score_table(method: str, n: int, *, arrays: _Arrays, picked: IntArray) -> pd.DataFrame:
+    columns = np.arange(picked.shape[1])
     return pd.DataFrame(
         {
-            "repetition": np.arange(len(assigned)),
+            "repetition": np.arange(len(picked)),
             "method": method,
             "n": n,
             "accuracy": arrays.correct[picked, columns].mean(axis=1),

@@ -21,7 +21,7 @@ class Solver(Section):
     """The domain, the folder of its backbone, and the settings under which the policy is used.
 
     ``seed`` is the evaluation's, so that solving a test problem again samples what the evaluation
-    sampled.
+    sampled. The backbone's folder stands beside the one with this file.
     """
 
     domain: DomainName
@@ -32,17 +32,18 @@ class Solver(Section):
 
 
 def save_solver(path: Path, params: Params, *, backbone: str) -> None:
-    """Write ``path`` from ``domain``, ``sampling``, ``search``, ``evaluation.seed``.
+    """Write ``path`` from ``domain``, ``sampling``, ``search``, the first of
+    ``evaluation.sampling_seeds``.
 
     Args:
-        backbone: name of the backbone's folder beside ``path``.
+        backbone: name of the backbone's folder, beside the folder of ``path``.
     """
     solver = Solver(
         domain=params.domain,
         backbone=backbone,
         sampling=params.sampling[params.domain],
         search=params.search,
-        seed=params.evaluation.seed,
+        seed=params.evaluation.sampling_seeds[0],
     )
     write_json(path, solver.model_dump(mode="json"), schema=SCHEMA, version=VERSION)
 

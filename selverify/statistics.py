@@ -134,8 +134,11 @@ def clustered_mean(
     return ratio_interval(sums, np.bincount(index), bootstrap=bootstrap)
 
 
-def wilson_interval(successes: int, trials: int) -> Interval:
+def wilson_interval(successes: float, trials: int) -> Interval:
     """Share of successes with Wilson's score interval (Wilson 1927).
+
+    A trial may count in part: a problem that was right in two of three runs. The interval is then
+    somewhat wide, since the mean of several runs varies less than one of them.
 
     Centre (p + z^2/2n) / (1 + z^2/n), half-width z sqrt(p(1-p)/n + z^2/4n^2) / (1 + z^2/n).
     """
@@ -148,17 +151,28 @@ def wilson_interval(successes: int, trials: int) -> Interval:
     return Interval(share, max(0.0, centre - half), min(1.0, centre + half))
 
 
-def mcnemar(correct_a: npt.ArrayLike, correct_b: npt.ArrayLike) -> float:
-    """Two-sided exact p of McNemar's test (1947) on the same problems.
+def mcnemar(correct_a: npt.ArrayLike, correct_b: npt.ArrayLike, *, runs: int = 1) -> float:
+    """Two-sided exact p of McNemar's test (1947) on the same problems, each run ``runs`` times.
 
-    With x problems right only in a and y only in b, x is binomial(x + y, 1/2) when neither is
-    better; 1.0 when they never differ.
+    When neither is better, each problem's difference has either sign with probability 1/2,
+    independently (Fisher's sign-flip test). With one run the differences are -1, 0 or 1, and this
+    is McNemar's binomial; with more they are shares of ``runs``, so repeated runs of one problem
+    never count as several problems. 1.0 when they never differ.
+
+    Args:
+        correct_a, correct_b: [problem], the share of its runs that were right.
     """
     a, b = _pair(correct_a, correct_b)
-    only_a, only_b = int(np.sum(a > b)), int(np.sum(b > a))
-    if only_a + only_b == 0:
-        return 1.0
-    return float(stats.binomtest(only_a, only_a + only_b, 0.5).pvalue)
+    differences = np.rint((a - b) * runs).astype(np.int64)
+    sizes = np.abs(differences)
+    reach = int(sizes.sum())
+    chances = np.ones(1)  # of each sum, from -reach to reach, as far as it was built up
+    for size in sizes[sizes > 0].tolist():
+        step = np.zeros(2 * size + 1)
+        step[[0, -1]] = 0.5
+        chances = np.convolve(chances, step)
+    far = np.abs(np.arange(-reach, reach + 1)) >= abs(int(differences.sum()))
+    return min(1.0, float(chances[far].sum()))
 
 
 def frontier(calls: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Point, ...]:
@@ -186,22 +200,31 @@ def calls_at_accuracy(points: Sequence[Point], target: float) -> float | None:
     return float(np.interp(target, heights, [point.calls for point in points]))
 
 
-def area_under_frontier(points: Sequence[Point], *, limit: float, free: float) -> float:
+def with_free(points: Sequence[Point], free: float) -> tuple[Point, ...]:
+    """A frontier that begins with ``free``, the accuracy that costs no call.
+
+    Between it and the first point one asks for a share of the problems only, as between any two.
+    """
+    return frontier(
+        [0.0, *(point.calls for point in points)], [free, *(point.accuracy for point in points)]
+    )
+
+
+def accuracy_at_calls(points: Sequence[Point], calls: npt.ArrayLike) -> FloatArray:
+    """The best accuracy for at most ``calls``, linear between neighbours, flat at both ends."""
+    heights = [one.accuracy for one in points]
+    return np.asarray(np.interp(np.asarray(calls), [one.calls for one in points], heights))
+
+
+def area_under_frontier(points: Sequence[Point], *, limit: float) -> float:
     """Mean accuracy over a call allowance uniform in [0, limit].
 
-    (1/limit) times the integral of f from 0 to limit, where f is ``free`` (the accuracy that
-    costs no call) left of the first point, linear between points and flat after the last.
+    (1/limit) times the integral of :func:`accuracy_at_calls` from 0 to limit.
     """
     if limit <= 0.0:
         raise ParamsError(f"limit: given {limit}, expected more than 0 calls")
-    inside = [point for point in points if point.calls < limit]
-    if not inside:
-        return free
-    calls = [point.calls for point in points]
-    heights = [max(free, point.accuracy) for point in points]
-    marks = np.array([point.calls for point in inside] + [limit])
-    curve = np.interp(marks, calls, heights)
-    return float((free * marks[0] + np.trapezoid(curve, marks)) / limit)
+    marks = np.array([0.0, *(one.calls for one in points if 0.0 < one.calls < limit), limit])
+    return float(np.trapezoid(accuracy_at_calls(points, marks), marks) / limit)
 
 
 def pass_at_k(correct: npt.ArrayLike, *, samples: npt.ArrayLike, k: npt.ArrayLike) -> FloatArray:

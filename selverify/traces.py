@@ -90,9 +90,12 @@ def read_events(
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected an event log in Parquet")
     try:
-        rows = pq.read_table(path, schema=SCHEMA).to_pylist()
+        table = pq.read_table(path)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
+    if not table.schema.equals(SCHEMA):
+        raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")
+    rows = table.to_pylist()
     found: dict[str, list[Event]] = {}
     states: dict[tuple[str, str], State] = {}
     for row in sorted(rows, key=lambda row: row["index"]):

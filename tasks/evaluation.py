@@ -24,30 +24,39 @@ from tasks.artifacts import local_backend, read_tasks, say, write_rows
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write ``outcomes``, ``steps`` (gates and verifier against the truth) and ``events``."""
+    """Write ``outcomes``, and of the first sampling seed ``steps`` and ``events``.
+
+    ``outcomes`` holds every method under every sampling seed, ``steps`` gates and verifier against
+    the truth, ``events`` the full method's searches.
+    """
     evaluation = params.evaluation
-    domain, local = local_backend(params, inputs, seed=evaluation.seed)
     cache = Path(params.tracking.reply_cache)
     cache.parent.mkdir(parents=True, exist_ok=True)
-    backend = CachedBackend(local, cache)
     tasks = read_tasks(inputs["benchmark"], "test", limit=evaluation.problems)
-    policy = local.policy
-    rules = Rules(
-        params=params,
-        dispersion=policy.reference_dispersion if policy else {},
-        patterns=policy.patterns if policy else (),
-    )
-    try:
-        parts = LEAVE_ONE_OUT if evaluation.leave_one_out else ()
-        methods = (*evaluation.methods, *parts)
-        rows = evaluate(domain, backend, tasks, rules, methods=methods, report=_report)
-        walked, items = inspect_samples(
-            domain, backend, tasks, samples=params.verifier.audit_samples
+    parts = LEAVE_ONE_OUT if evaluation.leave_one_out else ()
+    methods = tuple(dict.fromkeys((*evaluation.methods, *parts)))
+    rows: list[dict[str, object]] = []
+    for place, seed in enumerate(evaluation.sampling_seeds):
+        domain, local = local_backend(params, inputs, seed=seed)
+        policy = local.policy
+        rules = Rules(
+            params=params,
+            dispersion=policy.reference_dispersion if policy else {},
+            patterns=policy.patterns if policy else (),
         )
-        steps = add_scores(backend, walked, items)
-        _trace(domain, backend, tasks, rules, outputs["evaluation"])
-    finally:
-        backend.close()
+        backend = CachedBackend(local, cache)
+        say(f"evaluation: sampling seed {place + 1} of {len(evaluation.sampling_seeds)}")
+        try:
+            found = evaluate(domain, backend, tasks, rules, methods=methods, report=_report)
+            rows += [{"sampling_seed": seed, **row} for row in found]
+            if not place:
+                walked, items = inspect_samples(
+                    domain, backend, tasks, samples=params.verifier.audit_samples
+                )
+                steps = add_scores(backend, walked, items)
+                _trace(domain, backend, tasks, rules, outputs["evaluation"])
+        finally:
+            backend.close()
     save_solver(outputs["solver"], params, backbone=inputs["generator"].name)
     write_rows(outputs["evaluation"], "evaluation", "outcomes", rows)
     write_rows(outputs["evaluation"], "evaluation", "steps", steps)

@@ -29,7 +29,7 @@ def run(
     return train_generator(
         domain_by_name(params.domain),
         params.benchmark[params.domain],
-        params.generator[params.domain][params.backbone],
+        params.generator[params.domain][params.backbones[0]],
         forbidden=frozenset(task.fingerprint for task in held_out),
         folder=outputs["generator"],
         report=_report,

@@ -31,6 +31,7 @@ def run(
         params.verifier.kind[params.domain],
         params.verifier,
         load_words(inputs["generator"], domain.vocabulary),
+        share=params.verifier.share[params.strengths[0]],
         end_of_move=domain.end_of_move,
         backbone=inputs["generator"],
         folder=outputs["verifier"],

@@ -15,9 +15,9 @@ os.environ.setdefault("GOMP_SPINCOUNT", "20000")
 
 @pytest.fixture(scope="session")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder like ``models``, with a backbone, a reward model and a policy of random weights."""
+    """A folder like ``models/small-strong``, with random weights; the backbone stands beside it."""
     from tiny_checkpoints import build  # imports transformers, which most tests do not need
 
-    folder = tmp_path_factory.mktemp("models")
+    folder = tmp_path_factory.mktemp("models") / "small-strong"
     build(folder)
     return folder

@@ -26,11 +26,11 @@ NAME, VALUE, STOP = range(3)  # what a word is; each has a direction of the embe
 
 
 def build(folder: Path) -> None:
-    """Write ``word_problems-small/``, ``verifier/`` and ``policy/`` into ``folder``."""
+    """Write ``verifier/`` and ``policy/`` into ``folder``, ``word_problems-small/`` beside it."""
     with torch.random.fork_rng():
         torch.manual_seed(5)
         words = Words(WordProblems.vocabulary)
-        backbone = folder / "word_problems-small"
+        backbone = folder.parent / "word_problems-small"
         generator = LlamaForCausalLM(_config(words)).eval()
         _teach(generator, words)
         generator.save_pretrained(backbone)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import cast
@@ -218,19 +218,17 @@ class LocalBackend:
         if self.policy is None:
             raise ProtocolError(f"scorer {scorer!r} given, expected a trained policy beside it")
         heuristic = self.policy.heuristic
-        if scorer == "distance":
-            return heuristic.distances(rows)
-        if scorer == "residual":
-            return heuristic.residuals(rows)
-        if scorer == "doubt":
-            return heuristic.doubts(rows)
-        if scorer == "hybrid":
-            scores: Tensor = heuristic(rows)
-            return scores
-        raise ProtocolError(
-            f"scorer {scorer!r} given, expected likelihood, distance_cosine, distance, residual, "
-            "doubt or hybrid"
-        )
+        trained: dict[str, Callable[[Embeddings], Tensor]] = {
+            "distance": heuristic.distances,
+            "residual": heuristic.residuals,
+            "hybrid": heuristic,
+            "hybrid_without_trajectory": heuristic.without_trajectory,
+            "doubt": heuristic.doubts,
+        }
+        if scorer not in trained:
+            known = ", ".join(("likelihood", "distance_cosine", *trained))
+            raise ProtocolError(f"scorer {scorer!r} given, expected one of {known}")
+        return trained[scorer](rows)
 
     def _verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """A step's score: the probability that it and every step before it are right.

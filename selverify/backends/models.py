@@ -25,7 +25,7 @@ from selverify.storage import digest
 from selverify.tokenizer import Words, load_words
 
 PREFIXES = 1536
-POLICY_SCHEMA = 2
+POLICY_SCHEMA = 3
 REWARD_HEAD = "reward_head.safetensors"
 
 

@@ -5,6 +5,8 @@ Knows: the small networks over embeddings. Does not know: where embeddings come 
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -62,7 +64,8 @@ class Heuristic(nn.Module):
     """The trained distance and residual, and how likely the verifier is to accept a move.
 
     ``residual`` orders the moves of one state. Its level says nothing across states, so whether a
-    state deserves a call at all is asked of ``acceptance``.
+    state deserves a call at all is asked of ``acceptance``. ``plain`` is the residual without the
+    trajectory term of its loss, for the comparison only.
     """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
@@ -70,6 +73,7 @@ class Heuristic(nn.Module):
         self.distance = LearnedDistance(width, hidden)
         self.residual = MoveHead(width, seen, hidden)
         self.acceptance = MoveHead(width, seen, hidden)
+        self.plain = copy.deepcopy(self.residual)  # the same start
 
     def distances(self, rows: Embeddings) -> Tensor:
         """STEP_SCALE times the learned distance [rows]."""
@@ -79,6 +83,11 @@ class Heuristic(nn.Module):
     def residuals(self, rows: Embeddings) -> Tensor:
         """The learned residual r_theta [rows]; lower is more worth a verifier call."""
         scores: Tensor = self.residual(rows)
+        return scores
+
+    def without_trajectory(self, rows: Embeddings) -> Tensor:
+        """h with the residual that was trained on L_rank alone [rows]."""
+        scores: Tensor = self.distances(rows) + self.plain(rows)
         return scores
 
     def doubts(self, rows: Embeddings) -> Tensor:

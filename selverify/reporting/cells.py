@@ -1,151 +1,26 @@
-"""The report in sections: each table as text cells, with the note that explains it.
+"""The cells of the report's tables: each table as a header and rows of text.
 
-Knows: what is shown, and in which digits. Does not know: Markdown, HTML, files.
+Knows: what is shown, and in which digits. Does not know: sections, notes, Markdown, HTML, files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 import pandas as pd
 
 from selverify.reporting.names import in_order, method_name
-from selverify.reporting.tables import COSTS
 from selverify.reporting.targets import Target
 
-_BY_BUDGET_NOTE = (
-    "The baseline is the most accurate one at that N on these very problems, which favours it. "
-    "Gains are paired, with 95 % bootstrap intervals."
-)
 _HEADLINES = {
     "calls_saved": "Calls saved at equal accuracy, %",
     "accuracy_gained": "Accuracy gained at equal calls, points",
     "area_gained": "Area under the frontier gained, points",
 }
-_HEADLINE_NOTE = (
-    "Read off the frontiers of accuracy against measured calls. Equal accuracy is the highest that "
-    "both reach, equal calls what full makes at the headline budget, and the area is the mean "
-    "accuracy over a call allowance uniform from 0 to N. Every frontier begins at the 0-shot "
-    "accuracy for no call. Brackets: 95 %, problems resampled and frontiers drawn anew; the "
-    "baseline and the settings stay as chosen, so they are somewhat narrow. Against the oracle the "
-    "area is the distance to what is possible."
-)
-_PARTS_NOTE = (
-    "The full method with one part taken out, turned round or added, its settings chosen from the "
-    "same grid (retrieval: k_base and tau only). Differences are to the full method, paired. The "
-    "rule that trusts a move without a call stays in all of them."
-)
-_PAPER_NOTE = (
-    "The columns marked *paper* are the paper's own figures (Table 2: Llama 3.2 1B on MATH-500), "
-    "quoted for the order of the rows; they were not measured here. The paper's abstract says "
-    "44 % fewer verifier calls, its tables 30 % (44.8 of 64)."
-)
-_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "verifier_calls", *COSTS)
-_Cells = tuple[list[str], list[list[str]]]
+Cells = tuple[list[str], list[list[str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table under its title: header, rows of text, a note, and the stem of its figure.
-
-    ``note`` and ``figure`` are "" where there is none.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    figure: str = ""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Report:
-    """Everything that the pages show."""
-
-    domain: str
-    budget: int
-    main: pd.DataFrame
-    headline: pd.DataFrame
-    by_budget: pd.DataFrame
-    ablation: pd.DataFrame
-    leave_one_out: pd.DataFrame
-    frontier: pd.DataFrame
-    by_bin: pd.DataFrame
-    settings: pd.DataFrame
-    gates: pd.DataFrame
-    rankers: pd.DataFrame
-    verifier: pd.DataFrame
-    within: pd.DataFrame
-    within_shares: Mapping[str, float | None]
-    targets: tuple[Target, ...]
-
-
-def metrics(report: Report) -> dict[str, float | int | bool]:
-    """A flat mapping for ``storage.write_plain_json``; what could not be measured is left out."""
-    flat: dict[str, float | int | bool] = {"budget": report.budget}
-    for record in report.main.to_dict("records"):
-        for column in _METRICS:
-            flat[f"{record['method']}.{column}"] = float(record[column])
-    for record in report.rankers.to_dict("records"):
-        flat[f"ranker.{record['ranker']}.{record['metric']}"] = float(record["value"])
-    for record in report.verifier.to_dict("records"):
-        flat[f"verifier.{record['metric']}"] = float(record["value"])
-    for target in report.targets:
-        if target.measured is not None:
-            flat[f"target.{target.name}.measured"] = float(target.measured)
-        flat[f"target.{target.name}.met"] = target.met
-    return flat
-
-
-def title(report: Report) -> str:
-    """What was measured: domain, problems, N."""
-    problems = int(report.main["problems"].max())
-    return f"{report.domain}, {problems} problems, N = {report.budget}"
-
-
-def sections(report: Report) -> tuple[Section, ...]:
-    """Every table of the report in the order of the page."""
-    reading = _reading(int(report.main["problems"].max()))
-    parts = Section("One part left out", *_part_cells(report.leave_one_out), _PARTS_NOTE)
-    return (
-        Section("Main table", *_main_cells(report.main), reading, "accuracy_calls"),
-        Section("Targets", *_target_cells(report.targets)),
-        Section("Headline", *_headline_cells(report.headline), _HEADLINE_NOTE),
-        Section(
-            "Full against the best baseline with gates, at each N",
-            *_by_budget_cells(report.by_budget),
-            _BY_BUDGET_NOTE,
-            "accuracy_n",
-        ),
-        Section("Ablation", *_ablation_cells(report.ablation), _PAPER_NOTE),
-        *((parts,) if len(report.leave_one_out) else ()),
-        Section("Frontier", *_frontier_cells(report.frontier), figure="accuracy_tokens"),
-        Section("Accuracy by difficulty bin, %", *_bin_cells(report.by_bin), figure="by_bin"),
-        Section("Settings chosen by cross-validation", *_settings_cells(report.settings)),
-        Section("Gates", *_gate_cells(report.gates), figure="gates"),
-        Section("Rankers", *_ranker_cells(report.rankers), figure="rankers"),
-        Section("Verifier", *_verifier_cells(report.verifier), figure="reliability"),
-        Section(
-            "Along a solution",
-            *_within_cells(report.within),
-            _within_note(report.within_shares),
-            "within",
-        ),
-    )
-
-
-def _reading(problems: int) -> str:
-    half = 100 * 1.96 * (0.25 / problems) ** 0.5
-    return (
-        "Brackets are 95 % bootstrap intervals over problems. Differences are paired: method minus "
-        "full on the same problems, p by McNemar's exact test. The interval of one accuracy on "
-        f"{problems} problems reaches up to {half:.1f} points to each side, so an unpaired "
-        "difference under that says nothing. Calls, step scores and tokens are means a problem."
-    )
-
-
-def _main_cells(main: pd.DataFrame) -> _Cells:
+def main_cells(main: pd.DataFrame) -> Cells:
     """Header and rows of the main table as text."""
     header = [
         "Method",
@@ -171,7 +46,8 @@ def _main_cells(main: pd.DataFrame) -> _Cells:
     return header, body
 
 
-def _target_cells(found: Sequence[Target]) -> _Cells:
+def target_cells(found: Sequence[Target]) -> Cells:
+    """What was aimed at, measured and met."""
     header = ["Target", "Measured", "95 % interval", "Goal", "Met"]
     body = [
         [
@@ -186,7 +62,8 @@ def _target_cells(found: Sequence[Target]) -> _Cells:
     return header, body
 
 
-def _ablation_cells(table: pd.DataFrame) -> _Cells:
+def ablation_cells(table: pd.DataFrame) -> Cells:
+    """``tables.ablation_table`` as text."""
     header = [
         "Configuration",
         "Accuracy, %",
@@ -211,7 +88,8 @@ def _ablation_cells(table: pd.DataFrame) -> _Cells:
     return header, body
 
 
-def _headline_cells(table: pd.DataFrame) -> _Cells:
+def headline_cells(table: pd.DataFrame) -> Cells:
+    """``headline.headline_table`` as text, one row a method that full is held against."""
     names = dict.fromkeys(table["measure"].tolist())
     body = []
     for other in dict.fromkeys(table["other"].tolist()):
@@ -221,7 +99,8 @@ def _headline_cells(table: pd.DataFrame) -> _Cells:
     return ["Full against", *(_HEADLINES[name] for name in names)], body
 
 
-def _part_cells(table: pd.DataFrame) -> _Cells:
+def part_cells(table: pd.DataFrame) -> Cells:
+    """``tables.leave_one_out_table`` as text."""
     header = [
         *("Configuration", "Accuracy, %", "Verifier calls", "Generated tokens"),
         *("Difference to full, points", "Calls over full's"),
@@ -240,7 +119,8 @@ def _part_cells(table: pd.DataFrame) -> _Cells:
     return header, body
 
 
-def _by_budget_cells(table: pd.DataFrame) -> _Cells:
+def by_budget_cells(table: pd.DataFrame) -> Cells:
+    """``targets.by_budget_table`` as text."""
     header = [
         *("N", "Best baseline", "Its accuracy, %", "Full, %", "Gain, points"),
         *("Its calls", "Calls of full", "Ratio"),
@@ -265,7 +145,8 @@ def _by_budget_cells(table: pd.DataFrame) -> _Cells:
     return header, body
 
 
-def _frontier_cells(table: pd.DataFrame) -> _Cells:
+def frontier_cells(table: pd.DataFrame) -> Cells:
+    """``tables.frontier_table`` as text."""
     target = 100 * float(table["target"].iloc[0])
     header = [
         "Method",
@@ -285,19 +166,103 @@ def _frontier_cells(table: pd.DataFrame) -> _Cells:
     return header, body
 
 
-def _bin_cells(table: pd.DataFrame) -> _Cells:
+def bin_cells(table: pd.DataFrame) -> Cells:
+    """Accuracies of ``tables.by_bin_table`` as text, one column a bin."""
+    return _by_bin(table, lambda row: ranged(row, "accuracy", scale=100, digits=0))
+
+
+def bin_calls_cells(table: pd.DataFrame) -> Cells:
+    """Calls of the same, of the methods that make any."""
+    asking = table.groupby("method")["verifier_calls"].transform("max") > 0
+    return _by_bin(table[asking], lambda row: _number(row["verifier_calls"], 1))
+
+
+def _by_bin(table: pd.DataFrame, cell: Callable[[pd.Series], str]) -> Cells:
     numbers = sorted(table["difficulty_bin"].unique().tolist())
-    ends = {numbers[0]: " (easiest)", numbers[-1]: " (hardest)"}
+    ends = {numbers[0]: " (easiest)", numbers[-1]: " (hardest)"} if numbers else {}
     header = ["Method", *(f"{number}{ends.get(number, '')}" for number in numbers)]
     body = []
     for method in in_order(table["method"].tolist()):
         own = table[table["method"] == method].sort_values("difficulty_bin")
-        cells = [ranged(r, "accuracy", scale=100, digits=0) for _, r in own.iterrows()]
-        body.append([method_name(method), *cells])
+        body.append([method_name(method), *(cell(row) for _, row in own.iterrows())])
     return header, body
 
 
-def _settings_cells(table: pd.DataFrame) -> _Cells:
+def paper_cells(table: pd.DataFrame) -> Cells:
+    """``tables.paper_table`` as text."""
+    header = ["Method", "Accuracy, %", "Verifier calls", "Paper: accuracy, %", "Paper: calls"]
+    body = [
+        [
+            method_name(str(r["method"])),
+            ranged(r, "accuracy", scale=100),
+            ranged(r, "verifier_calls"),
+            f"{r['paper_accuracy']:.1f}",
+            _number(r["paper_calls"], 1),
+        ]
+        for _, r in table.iterrows()
+    ]
+    return header, body
+
+
+def seed_cells(table: pd.DataFrame) -> Cells:
+    """``variants.seeds_table`` as text."""
+    header = ["Method", "Seeds", "Accuracy, %", "Lowest to highest, %", "Verifier calls"]
+    body = [
+        [
+            method_name(str(r["method"])),
+            str(r["seeds"]),
+            f"{100 * r['accuracy_mean']:.1f} (sd {100 * r['accuracy_sd']:.1f})",
+            f"{100 * r['accuracy_min']:.1f} to {100 * r['accuracy_max']:.1f}",
+            f"{r['calls_mean']:.1f} (sd {r['calls_sd']:.1f})",
+        ]
+        for _, r in table.iterrows()
+    ]
+    return header, body
+
+
+def against_cells(what: str, table: pd.DataFrame) -> Cells:
+    """``variants.against_best_table`` as text; ``what`` heads the column of variants."""
+    header = [
+        *(what, "0-shot, %", "Best baseline with gates", "Its accuracy, %", "Its calls"),
+        *("Full, %", "Calls of full", "Gain, points", "Calls over the baseline's"),
+    ]
+    body = [
+        [
+            str(r["variant"]),
+            _number(r["one_shot"], 1, scale=100),
+            method_name(str(r["baseline"])),
+            _number(r["baseline_accuracy"], 1, scale=100),
+            _number(r["baseline_calls"], 1),
+            ranged(r, "accuracy", scale=100),
+            ranged(r, "verifier_calls"),
+            ranged(r, "step", scale=100, signed=True),
+            ranged(r, "calls_ratio", digits=2),
+        ]
+        for _, r in table.iterrows()
+    ]
+    return header, body
+
+
+def ranking_cells(table: pd.DataFrame, names: Sequence[str]) -> Cells:
+    """``variants.ranking_table`` as text, three columns for each of ``names``."""
+    header = ["Method"]
+    for name in names:
+        header += [f"{name}: accuracy, %", f"{name}: calls", f"{name}: rank"]
+    body = []
+    for _, r in table.iterrows():
+        line = [method_name(str(r["method"]))]
+        for name in names:
+            line += [
+                ranged(r, f"{name}.accuracy", scale=100),
+                _number(r[f"{name}.calls"], 1),
+                _number(r[f"{name}.rank"], 0),
+            ]
+        body.append(line)
+    return header, body
+
+
+def settings_cells(table: pd.DataFrame) -> Cells:
+    """``tables.settings_table`` as text."""
     header = ["Method", "Settings, one a fold", "Accuracy over repetitions, %", "Calls"]
     body = [
         [
@@ -311,7 +276,8 @@ def _settings_cells(table: pd.DataFrame) -> _Cells:
     return header, body
 
 
-def _gate_cells(table: pd.DataFrame) -> _Cells:
+def gate_cells(table: pd.DataFrame) -> Cells:
+    """``audits.gate_table`` as text."""
     header = ["Gate", "Reason", "Refused", "Share of candidates, %", "False rejects"]
     body = [
         [
@@ -326,7 +292,8 @@ def _gate_cells(table: pd.DataFrame) -> _Cells:
     return header, body
 
 
-def _ranker_cells(table: pd.DataFrame) -> _Cells:
+def ranker_cells(table: pd.DataFrame) -> Cells:
+    """``audits.ranker_table`` as text, one column a metric."""
     names = list(dict.fromkeys(table["metric"].tolist()))
     found = {(r["ranker"], r["metric"]): r for _, r in table.iterrows()}
     body = [
@@ -336,7 +303,8 @@ def _ranker_cells(table: pd.DataFrame) -> _Cells:
     return ["Ranker", *(name.replace("_", " ") for name in names)], body
 
 
-def _verifier_cells(table: pd.DataFrame) -> _Cells:
+def verifier_cells(table: pd.DataFrame) -> Cells:
+    """``audits.verifier_table`` as text."""
     body = [
         [str(r["metric"]).replace("_", " "), ranged(r, "value", digits=3)]
         for _, r in table.iterrows()
@@ -344,7 +312,8 @@ def _verifier_cells(table: pd.DataFrame) -> _Cells:
     return ["Measure", "Value"], body
 
 
-def _within_cells(table: pd.DataFrame) -> _Cells:
+def within_cells(table: pd.DataFrame) -> Cells:
+    """``within.within_table`` as text."""
     header = [
         *("Moves so far", "Rounds", "Without a call, %", "Survivors", "sigma(w)", "k(w)"),
         "Accepted of verified, %",
@@ -367,19 +336,6 @@ def _within_cells(table: pd.DataFrame) -> _Cells:
 def _spread(row: pd.Series, name: str) -> str:
     mean = _number(row[name], 2)
     return mean if mean == "-" else f"{mean} (sd {_number(row[f'{name}_sd'], 2)})"
-
-
-def _within_note(shares: Mapping[str, float | None]) -> str:
-    told = " and ".join(
-        f"{100 * share:.0f} % of that of {name}"
-        for name, share in shares.items()
-        if share is not None
-    )
-    return (
-        "The full method under the settings of `search`, each round of proposals, retries too, by "
-        "the moves made before it. Survivors, sigma and k are over rounds with calls. Variance "
-        f"within problems, not between them: {told or 'none'}."
-    )
 
 
 def ranged(

@@ -17,33 +17,14 @@ from selverify.statistics import (
     Bootstrap,
     FloatArray,
     Point,
+    accuracy_at_calls,
+    area_under_frontier,
     calls_at_accuracy,
     frontier,
+    with_free,
 )
 
 Frontiers = Mapping[str, tuple[Point, ...]]
-
-
-def with_free(points: Sequence[Point], free: float) -> tuple[Point, ...]:
-    """A frontier that begins with ``free``, the accuracy that costs no call.
-
-    Between it and the first point one asks for a share of the problems only, as between any two.
-    """
-    return frontier(
-        [0.0, *(point.calls for point in points)], [free, *(point.accuracy for point in points)]
-    )
-
-
-def accuracy_at_calls(points: Sequence[Point], calls: FloatArray) -> FloatArray:
-    """The best accuracy for at most ``calls``, linear between neighbours, flat after the last."""
-    heights = [one.accuracy for one in points]
-    return np.asarray(np.interp(calls, [one.calls for one in points], heights))
-
-
-def area(points: Sequence[Point], limit: float) -> float:
-    """Mean accuracy over a call allowance uniform in [0, limit]."""
-    marks = np.array([one.calls for one in points if one.calls < limit] + [limit])
-    return float(np.trapezoid(accuracy_at_calls(points, marks), marks) / limit)
 
 
 def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
@@ -126,7 +107,8 @@ def _accuracy_gained(curves: Frontiers, other: str, allowance: float, limit: flo
 
 
 def _area_gained(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
-    return area(curves[FULL], limit) - area(curves[other], limit)
+    full, theirs = (area_under_frontier(curves[one], limit=limit) for one in (FULL, other))
+    return full - theirs
 
 
 _MEASURES: Mapping[str, Callable[[Frontiers, str, float, float], float]] = {

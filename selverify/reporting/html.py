@@ -17,8 +17,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from selverify.errors import ArtifactError
-from selverify.reporting.cells import Report, sections, title
 from selverify.reporting.names import FULL, method_name
+from selverify.reporting.sections import Report, sections, title
 from selverify.trace_text import LEGEND
 
 FIGURE = ".svg"

@@ -16,8 +16,8 @@ METHOD_NAMES = {
     "beam_snell_gated": "Beam (Snell) + gates",
     "dvts": "DVTS",
     "dvts_gated": "DVTS + gates",
-    "lookahead": "Lookahead",
-    "lookahead_gated": "Lookahead + gates",
+    "strategy": "Baseline chosen on the other fold",
+    "strategy_by_bin": "Baseline chosen in each bin",
     "verify_all": "Verify-all (no gates)",
     "gates_only": "Gates-only",
     "gates_distance": "Gates + D_type (fixed k)",
@@ -28,6 +28,7 @@ METHOD_NAMES = {
     "without_context_gate": "Full without the context gate",
     "without_distance": "Full without D_type",
     "without_residual": "Full without the residual",
+    "without_trajectory": "Full without the trajectory term",
     "without_adaptive_k": "Full with fixed k",
     "without_joint_commit": "Full, commit by the verifier alone",
     "negative_beta": "Full with negative beta",
@@ -45,6 +46,7 @@ LEAVE_ONE_OUT = (
     "without_context_gate",
     "without_distance",
     "without_residual",
+    "without_trajectory",
     "without_adaptive_k",
     "without_joint_commit",
     "negative_beta",
@@ -52,6 +54,11 @@ LEAVE_ONE_OUT = (
     "full_retrieval",
 )
 """The full method with one part taken out, turned round or added."""
+STRATEGY, STRATEGY_BY_BIN = "strategy", "strategy_by_bin"
+"""The baseline with gates chosen by cross-validation, like a setting.
+
+Once for all problems, and for each difficulty bin, as in compute-optimal scaling.
+"""
 ORACLE = "oracle"
 ORACLES = (ORACLE, "oracle_selective")
 """They know the truth, and no method is compared with them on equal terms."""

@@ -15,8 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from selverify.reporting.cells import Report, ranged, sections, title
+from selverify.reporting.cells import ranged
 from selverify.reporting.names import method_name
+from selverify.reporting.sections import Report, sections, title
 from selverify.storage import atomic_path
 
 

@@ -13,11 +13,10 @@ import pandas as pd
 
 from selverify.errors import SchemaError
 from selverify.reporting.names import BUDGET_FREE, FULL, GATED, LEAVE_ONE_OUT, in_order
-from selverify.selection import CrossValidated
+from selverify.selection import ANY_BIN, CrossValidated
 from selverify.statistics import (
     Bootstrap,
     Interval,
-    Point,
     area_under_frontier,
     calls_at_accuracy,
     frontier,
@@ -26,6 +25,7 @@ from selverify.statistics import (
     paired_difference,
     ratio_interval,
     wilson_interval,
+    with_free,
 )
 
 _INTERVALS = (
@@ -40,10 +40,10 @@ COSTS = ("verifier_steps", "generated_moves", "generated_tokens")
 
 
 class PaperRow(NamedTuple):
-    """The paper's Table 2 (Llama 3.2 1B on MATH): accuracy in percent, verifier calls."""
+    """A row of the paper (Llama 3.2 1B on MATH, N = 64): accuracy in percent, verifier calls."""
 
     accuracy: float
-    calls: float
+    calls: float | None
 
 
 PAPER_ABLATION = {
@@ -52,6 +52,16 @@ PAPER_ABLATION = {
     "gates_distance": PaperRow(51.8, 54.0),
     "full": PaperRow(55.2, 44.8),
 }
+
+
+PAPER_METHODS = {
+    "cot": PaperRow(30.6, None),
+    "best_of_n": PaperRow(42.4, 64.0),
+    "majority": PaperRow(44.6, None),
+    "beam_keep_b": PaperRow(51.8, 64.0),
+    "full": PaperRow(55.2, 44.8),
+}
+"""The paper's Table 1. Its 64 for majority vote is N: a vote asks no verifier."""
 
 
 def points_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
@@ -73,8 +83,10 @@ def points_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def main_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
+def main_table(rows: pd.DataFrame, *, budget: int, runs: int, bootstrap: Bootstrap) -> pd.DataFrame:
     """:func:`points_table` at one budget, with the paired difference of each method to full.
+
+    ``runs``: how often each problem was run; ``correct`` is a share of them.
 
     Adds difference, difference_low, difference_high (method minus full, so negative where full is
     more accurate) and mcnemar_p; None in full's own row.
@@ -89,7 +101,7 @@ def main_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.D
     for method in table["method"]:
         own = outcomes_of(chosen, method)["correct"]
         _check_same_problems(own, full, method)
-        compared.append(_comparison(method, own, full, bootstrap))
+        compared.append(_comparison(method, own, full, runs, bootstrap))
     return pd.concat([table, pd.DataFrame(compared, dtype=object)], axis=1)
 
 
@@ -130,6 +142,30 @@ def ablation_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
     return pd.DataFrame(records)
 
 
+def paper_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
+    """The methods of the paper's Table 1 that were run, beside its own figures.
+
+    Returns:
+        method, accuracy and verifier_calls with their intervals, paper_accuracy (percent) and
+        paper_calls (None where no verifier is asked).
+    """
+    points = points_table(
+        at_budget(rows[rows["method"].isin(list(PAPER_METHODS))], budget), bootstrap
+    ).set_index("method")
+    return pd.DataFrame(
+        [
+            {
+                "method": method,
+                **points.loc[method, list(_INTERVALS)].to_dict(),
+                "paper_accuracy": paper.accuracy,
+                "paper_calls": paper.calls,
+            }
+            for method, paper in PAPER_METHODS.items()
+            if method in points.index
+        ]
+    )
+
+
 def leave_one_out_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
     """The full method, and below it each part taken out; empty where none of these was run.
 
@@ -153,12 +189,13 @@ def leave_one_out_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap
 
 
 def by_bin_table(rows: pd.DataFrame, bins: Mapping[str, int], *, budget: int) -> pd.DataFrame:
-    """Accuracy of each method in each difficulty bin, with Wilson intervals.
+    """Accuracy and calls of each method in each difficulty bin.
 
-    A bin holds few problems, and the bootstrap of a share of 0 or 1 has no width.
+    Accuracy has Wilson intervals: a bin holds few problems, and the bootstrap of a share of 0 or 1
+    has no width.
 
     Returns:
-        method, difficulty_bin, problems, accuracy, accuracy_low, accuracy_high.
+        method, difficulty_bin, problems, accuracy, accuracy_low, accuracy_high, verifier_calls.
     """
     chosen = at_budget(rows, budget)
     chosen = chosen.assign(difficulty_bin=chosen["problem_id"].map(bins))
@@ -168,14 +205,15 @@ def by_bin_table(rows: pd.DataFrame, bins: Mapping[str, int], *, budget: int) ->
     for method in in_order(chosen["method"].tolist()):
         own = chosen[chosen["method"] == method]
         for number in sorted(own["difficulty_bin"].unique().tolist()):
-            correct = own.loc[own["difficulty_bin"] == number, "correct"]
-            share = wilson_interval(int(correct.sum()), len(correct))
+            inside = own[own["difficulty_bin"] == number]
+            share = wilson_interval(float(inside["correct"].sum()), len(inside))
             records.append(
                 {
                     "method": method,
                     "difficulty_bin": int(number),
-                    "problems": len(correct),
+                    "problems": len(inside),
                     **interval_columns("accuracy", share),
+                    "verifier_calls": float(inside["verifier_calls"].mean()),
                 }
             )
     return pd.DataFrame(records)
@@ -186,7 +224,7 @@ def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
 
     Returns:
         method; best_accuracy; area (mean accuracy over a call allowance uniform in [0, budget];
-        where the method cannot run yet, the 0-shot accuracy, or 0 without that row); target
+        every frontier begins at the 0-shot accuracy for no call, or at 0 without that row); target
         (accuracy of the best baseline with gates at ``budget``); calls_at_target (None where it
         is not reached).
     """
@@ -201,7 +239,7 @@ def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
             {
                 "method": method,
                 "best_accuracy": curve[-1].accuracy,
-                "area": _area(curve, budget, free),
+                "area": area_under_frontier(with_free(curve, free), limit=float(budget)),
                 "target": target,
                 "calls_at_target": calls_at_accuracy(curve, target),
             }
@@ -216,7 +254,11 @@ def settings_table(cross: CrossValidated, *, budget: int) -> pd.DataFrame:
         method, settings (one for each fold of the first repetition, joined by " | "),
         accuracy_mean, accuracy_sd, verifier_calls_mean, verifier_calls_sd.
     """
-    first = cross.chosen[(cross.chosen["repetition"] == 0) & (cross.chosen["n"] == budget)]
+    first = cross.chosen[
+        (cross.chosen["repetition"] == 0)
+        & (cross.chosen["n"] == budget)
+        & (cross.chosen["difficulty_bin"] == ANY_BIN)
+    ]
     joined = first.sort_values("fold").groupby("method")["setting"].agg(" | ".join)
     spread = cross.spread[cross.spread["n"] == budget].set_index("method").drop(columns="n")
     table = spread.join(joined.rename("settings"), how="inner")
@@ -269,18 +311,21 @@ def _point(method: str, n: int, own: pd.DataFrame, bootstrap: Bootstrap) -> dict
         **interval_columns("accuracy", mean_interval(own["correct"], bootstrap)),
         **interval_columns("verifier_calls", mean_interval(own["verifier_calls"], bootstrap)),
         **{column: float(own[column].mean()) for column in COSTS},
-        "unparsed": int((own["status"] == "unparsed").sum()),
-        "timeout": int((own["status"] == "timeout").sum()),
+        "unparsed": int(own["unparsed"].sum()),
+        "timeout": int(own["timeout"].sum()),
     }
 
 
 def _comparison(
-    method: str, own: pd.Series, full: pd.Series, bootstrap: Bootstrap
+    method: str, own: pd.Series, full: pd.Series, runs: int, bootstrap: Bootstrap
 ) -> dict[str, float | None]:
     if method == FULL:
         return {**interval_columns("difference", None), "mcnemar_p": None}
     difference = paired_difference(own, full, bootstrap=bootstrap)
-    return {**interval_columns("difference", difference), "mcnemar_p": mcnemar(own, full)}
+    return {
+        **interval_columns("difference", difference),
+        "mcnemar_p": mcnemar(own, full, runs=runs),
+    }
 
 
 def _step(own: pd.DataFrame, above: pd.DataFrame, bootstrap: Bootstrap) -> dict[str, float | None]:
@@ -292,7 +337,3 @@ def _step(own: pd.DataFrame, above: pd.DataFrame, bootstrap: Bootstrap) -> dict[
 def _check_same_problems(own: pd.Series, full: pd.Series, method: str) -> None:
     if not own.index.equals(full.index):
         raise SchemaError(f"outcomes: methods {method!r} and {FULL!r} are on different problems")
-
-
-def _area(curve: tuple[Point, ...], budget: int, free: float) -> float:
-    return area_under_frontier(curve, limit=float(budget), free=free)

@@ -57,6 +57,7 @@ def train_evidence_model(
     settings: Verifier,
     words: Words,
     *,
+    share: float,
     end_of_move: str,
     backbone: Path,
     folder: Path,
@@ -76,16 +77,16 @@ def train_evidence_model(
     first, second, validation = _split(solutions, settings)
 
     def judged(tuning: Sequence[ValuedSolution], part: Sequence[ValuedSolution]) -> _Data:
-        model = _tuned(backbone, tuning, settings, words, report)
+        model = _tuned(backbone, tuning, settings, words, report, share=share)
         return _gather((model, generator), part, settings, words, end)
 
     training = _join(judged(first, second), judged(second, first))
-    model = _tuned(backbone, [*first, *second], settings, words, report)
+    model = _tuned(backbone, [*first, *second], settings, words, report, share=share)
     checked = _gather((model, generator), validation, settings, words, end)
     head = EvidenceHead(model.config.hidden_size, settings.hidden)
     optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=0.01)
     best = Best(head)
-    left = allowed(settings.epochs * -(-len(training.mask) // settings.rows_per_batch), settings)
+    left = allowed(settings.epochs * -(-len(training.mask) // settings.rows_per_batch), share)
     for epoch in range(settings.epochs):
         for rows in torch.split(torch.randperm(len(training.mask)), settings.rows_per_batch)[:left]:
             left -= 1
@@ -110,6 +111,8 @@ def _tuned(
     settings: Verifier,
     words: Words,
     report: Report,
+    *,
+    share: float,
 ) -> LlamaForCausalLM:
     """Make what reached the gold more probable, as in rejection sampling fine-tuning.
 
@@ -126,7 +129,7 @@ def _tuned(
     def loss_of(rows: list[int]) -> Tensor:
         return _language_loss(model, [examples[row] for row in rows], words)
 
-    for epoch, loss in enumerate(tune(model, settings, len(examples), loss_of)):
+    for epoch, loss in enumerate(tune(model, settings, len(examples), loss_of, share=share)):
         report(Epoch("backbone", epoch + 1, loss, None))
     return model
 

@@ -22,6 +22,7 @@ from selverify.params import Residual
 from selverify.training.best import Best
 
 ROWS_PER_BATCH = 1024
+Scorer = Callable[[Embeddings], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def train_policy(
 
     The distance is fitted first and then frozen; the residual is ranked on ``settings.rank_on``
     (h = D + r, or r alone as the paper prints it) and the epoch that orders most held-out pairs
-    rightly is kept. The acceptance is fitted last, to all labels.
+    rightly is kept. The acceptance is fitted to all labels. Last, from the same start as the
+    residual, another one without the trajectory term.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
@@ -101,6 +103,7 @@ def train_policy(
     _fit_distance(heuristic, data, settings)
     _fit_residual(heuristic, data, checked, settings, report)
     _fit_acceptance(heuristic, data, checked, settings, report)
+    _fit_plain(heuristic, data, checked, settings, report)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
@@ -114,7 +117,7 @@ def reference_dispersion(heuristic: Heuristic, lists: Sequence[LabelledList]) ->
     return found
 
 
-def scorers(heuristic: Heuristic) -> dict[str, Callable[[Embeddings], Tensor]]:
+def scorers(heuristic: Heuristic) -> dict[str, Scorer]:
     """Every scorer by the name that a search asks for; lower ranks first."""
     return {
         "likelihood": lambda rows: -rows.logprob,
@@ -122,6 +125,7 @@ def scorers(heuristic: Heuristic) -> dict[str, Callable[[Embeddings], Tensor]]:
         "distance": heuristic.distances,
         "residual": heuristic.residuals,
         "hybrid": heuristic,
+        "hybrid_without_trajectory": heuristic.without_trajectory,
     }
 
 
@@ -178,15 +182,36 @@ def _fit_residual(
     settings: Residual,
     report: Callable[[Epoch], None],
 ) -> None:
+    def trajectory() -> Tensor:
+        return settings.trajectory_weight * _trajectory_loss(heuristic, data, settings)
+
+    losses, held_out = _ordering(scorers(heuristic)[settings.rank_on], data, checked, trajectory)
+    _fit("residual", heuristic.residual, losses, held_out, settings=settings, report=report)
+
+
+def _fit_plain(
+    heuristic: Heuristic,
+    data: _Data,
+    checked: _Data,
+    settings: Residual,
+    report: Callable[[Epoch], None],
+) -> None:
+    alone = settings.rank_on == "residual"
+    scorer: Scorer = heuristic.plain if alone else heuristic.without_trajectory
+    losses, held_out = _ordering(scorer, data, checked, lambda: torch.zeros(()))
+    _fit("plain residual", heuristic.plain, losses, held_out, settings=settings, report=report)
+
+
+def _ordering(
+    scorer: Scorer, data: _Data, checked: _Data, also: Callable[[], Tensor]
+) -> tuple[Callable[[], Iterator[Tensor]], Callable[[], float]]:
+    """An epoch's losses, L_rank plus what is given ``also``, and the held-out loss."""
+
     def losses() -> Iterator[Tensor]:
         for chosen in torch.split(torch.randperm(len(data.pairs)), ROWS_PER_BATCH):
-            loss = _rank_loss(heuristic, data.rows, data.pairs[chosen], settings.rank_on)
-            yield loss + settings.trajectory_weight * _trajectory_loss(heuristic, data, settings)
+            yield _rank_loss(scorer, data.rows, data.pairs[chosen]) + also()
 
-    def held_out() -> float:
-        return _out_of_order(heuristic, checked, settings.rank_on)
-
-    _fit("residual", heuristic.residual, losses, held_out, settings=settings, report=report)
+    return losses, lambda: _out_of_order(scorer, checked)
 
 
 def _fit_acceptance(
@@ -230,9 +255,8 @@ def _label_loss(heuristic: Heuristic, rows: Embeddings, accepted: Tensor) -> Ten
     return functional.binary_cross_entropy_with_logits(heuristic.acceptance(rows), accepted)
 
 
-def _rank_loss(heuristic: Heuristic, rows: Embeddings, pairs: Tensor, rank_on: str) -> Tensor:
+def _rank_loss(scorer: Scorer, rows: Embeddings, pairs: Tensor) -> Tensor:
     """E[log(1 + exp(s(m+) - s(m-)))]: accepted moves are to score lower (Eq. rank_loss)."""
-    scorer = scorers(heuristic)[rank_on]
     return functional.softplus(
         scorer(rows.take(pairs[:, 0])) - scorer(rows.take(pairs[:, 1]))
     ).mean()
@@ -247,11 +271,11 @@ def _trajectory_loss(heuristic: Heuristic, data: _Data, settings: Residual) -> T
     return functional.mse_loss(predicted, settings.trajectory_scale * data.path_steps[chosen])
 
 
-def _out_of_order(heuristic: Heuristic, data: _Data, rank_on: str) -> float:
+def _out_of_order(scorer: Scorer, data: _Data) -> float:
     """The share of pairs that the scorer orders wrongly; ties count as wrong."""
     if not len(data.pairs):
         return 1.0
-    scores = scorers(heuristic)[rank_on](data.rows)
+    scores = scorer(data.rows)
     ordered = scores[data.pairs[:, 0]] < scores[data.pairs[:, 1]]
     return 1.0 - float(ordered.float().mean())
 

@@ -99,23 +99,26 @@ def as_tokens(
     return tokens, torch.tensor([len(row) for row in told]), said
 
 
-def allowed(batches: int, settings: Verifier) -> int:
-    """How many of these batches are learned from: ``strength: weak`` stops early."""
-    if settings.strength == "strong" or not batches:
-        return batches
-    return max(1, round(batches * settings.weak_share))
+def allowed(batches: int, share: float) -> int:
+    """How many of these batches are learned from, at least one: a weak model stops early."""
+    return max(1, round(batches * share)) if batches else 0
 
 
 def tune(
-    module: nn.Module, settings: Verifier, count: int, loss_of: Callable[[list[int]], Tensor]
+    module: nn.Module,
+    settings: Verifier,
+    count: int,
+    loss_of: Callable[[list[int]], Tensor],
+    *,
+    share: float,
 ) -> Iterator[float]:
     """Tune every weight of ``module`` on ``count`` examples; yields each epoch's mean loss.
 
     ``loss_of`` gives the loss of the examples with these indices. The rate rises for a tenth of
-    the batches and then falls to nothing.
+    the batches and then falls to nothing; after ``share`` of them the tuning stops.
     """
     batches = settings.tune_epochs * -(-count // settings.tune_rows)
-    left = allowed(batches, settings)
+    left = allowed(batches, share)
     if not left:
         return
     optimiser = torch.optim.AdamW(module.parameters(), lr=settings.tune_rate, weight_decay=0.0)

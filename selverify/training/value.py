@@ -37,6 +37,7 @@ def train_value_model(
     settings: Verifier,
     words: Words,
     *,
+    share: float,
     end_of_move: str,
     backbone: Path,
     folder: Path,
@@ -78,7 +79,11 @@ def train_value_model(
     best = Best(both)
     best.offer(held_out_loss())
     epochs = tune(
-        both, settings, len(training), lambda rows: loss_of([training[row] for row in rows])[0]
+        both,
+        settings,
+        len(training),
+        lambda rows: loss_of([training[row] for row in rows])[0],
+        share=share,
     )
     for epoch, trained in enumerate(epochs):
         checked = held_out_loss()

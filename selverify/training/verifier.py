@@ -23,16 +23,21 @@ def train_verifier(
     settings: Verifier,
     words: Words,
     *,
+    share: float,
     end_of_move: str,
     backbone: Path,
     folder: Path,
     report: Report,
 ) -> dict[str, float]:
-    """Train a model of ``kind`` from ``backbone`` and write it to ``folder``; its losses."""
+    """Train a model of ``kind`` from ``backbone`` and write it to ``folder``; its losses.
+
+    ``share``: of its batches, after which every training in it stops.
+    """
     return KINDS[kind](
         solutions,
         settings,
         words,
+        share=share,
         end_of_move=end_of_move,
         backbone=backbone,
         folder=folder,

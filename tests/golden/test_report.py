@@ -9,8 +9,17 @@ import pytest
 from selverify import plots
 from selverify.audits import CandidateList, gate_table, ranker_table, verifier_table
 from selverify.errors import SchemaError
-from selverify.reporting import cells, headline, names, pages, tables, targets, within
-from selverify.selection import CrossValidated, cross_validate
+from selverify.reporting import (
+    headline,
+    names,
+    pages,
+    sections,
+    tables,
+    targets,
+    variants,
+    within,
+)
+from selverify.selection import CrossValidated, Strategy, cross_validate, pool_runs
 from selverify.statistics import Bootstrap
 from selverify.storage import write_plain_json
 
@@ -33,6 +42,9 @@ METHODS = {
 }
 
 
+BASELINES = ("majority_gated", "beam_keep_b_gated")
+
+
 def outcomes() -> pd.DataFrame:
     """The easiest problems are solved first; every fifth problem costs two calls more."""
     return pd.DataFrame(
@@ -41,6 +53,7 @@ def outcomes() -> pd.DataFrame:
                 "method": method,
                 "setting": setting,
                 "n": n,
+                "sampling_seed": 0,
                 "problem_id": problem,
                 "answer": "1" if i < solved else None,
                 "status": "correct" if i < solved else ("timeout" if i == 19 else "wrong"),
@@ -69,6 +82,10 @@ def validated() -> CrossValidated:
         seed=0,
         methods=list(METHODS),
         rule="one_standard_error",
+        strategies={
+            names.STRATEGY: Strategy(BASELINES, by_bin=False),
+            names.STRATEGY_BY_BIN: Strategy(BASELINES, by_bin=True),
+        },
     )
 
 
@@ -105,15 +122,18 @@ def refused() -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def built() -> cells.Report:
+def built() -> sections.Report:
     """The report of the synthetic outcomes."""
     cross = validated()
     points = tables.points_table(cross.rows, BOOTSTRAP)
+    several = {"strong": cross.rows}
     measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
-    return cells.Report(
+    return sections.Report(
         domain="word_problems",
         budget=4,
-        main=tables.main_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
+        runs=cross.runs,
+        main=tables.main_table(cross.rows, budget=4, runs=1, bootstrap=BOOTSTRAP),
+        paper=tables.paper_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         by_budget=targets.by_budget_table(cross.rows, BOOTSTRAP),
         headline=headline.headline_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
         leave_one_out=tables.leave_one_out_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
@@ -121,6 +141,10 @@ def built() -> cells.Report:
         frontier=tables.frontier_table(points, budget=4),
         by_bin=tables.by_bin_table(cross.rows, BINS, budget=4),
         settings=tables.settings_table(cross, budget=4),
+        seeds=variants.seeds_table(outcomes(), cross.rows, budget=4),
+        backbones=variants.against_best_table(several, budget=4, bootstrap=BOOTSTRAP),
+        strengths=variants.against_best_table(several, budget=4, bootstrap=BOOTSTRAP),
+        ranking=variants.ranking_table(several, budget=4, bootstrap=BOOTSTRAP),
         gates=gate_table(refused()),
         rankers=ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP),
         verifier=verifier_table(
@@ -132,12 +156,12 @@ def built() -> cells.Report:
     )
 
 
-def test_markdown_is_exactly_the_golden_page(built: cells.Report) -> None:
+def test_markdown_is_exactly_the_golden_page(built: sections.Report) -> None:
     """The page of a small synthetic run, checked by hand once, stays as it is."""
     assert pages.render(built) == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_main_table_by_hand(built: cells.Report) -> None:
+def test_main_table_by_hand(built: sections.Report) -> None:
     """Full solves 14 of 20, the gated beam 12 of them; every fifth problem costs two more."""
     rows = built.main.set_index("method")
     assert rows.loc["full", "accuracy"] == pytest.approx(0.7)
@@ -149,7 +173,7 @@ def test_main_table_by_hand(built: cells.Report) -> None:
     assert rows.loc["cot", "n"] == 1
 
 
-def test_targets_by_hand(built: cells.Report) -> None:
+def test_targets_by_hand(built: sections.Report) -> None:
     """Each target's value and verdict, recomputed from the numbers at the top of this file."""
     found = {target.name: target for target in built.targets}
     measured = {name: target.measured for name, target in found.items()}
@@ -201,6 +225,7 @@ def test_a_baseline_without_calls_leaves_the_ratio_unmeasured() -> None:
     """When majority with gates is best, no ratio exists: the target is missed, not an error."""
     rows = outcomes()
     rows = rows[(rows["setting"] != "k=2") & ~rows["method"].str.startswith("beam")]
+    rows, _ = pool_runs(rows)
     measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.9, gated_share=0.1, step_auc=0.93)
     found = targets.targets(rows, measures, budget=4, bootstrap=BOOTSTRAP)
     ratio = next(target for target in found if target.name == "calls_ratio_to_baseline")
@@ -209,7 +234,7 @@ def test_a_baseline_without_calls_leaves_the_ratio_unmeasured() -> None:
     assert "Majority vote + gates" in ratio.text
 
 
-def test_frontier_table_by_hand(built: cells.Report) -> None:
+def test_frontier_table_by_hand(built: sections.Report) -> None:
     """Full reaches the gated beam's 60 % half way between its two points."""
     rows = built.frontier.set_index("method")
     assert rows.loc["full", "target"] == pytest.approx(0.6)
@@ -218,9 +243,9 @@ def test_frontier_table_by_hand(built: cells.Report) -> None:
     assert rows.loc["cot", "area"] == pytest.approx(0.3)
 
 
-def test_metrics_are_flat_and_finite(built: cells.Report, tmp_path: Path) -> None:
+def test_metrics_are_flat_and_finite(built: sections.Report, tmp_path: Path) -> None:
     """Every value is a JSON number or boolean under a plain name."""
-    flat = cells.metrics(built)
+    flat = sections.metrics(built)
     path = tmp_path / "metrics.json"
     write_plain_json(path, flat)
     assert json.loads(path.read_text(encoding="utf-8")) == flat
@@ -231,7 +256,7 @@ def test_metrics_are_flat_and_finite(built: cells.Report, tmp_path: Path) -> Non
     assert not any("@" in name for name in flat), "MLflow refuses names with an @"
 
 
-def test_terminal_table_shows_every_method_within_its_width(built: cells.Report) -> None:
+def test_terminal_table_shows_every_method_within_its_width(built: sections.Report) -> None:
     """A terminal of 100 columns shows names, accuracy with interval, calls and tokens whole."""
     text = pages.main_table_text(built.main, budget=4, width=100)
     assert all(len(line) <= 100 for line in text.splitlines())
@@ -249,6 +274,7 @@ def test_methods_on_different_problems_are_refused() -> None:
         tables.main_table(
             rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")],
             budget=4,
+            runs=1,
             bootstrap=BOOTSTRAP,
         )
 
@@ -265,7 +291,7 @@ def test_unknown_methods_keep_their_own_name_and_come_last() -> None:
     assert names.method_name("zeta") == "zeta"
 
 
-def test_csv_is_written_whole(built: cells.Report, tmp_path: Path) -> None:
+def test_csv_is_written_whole(built: sections.Report, tmp_path: Path) -> None:
     """The CSV reads back as the table, with empty cells where there is no value."""
     path = tmp_path / "main.csv"
     pages.write_csv(built.main, path)
@@ -276,7 +302,7 @@ def test_csv_is_written_whole(built: cells.Report, tmp_path: Path) -> None:
 
 
 def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
-    built: cells.Report, tmp_path: Path
+    built: sections.Report, tmp_path: Path
 ) -> None:
     """Empty tables give headings without rows, and a figure without bars."""
     nothing = CandidateList("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
@@ -303,7 +329,7 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     assert all(path.exists() for path in plots.gate_bars(gates, tmp_path / "gates", title="gates"))
 
 
-def draw_everything(built: cells.Report, points: pd.DataFrame, folder: Path) -> list[Path]:
+def draw_everything(built: sections.Report, points: pd.DataFrame, folder: Path) -> list[Path]:
     """Every figure of the module."""
     bins = pd.DataFrame(
         {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [3, 1]}
@@ -323,7 +349,7 @@ def draw_everything(built: cells.Report, points: pd.DataFrame, folder: Path) -> 
     return [path for pair in drawn for path in pair]
 
 
-def test_figures_are_the_same_bytes_in_two_runs(built: cells.Report, tmp_path: Path) -> None:
+def test_figures_are_the_same_bytes_in_two_runs(built: sections.Report, tmp_path: Path) -> None:
     """SVG and PNG carry no date and no random identifier, so DVC sees no change."""
     points = tables.points_table(validated().rows, BOOTSTRAP)
     first = draw_everything(built, points, tmp_path / "one")
@@ -342,7 +368,7 @@ def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
     assert placed[2] == pytest.approx(np.mean([0.5, 0.5, 0.51]))
 
 
-def test_variation_along_a_solution_by_hand(built: cells.Report) -> None:
+def test_variation_along_a_solution_by_hand(built: sections.Report) -> None:
     """Two rounds at each depth. Within: (1 + 1) / 1 = 2; between: (6 - 2) / (4 / 3) = 3."""
     first, second = (row for _, row in built.within.iterrows())
     assert (first["rounds"], first["trusted"], first["accepted"]) == (2, 0.0, 2 / 6)
@@ -353,10 +379,10 @@ def test_variation_along_a_solution_by_hand(built: cells.Report) -> None:
     assert within.share_within(VISITS.iloc[:1], "sigma") is None
 
 
-def test_latex_has_every_table(built: cells.Report) -> None:
+def test_latex_has_every_table(built: sections.Report) -> None:
     """One table a section, with what LaTeX reads as commands escaped."""
     text = pages.latex(built)
-    assert text.count(r"\begin{tabular}") == len(cells.sections(built))
+    assert text.count(r"\begin{tabular}") == len(sections.sections(built))
     assert r"\caption{Accuracy by difficulty bin, \%}" in text
     assert "Gates + D\\_type (fixed k)" in text
 
@@ -380,7 +406,8 @@ def frontier_rows() -> pd.DataFrame:
                 "n": n,
                 "problem_id": f"p{place}",
                 "correct": bool(right),
-                "status": "correct" if right else "wrong",
+                "unparsed": 0,
+                "timeout": 0,
                 "verifier_calls": calls,
                 "verifier_steps": calls,
                 "generated_moves": 1,

@@ -65,21 +65,28 @@ def test_a_run_records_the_digests_that_dvc_records(finished: tuple[Project, str
 
 
 def test_a_run_is_logged_once_with_its_origin(finished: tuple[Project, str]) -> None:
-    """Publishing again adds nothing; curves have the budget as step."""
+    """Publishing again adds nothing; below the pipeline stand its stages and its curves."""
     project, _ = finished
     assert "0 runs of them now" in project.flows("publish").stdout
     client = MlflowClient(f"sqlite:///{project.root / '.mlflow' / 'mlflow.db'}")
     experiment = client.get_experiment_by_name("selverify")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
-    assert set(runs) == {"first", "second", "full/0"}
-    second = runs["second"].data
+    assert set(runs) == {"first", "pipeline word_problems", "full/0"}
+    parent = runs["pipeline word_problems"]
+    for name in ("first", "full/0"):
+        assert runs[name].data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert "mlflow.parentRunId" not in parent.data.tags
+    (read,) = parent.inputs.dataset_inputs
+    assert read.dataset.name == "data/first"
+    assert digest(project.root / "data" / "first").startswith(read.dataset.digest)
+    second = parent.data
     assert second.metrics["sum"] == sum(range(1000))
     assert second.params == {"evaluation.budgets": "[2, 4, 8, 16, 32, 64]"}
     assert second.tags["dvc.dep.data/first"] == digest(project.root / "data" / "first")
     assert second.tags["git.commit"]
     history = client.get_metric_history(runs["full/0"].info.run_id, "accuracy")
     assert [(point.step, point.value) for point in history][:2] == [(2, 0.02), (4, 0.04)]
-    (folder,) = client.list_artifacts(runs["second"].info.run_id, "second/figures")
+    (folder,) = client.list_artifacts(parent.info.run_id, "second/figures")
     assert folder.path == "second/figures/curve.svg"
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+import duckdb
+import pandas as pd
 import pytest
 
-from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages
+from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
+from selverify.evaluation import GRID_AXES, settings_of
 from selverify.params import Benchmark, Params, load_params
 from tasks.artifacts import read_training
 
@@ -16,7 +19,7 @@ TAU = {"word_problems": 0.8, "countdown": 0.4}  # such that the small verifier r
 SIZES = {"train": 80, "validation": 4, "test": 6}
 
 
-def small(domain: str) -> Params:
+def small(domain: str, *, strengths: tuple[str, ...], **evaluation: object) -> Params:
     """The project's parameters with little of everything."""
     params = load_params(ROOT / PARAMS_FILE)
     benchmark: Benchmark = params.benchmark[domain]
@@ -26,7 +29,7 @@ def small(domain: str) -> Params:
     }
     changes = {
         "rollouts": {"solutions": 4, "rollouts": 2, "share": 0.5},
-        "verifier": {"audit_samples": 1},
+        "verifier": {"audit_samples": 1, "tune_epochs": 2, "share": {"strong": 1.0, "weak": 0.9}},
         "difficulty": {"samples": 4},
         "exploration": {"proposals": 8, "tau": TAU[domain]},
         "residual": {"epochs": 2},
@@ -36,6 +39,10 @@ def small(domain: str) -> Params:
             "headline_budget": 4,
             "repetitions": 1,
             "resamples": 50,
+            "grid": params.evaluation.grid.model_copy(
+                update={"k_base": (2.0,), "max_doubt": (0.05,), "proposals": (8, 16)}
+            ),
+            **evaluation,
         },
     }
     sections = {
@@ -44,31 +51,86 @@ def small(domain: str) -> Params:
     return params.model_copy(
         update={
             "domain": domain,
+            "strengths": strengths,
             "benchmark": {domain: benchmark.model_copy(update=splits)},
             **sections,
         }
     )
 
 
-@pytest.mark.parametrize("domain", ["word_problems", "countdown"])
-def test_the_chain_runs_to_its_end(
-    domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """From the benchmark to the report, with the backbone that is shipped."""
-    monkeypatch.chdir(tmp_path)
-    params = small(domain)
+def run_all(params: Params, folder: Path) -> dict[str, Path]:
+    """Run every stage but the frozen one in ``folder``; the outputs of the report."""
     stages = load_stages(params, ROOT / PIPELINE_FILE)
-    shipped = Path("models") / f"{domain}-small"
-    (tmp_path / "models").mkdir()
-    (tmp_path / shipped).symlink_to(ROOT / shipped)
-    for name, stage in stages.items():
+    shipped = Path("models") / f"{params.domain}-small"
+    (folder / "models").mkdir()
+    (folder / shipped).symlink_to(ROOT / shipped)
+    for stage in stages.values():
         if stage.frozen:
             continue
         for path in stage.outputs.values():
             (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
-        import_module(f"tasks.{name}").run(params, stage.inputs, stage.outputs)
+        run = import_module(f"tasks.{stage.task}").run
+        run(params_of(stage, params), stage.inputs, stage.outputs)
+    return dict(stages["report"].outputs)
+
+
+def test_countdown_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the benchmark to the report, with the backbone that is shipped."""
+    monkeypatch.chdir(tmp_path)
+    params = small("countdown", strengths=("strong",))
+    written = run_all(params, tmp_path)
     valued, explored = read_training(Path("data/benchmark"), params.rollouts.share)
     assert len(valued) == len(explored) == 40
-    report = Path("results/report/report.md").read_text(encoding="utf-8")
-    assert report.startswith(f"# Report: {domain}, 6 problems, N = 4")
+    report = (written["report"] / "report.md").read_text(encoding="utf-8")
+    assert report.startswith("# Report: countdown, 6 problems, N = 4")
     assert "| Full (gates + hybrid + k(w)) |" in report
+    assert "## Sampling seeds" not in report and "## Methods by verifier" not in report
+
+
+def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every part of the report, and event logs whose costs are those of the outcomes."""
+    monkeypatch.chdir(tmp_path)
+    params = small(
+        "word_problems",
+        strengths=("strong", "weak"),
+        sampling_seeds=(81, 82),
+        leave_one_out=True,
+    )
+    written = run_all(params, tmp_path)
+    report = (written["report"] / "report.md").read_text(encoding="utf-8")
+    assert report.startswith("# Report: word_problems, 6 problems, 2 sampling seeds, N = 4")
+    titles = ("Sampling seeds", "Strength of the verifier", "Methods by verifier", "One part left")
+    for title in titles:
+        assert f"## {title}" in report
+    curves = pd.read_csv(written["report"] / "curves.csv")
+    assert set(curves["strength"]) == {"strong", "weak"}
+    check_totals(Path("results/evaluation/small-strong"), params)
+
+
+def check_totals(folder: Path, params: Params) -> None:
+    """The ledger's totals are the event log's, summed by DuckDB."""
+    (setting,) = settings_of("", params)
+    name = " ".join(f"{axis}={getattr(setting, axis):g}" for axis in GRID_AXES["full"])
+    found = duckdb.execute(
+        f"""
+        with events as (
+            select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,
+                   sum(generated_moves) moves, sum(generated_tokens) tokens
+            from '{folder}/events.parquet' group by problem_id
+        ), ledgers as (
+            select problem_id, verifier_calls calls, verifier_steps steps,
+                   generated_moves moves, generated_tokens tokens
+            from '{folder}/outcomes.parquet'
+            where method = 'full' and n = {params.evaluation.headline_budget}
+              and sampling_seed = {params.evaluation.sampling_seeds[0]} and setting = '{name}'
+        )
+        select count(*), count(*) filter (where events = ledgers), sum(events.calls)
+        from events join ledgers using (problem_id)
+        """
+    ).fetchone()
+    problems, equal, calls = found or (0, 0, 0)
+    assert problems == params.evaluation.problems
+    assert equal == problems
+    assert calls > 0

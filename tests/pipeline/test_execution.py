@@ -24,7 +24,8 @@ PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
 
 def stage_in(folder: Path, **outputs: Path) -> Stage:
     """A stage without inputs that writes under ``folder``."""
-    return Stage("work", {}, {"work": folder / "work", **outputs}, (), (), {}, frozen=False)
+    written = {"work": folder / "work", **outputs}
+    return Stage("work", "work", {}, {}, written, (), (), {}, frozen=False)
 
 
 def write_one(
@@ -105,15 +106,18 @@ def test_curves_are_read_one_a_method_and_fold(tmp_path: Path) -> None:
     path = tmp_path / "curves.csv"
     path.write_text("method,fold,n,accuracy,calls\nfull,0,2,0.5,1\nfull,0,4,0.6,\nfull,1,2,0.4,1\n")
     assert read_curves(path) == (
-        Curve("full", "0", (("accuracy", 0.5, 2), ("calls", 1.0, 2), ("accuracy", 0.6, 4))),
-        Curve("full", "1", (("accuracy", 0.4, 2), ("calls", 1.0, 2))),
+        Curve(
+            {"method": "full", "fold": "0"},
+            (("accuracy", 0.5, 2), ("calls", 1.0, 2), ("accuracy", 0.6, 4)),
+        ),
+        Curve({"method": "full", "fold": "1"}, (("accuracy", 0.4, 2), ("calls", 1.0, 2))),
     )
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("method,n\nfull,2\n", "no column fold"),
+        ("method,fold\nfull,2\n", "no column 'n'"),
         ("method,fold,n,a\nfull,0,2,x\n", "line 2, a: "),
         ("method,fold,n,a\nfull,0,two,1\n", "line 2, a: "),
     ],

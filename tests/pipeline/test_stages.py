@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+from itertools import chain
 from pathlib import Path
 
 import pytest
+from dvc.repo import Repo
 from import_closure import closure
 
-from flows.stages import Stage, check_inputs, find_stage, load_stages, used_params
+from flows.stages import Stage, check_inputs, find_stage, load_stages, params_of, used_params
 from selverify.errors import ArtifactError, ParamsError
 from selverify.params import Params, load_params
 from tasks import find_run
@@ -16,6 +20,9 @@ from tasks import find_run
 ROOT = Path(__file__).parents[2]
 PARAMS: Params = load_params(ROOT / "params.yaml")
 STAGES = load_stages(PARAMS, ROOT / "dvc.yaml")
+EVERYTHING = PARAMS.model_copy(
+    update={"backbones": ("small", "base"), "strengths": ("strong", "weak")}
+)
 ORDER = (
     "benchmark",
     "generator",
@@ -38,17 +45,18 @@ every_stage = pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys(
 
 def test_the_stages_are_those_of_the_design() -> None:
     """Each has its name once, and producers stand before consumers."""
-    assert set(STAGES) == set(ORDER)
+    assert {stage.task for stage in STAGES.values()} == set(ORDER)
+    assert len(STAGES) == len(ORDER), "one backbone and one strength by default"
     names = list(STAGES)
     for stage in STAGES.values():
-        for producer in stage.producers.values():
+        for producer in chain.from_iterable(stage.producers.values()):
             assert names.index(producer) < names.index(stage.name)
 
 
 @every_stage
 def test_every_stage_has_a_module(stage: Stage) -> None:
     """``tasks/<stage>.py`` exposes ``run``."""
-    assert callable(find_run(stage.name))
+    assert callable(find_run(stage.task))
 
 
 @every_stage
@@ -66,7 +74,7 @@ def test_every_parameter_of_a_stage_exists(stage: Stage) -> None:
 @every_stage
 def test_every_imported_module_is_a_dependency(stage: Stage) -> None:
     """A changed helper never leaves a stale result."""
-    needed = closure(ROOT, Path("tasks") / f"{stage.name}.py")
+    needed = closure(ROOT, Path("tasks") / f"{stage.task}.py")
     covered = {path for path in needed if set(stage.sources) & {path, *path.parents}}
     missing = {path.as_posix() for path in needed - covered} - NEUTRAL - {NEUTRAL_TASKS}
     assert sorted(missing) == []
@@ -75,49 +83,103 @@ def test_every_imported_module_is_a_dependency(stage: Stage) -> None:
 @every_stage
 def test_every_parameter_section_a_stage_reads_is_declared(stage: Stage) -> None:
     """A changed parameter never leaves a stale result."""
-    text = (ROOT / "tasks" / f"{stage.name}.py").read_text(encoding="utf-8")
+    text = (ROOT / "tasks" / f"{stage.task}.py").read_text(encoding="utf-8")
     read = set(re.findall(r"\bparams\.(\w+)", text)) - NEUTRAL_SECTIONS
     if "local_backend(" in text:
         read |= {"domain", "sampling"}
-    assert read <= {name.split(".")[0] for name in stage.params}
+    axes = {f"{axis}s" for axis in stage.item}  # params are narrowed to the combination
+    assert read - axes <= {name.split(".")[0] for name in stage.params}
 
 
 @every_stage
 def test_every_artifact_a_stage_names_is_declared(stage: Stage) -> None:
     """Keys of ``inputs`` and ``outputs`` in the module stand in ``dvc.yaml``."""
-    text = (ROOT / "tasks" / f"{stage.name}.py").read_text(encoding="utf-8")
+    text = (ROOT / "tasks" / f"{stage.task}.py").read_text(encoding="utf-8")
     assert set(re.findall(r'\binputs\["(\w+)"\]', text)) <= set(stage.inputs)
     assert set(re.findall(r'\boutputs\["(\w+)"\]', text)) <= set(stage.outputs) | set(stage.inputs)
 
 
 def test_only_the_generator_is_frozen() -> None:
     """Its output is the one that git keeps."""
-    assert [stage.name for stage in STAGES.values() if stage.frozen] == ["generator"]
+    assert [stage.task for stage in STAGES.values() if stage.frozen] == ["generator"]
 
 
 def test_every_output_but_those_in_git_is_ignored_by_git() -> None:
     """Otherwise DVC would write ignore files of its own into a fresh clone."""
-    lines = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
-    ignored = {Path(line.strip("/")) for line in lines if line.startswith("/")}
-    for stage in STAGES.values():
+    for stage in load_stages(EVERYTHING, ROOT / "dvc.yaml").values():
         for path in stage.outputs.values():
             kept = stage.frozen or path == stage.metrics
-            assert bool(ignored & {path, *path.parents}) is not kept, path
+            folder = str(path) if path.suffix else f"{path}/"
+            found = subprocess.run(["git", "check-ignore", "-q", folder], cwd=ROOT, check=False)
+            assert found.returncode == int(kept), path
 
 
 def test_a_missing_input_names_the_file_and_the_stage_that_writes_it(tmp_path: Path) -> None:
     """The sentence says what to run."""
     stage = Stage(
-        name="verifier",
+        name="verifier@small-strong",
+        task="verifier",
+        item={"backbone": "small", "strength": "strong"},
         inputs={"rollouts": tmp_path / "absent"},
         outputs={"verifier": tmp_path / "out"},
         sources=(),
         params=(),
-        producers={"rollouts": "rollouts"},
+        producers={"rollouts": ("rollouts@small",)},
         frozen=False,
     )
-    with pytest.raises(ArtifactError, match=r"absent: missing; .*stage 'rollouts' writes it"):
+    with pytest.raises(ArtifactError, match=r"absent: missing; .*stage 'rollouts@small' writes it"):
         check_inputs(stage)
+
+
+def test_stages_are_those_that_dvc_reads(tmp_path: Path) -> None:
+    """Names, dependencies and outputs of every combination, with two of each axis."""
+    text = (ROOT / "params.yaml").read_text(encoding="utf-8")
+    for name, values in (("backbones", "[small, base]"), ("strengths", "[strong, weak]")):
+        text = re.sub(rf"(?m)^{name}: \[\w+\]", f"{name}: {values}", text)
+    (tmp_path / "params.yaml").write_text(text, encoding="utf-8")
+    shutil.copy(ROOT / "dvc.yaml", tmp_path)
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
+    with Repo(tmp_path) as repo:
+        by_dvc = {
+            stage.addressing.rpartition(":")[2]: (
+                {str(one) for one in stage.deps if "params" not in type(one).__name__.lower()},
+                {str(one) for one in stage.outs},
+            )
+            for stage in repo.index.stages
+        }
+    ours = load_stages(load_params(tmp_path / "params.yaml"), tmp_path / "dvc.yaml")
+    assert set(ours) == set(by_dvc)
+    assert len([name for name in ours if name.startswith("evaluation@")]) == 4
+    for name, stage in ours.items():
+        needed = {str(path) for path in (*stage.inputs.values(), *stage.sources)}
+        assert needed == by_dvc[name][0]
+        assert {str(path) for path in stage.outputs.values()} == by_dvc[name][1]
+
+
+def test_a_stage_of_a_matrix_sees_its_own_combination() -> None:
+    """The parameters are narrowed to it, and MLflow is told which it was."""
+    stages = load_stages(EVERYTHING, ROOT / "dvc.yaml")
+    stage = find_stage(stages, "verifier@base-weak")
+    narrowed = params_of(stage, EVERYTHING)
+    assert (narrowed.backbones, narrowed.strengths) == (("base",), ("weak",))
+    assert used_params(stage, narrowed)["backbone"] == "base"
+    assert stage.inputs["rollouts"] == Path("data/rollouts/base")
+    report = find_stage(stages, "report")
+    assert params_of(report, EVERYTHING) == EVERYTHING
+    assert report.inputs["evaluation"] == Path("results/evaluation")
+    assert len(report.producers["evaluation"]) == 4
+    assert report.inputs["residual"] == Path("models/small-strong/policy")
+
+
+def test_the_name_of_a_matrix_will_do_where_it_has_one_combination() -> None:
+    """With several, they are listed."""
+    assert find_stage(STAGES, "verifier").name == "verifier@small-strong"
+    several = load_stages(EVERYTHING, ROOT / "dvc.yaml")
+    with pytest.raises(
+        ParamsError, match=r"several stages 'rollouts'; .* rollouts@base, rollouts@"
+    ):
+        find_stage(several, "rollouts")
 
 
 def test_an_unknown_stage_is_refused_with_the_known_ones() -> None:
@@ -143,6 +205,6 @@ def test_a_broken_dag_is_refused(tmp_path: Path, text: str, message: str) -> Non
 
 def test_a_parameter_that_is_not_there_is_named() -> None:
     """A dotted name in ``dvc.yaml`` without a value in ``params.yaml`` is a mistake."""
-    stage = Stage("a", {}, {}, (), ("search.depth",), {}, frozen=False)
+    stage = Stage("a", "a", {}, {}, {}, (), ("search.depth",), {}, frozen=False)
     with pytest.raises(ParamsError, match=r"stage 'a': no parameter 'search\.depth'"):
         used_params(stage, PARAMS)

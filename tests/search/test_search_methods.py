@@ -250,6 +250,27 @@ def test_subtrees_keep_their_own_best_and_draw_different_samples() -> None:
     assert result.ledger.generated_moves == 4 + 4 + 2
 
 
+def test_every_sample_that_ends_a_subtree_votes() -> None:
+    """Two that say 2 outvote the best one; where the kept move does not end it, none votes yet."""
+    backend = ScriptedBackend(
+        moves={
+            "": ["add 2 ;", "noise", "noise"],
+            "add 2 ;": ["say 2 ;", "add 1 ;", "say 2 ;"],
+            "add 2 ; add 1 ;": ["say 3 ;", "say 2 ;", "say 2 ;"],
+        },
+        scores={
+            "add 2 ;": 0.9,
+            "add 2 ; say 2 ;": 0.3,
+            "add 2 ; add 1 ;": 0.6,
+            "add 2 ; add 1 ; say 3 ;": 0.5,
+            "add 2 ; add 1 ; say 2 ;": 0.4,
+        },
+    )
+    for gates, answer in ((False, "2"), (True, "3")):
+        search = dvts(DOMAIN, PROBLEM, n=3, expansion=3, gates=gates, max_moves=5)
+        assert run(search, backend).outcome.answer == answer
+
+
 def test_a_subtree_without_a_move_dies() -> None:
     """The other goes on; with none left there is no answer."""
     backend = ScriptedBackend(

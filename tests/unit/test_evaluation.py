@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -59,6 +60,20 @@ def backend() -> FakeBackend:
     return FakeBackend(DOMAIN, propose, name="mostly-right", seed=5, max_moves=12)
 
 
+class CountingBackend:
+    """A backend that counts the items it is asked for."""
+
+    def __init__(self, backend):
+        self.backend, self.items = backend, 0
+
+    def identity(self, kind):
+        return self.backend.identity(kind)
+
+    def answer(self, request):
+        self.items += len(request.items)
+        return self.backend.answer(request)
+
+
 @pytest.fixture(scope="module")
 def outcomes(rules: Rules, backend: FakeBackend) -> pd.DataFrame:
     rows = evaluate(DOMAIN, backend, TASKS, rules, methods=tuple(METHODS), report=lambda *_: None)
@@ -99,6 +114,24 @@ def test_the_oracle_is_right_and_pays_one_call_a_move(outcomes):
     own = outcomes[(outcomes["method"] == "oracle") & (outcomes["n"] == 8)]
     assert own["correct"].mean() > 0.8
     assert own["verifier_calls"].max() <= 7
+
+
+@pytest.mark.parametrize("method", ["full", "gates_only", "without_adaptive_k", "oracle"])
+def test_what_is_not_run_again_would_go_the_same_way(rules, backend, monkeypatch, method):
+    """Searches that leave their limits unused are taken from a larger budget, row for row."""
+    evaluation = rules.params.evaluation.model_copy(
+        update={"budgets": (1, 2, 3, 5, 8, 16, 32), "headline_budget": 32}
+    )
+    many = replace(rules, params=rules.params.model_copy(update={"evaluation": evaluation}))
+    options = {"methods": (method,), "report": lambda *_: None}
+    counted = CountingBackend(backend)
+    quick = evaluate(DOMAIN, counted, TASKS, many, **options)
+    few = counted.items
+    monkeypatch.setattr("selverify.evaluation.same_with_less", lambda *_, **__: False)
+    slow = evaluate(DOMAIN, counted, TASKS, many, **options)
+    assert quick == slow
+    if method not in LEAVE_ONE_OUT:
+        assert few < 0.9 * (counted.items - few)
 
 
 def test_unknown_method_is_named(rules, backend):

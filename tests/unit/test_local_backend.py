@@ -55,7 +55,7 @@ def moves(state: State, count: int):
 
 @pytest.fixture(scope="module")
 def backend(tiny_models: Path) -> LocalBackend:
-    backbone = load_backbone(tiny_models / "word_problems-small", DOMAIN.vocabulary)
+    backbone = load_backbone(tiny_models.parent / "word_problems-small", DOMAIN.vocabulary)
     return LocalBackend(
         DOMAIN,
         backbone,
@@ -82,7 +82,7 @@ def test_a_greedy_solution_is_what_transformers_generates(backend, tiny_models):
     """The greedy completion equals greedy generation by the plain model."""
     state = states(1)[0]
     ((sample,),) = backend.answer(Complete((CompleteItem(state, 0, 1, greedy=True),)))
-    model = LlamaForCausalLM.from_pretrained(tiny_models / "word_problems-small").eval()
+    model = LlamaForCausalLM.from_pretrained(tiny_models.parent / "word_problems-small").eval()
     words = backend.words
     ids = torch.tensor([[words.bos, *words.encode(DOMAIN.serialise(state))]])
     written = model.generate(
@@ -98,7 +98,7 @@ def test_a_greedy_solution_is_what_transformers_generates(backend, tiny_models):
 
 def test_likelihood_is_that_of_the_model(backend, tiny_models):
     """The likelihood scorer is minus the log probability of the move's words."""
-    model = LlamaForCausalLM.from_pretrained(tiny_models / "word_problems-small").eval()
+    model = LlamaForCausalLM.from_pretrained(tiny_models.parent / "word_problems-small").eval()
     words = backend.words
     items = tuple(
         RankItem(state, moves(state, 2 + i % 3), "likelihood") for i, state in enumerate(states(5))
@@ -116,7 +116,9 @@ def test_likelihood_is_that_of_the_model(backend, tiny_models):
 
 def test_embeddings_are_the_hidden_states_they_name(backend, tiny_models):
     """z_w and z_w' are last hidden states, z_m is the mean over the move, z_w* reads the goal."""
-    model = LlamaForCausalLM.from_pretrained(tiny_models / "word_problems-small").eval().model
+    model = (
+        LlamaForCausalLM.from_pretrained(tiny_models.parent / "word_problems-small").eval().model
+    )
     words = backend.words
     items = [RankItem(state, moves(state, 3), "") for state in states(3)]
     for item, rows in zip(items, backend.embed(items), strict=True):
@@ -233,6 +235,6 @@ def test_checkpoints_of_another_kind_are_refused(tiny_models, tmp_path):
     with pytest.raises(ArtifactError, match="no such file"):
         load_backbone(tmp_path, DOMAIN.vocabulary)
     with pytest.raises(ArtifactError, match="expected a reward model's head"):
-        load_reward_model(tiny_models / "word_problems-small", DOMAIN.vocabulary)
+        load_reward_model(tiny_models.parent / "word_problems-small", DOMAIN.vocabulary)
     with pytest.raises(SchemaError, match="another vocabulary"):
-        load_backbone(tiny_models / "word_problems-small", DOMAIN.vocabulary[:-1])
+        load_backbone(tiny_models.parent / "word_problems-small", DOMAIN.vocabulary[:-1])

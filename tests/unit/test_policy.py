@@ -37,7 +37,7 @@ def policy(tiny_models: Path) -> TrainedPolicy:
 @pytest.fixture
 def models(tiny_models: Path, tmp_path: Path) -> Path:
     """A copy that a test may damage."""
-    return shutil.copytree(tiny_models, tmp_path / "models")
+    return shutil.copytree(tiny_models.parent, tmp_path / "models") / tiny_models.name
 
 
 @pytest.mark.parametrize("budget", [1, 3, 16])
@@ -153,11 +153,11 @@ def test_a_budget_below_one_is_refused(policy, budget):
 @pytest.mark.parametrize(
     ("file", "stage"),
     [
-        ("solver.json", "evaluation"),
-        ("policy/policy.json", "residual"),
-        ("policy/heuristic.safetensors", "residual"),
-        ("verifier/config.json", "verifier"),
-        ("verifier/model.safetensors", "verifier"),
+        ("small-strong/solver.json", "evaluation"),
+        ("small-strong/policy/policy.json", "residual"),
+        ("small-strong/policy/heuristic.safetensors", "residual"),
+        ("small-strong/verifier/config.json", "verifier"),
+        ("small-strong/verifier/model.safetensors", "verifier"),
         ("word_problems-small/config.json", "generator"),
         ("word_problems-small/tokenizer.json", "generator"),
         ("word_problems-small/model.safetensors", "generator"),
@@ -165,7 +165,7 @@ def test_a_budget_below_one_is_refused(policy, budget):
 )
 def test_a_missing_file_is_named_with_its_stage(models, file, stage):
     """Whatever is missing, the sentence says which stage writes it."""
-    (models / file).unlink()
+    (models.parent / file).unlink()
     with pytest.raises(ArtifactError, match=rf"{file}: no such file; stage '{stage}' writes it"):
         load_policy(models)
 
@@ -181,7 +181,7 @@ def test_another_schema_is_refused(models):
     """Of the settings, of the heuristic, and of a single field."""
     solver, heuristic = models / "solver.json", models / "policy" / "policy.json"
     change(heuristic, schema=0)
-    with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 2"):
+    with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 3"):
         load_policy(models)
     change(solver, data={"seed": -1})
     with pytest.raises(
@@ -202,7 +202,7 @@ def test_a_verifier_of_other_words_is_refused(models):
 
 def test_a_heuristic_of_another_backbone_is_refused(models):
     """Its embeddings would mean something else."""
-    change(models / "word_problems-small" / "generation_config.json", top_k=3)
+    change(models.parent / "word_problems-small" / "generation_config.json", top_k=3)
     with pytest.raises(SchemaError, match="train the residual again for this generator"):
         load_policy(models)
 
@@ -214,7 +214,7 @@ def test_settings_are_read_as_they_were_saved(tmp_path):
     assert (solver.domain, solver.backbone) == ("word_problems", "word_problems-base")
     assert solver.search == PARAMS.search
     assert solver.sampling == PARAMS.sampling["word_problems"]
-    assert solver.seed == PARAMS.evaluation.seed
+    assert solver.seed == PARAMS.evaluation.sampling_seeds[0]
 
 
 def test_the_front_door_opens_without_torch():

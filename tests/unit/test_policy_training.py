@@ -43,18 +43,22 @@ def lists(count: int, *, noise: bool = False) -> list[LabelledList]:
 def test_accepted_moves_come_to_rank_first(rank_on):
     """On held-out lists nearly all pairs are in order, lower scores first."""
     settings = SETTINGS.model_copy(update={"rank_on": rank_on})
-    seen: dict[str, list[float]] = {"residual": [], "acceptance": []}
+    seen: dict[str, list[float]] = {"residual": [], "acceptance": [], "plain residual": []}
     data = lists(120)
     heuristic, dispersion = train_policy(
         data, settings, report=lambda epoch: seen[epoch.part].append(epoch.held_out)
     )
     assert min(seen["residual"]) < 0.1
+    assert min(seen["plain residual"]) < 0.1
+    assert seen["plain residual"] != seen["residual"]
     assert min(seen["acceptance"]) < 0.35
     _, held = split_lists(data, settings)
     rows = held[0].rows
     scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residuals(rows)
     labels = torch.tensor(held[0].labels)
     assert scores[labels].mean() < scores[~labels].mean()
+    plain = heuristic.without_trajectory(rows) - heuristic.distances(rows)
+    assert plain[labels].mean() < plain[~labels].mean()
     doubts = heuristic.doubts(rows)
     assert doubts[labels].mean() < 0.3
     assert doubts[~labels].mean() > 0.7

@@ -16,9 +16,9 @@ from test_cli import DOMAIN, TASKS, guided
 
 from selverify.errors import ArtifactError, SchemaError
 from selverify.policy import Solved
-from selverify.reporting.cells import Report, sections
 from selverify.reporting.explorer import Searched, explorer_data
 from selverify.reporting.html import render_html
+from selverify.reporting.sections import Report, sections
 from selverify.reporting.within import visits_table
 from selverify.traces import read_events, write_events
 

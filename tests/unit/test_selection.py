@@ -5,14 +5,26 @@ import pandas as pd
 import pytest
 
 from selverify.errors import ParamsError, SchemaError
-from selverify.selection import choose, cross_validate, stratified_folds
+from selverify.selection import (
+    ANY_BIN,
+    Strategy,
+    choose,
+    cross_validate,
+    pool_runs,
+    stratified_folds,
+)
 
 
 def outcomes_of(
-    correct: dict[str, list[int]], calls: dict[str, int], *, method: str = "full", n: int = 8
+    correct: dict[str, list[int]],
+    calls: dict[str, int],
+    *,
+    method: str = "full",
+    n: int = 8,
+    sampling_seed: int = 0,
 ) -> pd.DataFrame:
     """One method at one budget: settings with their 0/1 results a problem, and constant calls."""
-    return pd.DataFrame(
+    table = pd.DataFrame(
         [
             (method, setting, n, f"p{i:03d}", bool(hit), calls[setting])
             for setting, hits in correct.items()
@@ -20,6 +32,9 @@ def outcomes_of(
         ],
         columns=["method", "setting", "n", "problem_id", "correct", "verifier_calls"],
     )
+    costs = dict.fromkeys(("verifier_steps", "generated_moves", "generated_tokens"), 1)
+    status = table["correct"].map({True: "correct", False: "wrong"})
+    return table.assign(sampling_seed=sampling_seed, status=status, **costs)
 
 
 def bins_of(problems: int) -> dict[str, int]:
@@ -143,8 +158,84 @@ def test_a_single_setting_has_no_spread_and_keeps_its_rows() -> None:
     assert (spread["accuracy_mean"], spread["accuracy_sd"]) == (0.5, 0.0)
     assert (spread["verifier_calls_mean"], spread["verifier_calls_sd"]) == (4.0, 0.0)
     assert len(found.chosen) == 10
-    kept = found.rows.drop(columns="fold").sort_values("problem_id").reset_index(drop=True)
-    pd.testing.assert_frame_equal(kept, table)
+    kept = found.rows.sort_values("problem_id").reset_index(drop=True)
+    for column in ("problem_id", "setting", "correct", "verifier_calls"):
+        assert kept[column].tolist() == table[column].tolist()
+
+
+def several_runs(rng: np.random.Generator, *, problems: int, seeds: int) -> pd.DataFrame:
+    """Four settings, each problem run under every seed; setting k costs k + 1 calls."""
+    tables = []
+    for seed in range(seeds):
+        hits = {f"s{k}": (rng.random(problems) < 0.4 + 0.05 * k).astype(int) for k in range(4)}
+        calls = {f"s{k}": k + 1 for k in range(4)}
+        tables.append(outcomes_of(hits, calls, sampling_seed=seed))  # type: ignore[arg-type]
+    return pd.concat(tables, ignore_index=True)
+
+
+def test_runs_of_a_problem_are_pooled_and_stay_in_one_fold() -> None:
+    """The setting is chosen on all seeds together; accuracy is the share of the runs."""
+    table = several_runs(np.random.default_rng(5), problems=40, seeds=3)
+    found = cross_validate(
+        table, bins_of(40), folds=2, repetitions=1, seed=0, methods=["full"], rule="accuracy"
+    )
+    assert found.runs == 3
+    assert sorted(found.rows["problem_id"]) == sorted(set(table["problem_id"]))
+    fold_of = dict(zip(found.rows["problem_id"], found.rows["fold"], strict=True))
+    for fold in (0, 1):
+        inside = table["problem_id"].map(fold_of) == fold
+        best = table[~inside].groupby("setting")["correct"].mean().idxmax()
+        scored = table[inside & (table["setting"] == best)]
+        own = found.rows[found.rows["fold"] == fold]
+        assert set(own["setting"]) == {best}
+        assert own["correct"].mean() == pytest.approx(scored["correct"].mean())
+    assert found.repetitions["accuracy"].iloc[0] == pytest.approx(found.rows["correct"].mean())
+
+
+def test_pooling_counts_runs_and_averages_costs() -> None:
+    """Right runs, unparsed and timed-out ones are counted; calls are means."""
+    tables = [outcomes_of({"": [1, 0]}, {"": calls}, sampling_seed=calls) for calls in (2, 4)]
+    table = pd.concat(tables, ignore_index=True)
+    table.loc[1, ["status", "correct"]] = ["timeout", False]
+    pooled, runs = pool_runs(table)
+    assert runs == 2
+    assert pooled["correct"].tolist() == [2, 0]
+    assert pooled["timeout"].tolist() == [0, 1] and pooled["unparsed"].tolist() == [0, 0]
+    assert pooled["verifier_calls"].tolist() == [3.0, 3.0]
+
+
+def test_a_strategy_chooses_between_methods() -> None:
+    """Once for all, the better method; by bin, each where it is better."""
+    ease = [1 if i % 5 < 3 else 0 for i in range(40)]
+    table = pd.concat(
+        [
+            outcomes_of({"": ease}, {"": 8}, method="beam_gated"),
+            outcomes_of({"": [1 - hit for hit in ease]}, {"": 0}, method="majority_gated"),
+        ],
+        ignore_index=True,
+    )
+    both = ("beam_gated", "majority_gated")
+    found = cross_validate(
+        table,
+        bins_of(40),
+        folds=2,
+        repetitions=2,
+        seed=0,
+        methods=both,
+        rule="accuracy",
+        strategies={"once": Strategy(both, by_bin=False), "each": Strategy(both, by_bin=True)},
+    )
+    rows = dict(iter(found.rows.groupby("method")))
+    assert rows["once"]["correct"].mean() == pytest.approx(0.6)
+    assert set(rows["once"]["setting"]) == {"beam_gated"}
+    assert rows["each"]["correct"].mean() == 1.0
+    assert rows["each"]["verifier_calls"].mean() == pytest.approx(0.6 * 8)
+    chosen = found.chosen.set_index("method")
+    assert set(chosen.loc["once", "difficulty_bin"]) == {ANY_BIN}
+    by_bin = found.chosen[found.chosen["method"] == "each"].groupby("difficulty_bin")["setting"]
+    assert by_bin.agg(set).to_dict() == {
+        number: {"beam_gated" if number <= 3 else "majority_gated"} for number in range(1, 6)
+    }
 
 
 def test_order_of_the_rows_does_not_matter() -> None:
@@ -164,6 +255,7 @@ def test_order_of_the_rows_does_not_matter() -> None:
     [
         (lambda t: t.iloc[1:], "expected 2 settings x 10 problems"),
         (lambda t: pd.concat([t, t.iloc[:1]]), "twice"),
+        (lambda t: pd.concat([t, t.iloc[1:].assign(sampling_seed=1)]), "1 runs, expected one for"),
         (lambda t: t.assign(method="majority"), "no row of method 'full'"),
         (lambda t: t.replace({"problem_id": {"p000": "q"}}), "no bin for problem 'q'"),
     ],

@@ -1,3 +1,5 @@
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -22,6 +24,7 @@ from selverify.statistics import (
     ratio_interval,
     reliability_bins,
     wilson_interval,
+    with_free,
 )
 
 BOOTSTRAP = Bootstrap(resamples=2000, seed=3)
@@ -140,6 +143,27 @@ def test_mcnemar_by_hand() -> None:
     assert mcnemar(a, a) == 1.0
 
 
+def test_mcnemar_with_one_run_is_the_binomial_test() -> None:
+    """On random pairs, p is scipy's for the discordant ones."""
+    rng = np.random.default_rng(8)
+    for _ in range(20):
+        a, b = rng.random(60) < 0.6, rng.random(60) < 0.5
+        only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+        expected = stats.binomtest(only_a, only_a + only_b, 0.5).pvalue
+        assert mcnemar(a, b) == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_of_several_runs_tries_every_sign() -> None:
+    """The share of all sign changes whose sum is as far from 0, by brute force."""
+    rng = np.random.default_rng(9)
+    for _ in range(5):
+        a, b = rng.integers(0, 4, 9), rng.integers(0, 4, 9)
+        differences = a - b
+        signs = np.array(list(product((-1, 1), repeat=9)))
+        far = np.abs((signs * differences).sum(1)) >= abs(differences.sum())
+        assert mcnemar(a / 3, b / 3, runs=3) == pytest.approx(far.mean(), rel=1e-9)
+
+
 def test_frontier_drops_what_another_point_beats() -> None:
     """A point with more calls and no more accuracy goes, equal calls keep the better one."""
     points = frontier([10, 5, 5, 20, 0], [0.6, 0.5, 0.4, 0.6, 0.3])
@@ -157,13 +181,15 @@ def test_calls_at_accuracy_is_linear_between_points() -> None:
 
 
 def test_area_under_frontier_by_hand() -> None:
-    """Free accuracy to 4 calls, a ramp to 8 calls, then flat to the limit of 16."""
-    points = (Point(4, 0.4), Point(8, 0.6))
-    by_hand = (4 * 0.2 + 4 * 0.5 + 8 * 0.6) / 16
-    assert area_under_frontier(points, limit=16, free=0.2) == pytest.approx(by_hand)
-    assert area_under_frontier(points, limit=6, free=0.2) == pytest.approx((0.8 + 0.9) / 6)
-    assert area_under_frontier(points, limit=3, free=0.2) == 0.2
-    assert area_under_frontier((Point(0, 0.5),), limit=3, free=0.2) == pytest.approx(0.5)
+    """A ramp from the free accuracy to 4 calls, one to 8 calls, then flat to the limit of 16."""
+    points = with_free((Point(4, 0.4), Point(8, 0.6)), 0.2)
+    by_hand = (4 * 0.3 + 4 * 0.5 + 8 * 0.6) / 16
+    assert area_under_frontier(points, limit=16) == pytest.approx(by_hand)
+    assert area_under_frontier(points, limit=6) == pytest.approx((4 * 0.3 + 2 * 0.45) / 6)
+    assert area_under_frontier(points, limit=2) == pytest.approx(0.25)
+    assert area_under_frontier((Point(0, 0.5),), limit=3) == pytest.approx(0.5)
+    with pytest.raises(ParamsError, match="more than 0 calls"):
+        area_under_frontier(points, limit=0)
 
 
 def test_pass_at_k_equals_the_binomial_formula() -> None:
@@ -252,3 +278,39 @@ def test_two_copies_of_one_method_seldom_differ() -> None:
         by_interval += not found.low <= 0.0 <= found.high
     assert 0.02 <= by_test / 600 <= 0.06
     assert 0.03 <= by_interval / 600 <= 0.07
+
+
+def runs_of(chances: np.ndarray, rng: np.random.Generator, *, runs: int) -> np.ndarray:
+    """The share of ``runs`` runs in which each problem was solved."""
+    return (rng.random((runs, len(chances))) < chances).mean(axis=0)
+
+
+def test_intervals_over_problems_cover_with_several_runs_of_each() -> None:
+    """Runs nested in problems: the mean of a problem's runs is resampled as one value.
+
+    The true difference is that over all problems of this kind, so problems are drawn anew.
+    """
+    rng = np.random.default_rng(13)
+    many = rng.beta(2.0, 1.5, size=1_000_000)
+    true = float((np.minimum(many + 0.05, 1.0) - many).mean())
+    hits = flagged = 0
+    for trial in range(600):
+        ease = rng.beta(2.0, 1.5, size=200)
+        a, b = (runs_of(np.minimum(ease + up, 1.0), rng, runs=3) for up in (0.05, 0.0))
+        found = paired_difference(a, b, bootstrap=Bootstrap(resamples=500, seed=trial))
+        hits += found.low <= true <= found.high
+        flagged += mcnemar(runs_of(ease, rng, runs=3), b, runs=3) < 0.05
+    assert 0.93 <= hits / 600 <= 0.97
+    assert 0.03 <= flagged / 600 <= 0.07
+
+
+def test_resampling_runs_inside_problems_too_would_count_their_noise_twice() -> None:
+    """Why the interval does not: the two-stage bootstrap's standard error is far too large."""
+    rng = np.random.default_rng(14)
+    means, stages = [], []
+    for _ in range(200):
+        runs = (rng.random((200, 3)) < 0.5).astype(float)  # all the noise is within problems
+        means.append(runs.mean())
+        drawn = runs[rng.integers(0, 200, 200)]
+        stages.append(np.take_along_axis(drawn, rng.integers(0, 3, (200, 3)), 1).mean() - means[-1])
+    assert np.std(stages) > 1.15 * np.std(means)

@@ -50,8 +50,7 @@ GENERATOR = Generator(
 VERIFIER = Verifier(
     kind={"word_problems": "evidence"},
     targets="soft",
-    strength="strong",
-    weak_share=0.5,
+    share={"strong": 1.0, "weak": 0.5},
     tune_epochs=1,
     tune_rows=16,
     tune_rate=1e-3,
@@ -194,6 +193,7 @@ def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
         kind,
         VERIFIER if kind == "evidence" else VERIFIER.model_copy(update=HARDER),
         Words(DOMAIN.vocabulary),
+        share=1.0,
         end_of_move=DOMAIN.end_of_move,
         backbone=folder,
         folder=tmp_path,
@@ -207,10 +207,9 @@ def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
 
 
 def test_a_weak_verifier_is_tuned_on_fewer_batches():
-    """strength: weak stops after its share of the batches, in the middle of an epoch."""
-    settings = VERIFIER.model_copy(update={"strength": "weak", "tune_epochs": 3, "tune_rows": 8})
+    """A tuning stops after its share of the batches, in the middle of an epoch."""
+    settings = VERIFIER.model_copy(update={"tune_epochs": 3, "tune_rows": 8})
     for share, expected in ((0.0, [1]), (0.5, [4, 2]), (1.0, [4, 4, 4])):
-        settings = settings.model_copy(update={"weak_share": share})
         module = torch.nn.Linear(1, 1)
         batches: list[int] = []
 
@@ -218,7 +217,7 @@ def test_a_weak_verifier_is_tuned_on_fewer_batches():
             batches.append(len(rows))
             return module.weight.sum()
 
-        epochs = list(tune(module, settings, 30, loss_of))
+        epochs = list(tune(module, settings, 30, loss_of, share=share))
         assert len(epochs) == len(expected)
         assert len(batches) == sum(expected)
 
@@ -227,12 +226,13 @@ def test_a_weak_evidence_model_sees_fewer_batches(backbone, tmp_path):
     """Neither its backbone nor its head is trained to the end."""
     folder, _ = backbone
     losses = {}
-    for strength in ("strong", "weak"):
+    for strength, share in (("strong", 1.0), ("weak", 0.02)):
         metrics = train_verifier(
             solutions(60),
             "evidence",
-            VERIFIER.model_copy(update={"strength": strength, "weak_share": 0.02}),
+            VERIFIER,
             Words(DOMAIN.vocabulary),
+            share=share,
             end_of_move=DOMAIN.end_of_move,
             backbone=folder,
             folder=tmp_path,
