@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import pandas as pd
 
 from selverify.reporting import cells
-from selverify.reporting.tables import COSTS
 from selverify.reporting.targets import Target
 from selverify.reporting.variants import rank_agreement
 
@@ -52,7 +51,8 @@ _AGAINST_NOTE = (
     "The baseline is the most accurate one with gates on these very problems, which favours it. "
     "Differences are paired."
 )
-_METRICS = ("accuracy", "accuracy_low", "accuracy_high", "verifier_calls", *COSTS)
+_METRICS = ("accuracy", "verifier_calls", "generated_tokens")
+_RANKER_METRICS = ("recall_at_1", "calls_to_first_accept")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,16 @@ class Report:
 
 
 def metrics(report: Report) -> dict[str, float | int | bool]:
-    """A flat mapping for ``storage.write_plain_json``; what could not be measured is left out."""
+    """A flat mapping for ``storage.write_plain_json``; what could not be measured is left out.
+
+    Few enough for a person to read two of them side by side; the tables have the rest.
+    """
     flat: dict[str, float | int | bool] = {"budget": report.budget}
     for record in report.main.to_dict("records"):
         for column in _METRICS:
             flat[f"{record['method']}.{column}"] = float(record[column])
-    for record in report.rankers.to_dict("records"):
+    kept = report.rankers["metric"].isin(_RANKER_METRICS)
+    for record in report.rankers[kept].to_dict("records"):
         flat[f"ranker.{record['ranker']}.{record['metric']}"] = float(record["value"])
     for record in report.verifier.to_dict("records"):
         flat[f"verifier.{record['metric']}"] = float(record["value"])
