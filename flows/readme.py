@@ -12,7 +12,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,6 +37,8 @@ FRONTIERS: Mapping[str, str] = {
     "accuracy_n": "Accuracy against the generation budget N",
 }
 """The copied figures by their stem in the report, with what each shows."""
+WHERE_DRAWN: Mapping[str, str] = {"backbones": "Accuracy against N by backbone, with 0-shot lines"}
+"""Figures that only some runs have."""
 
 WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
 """What a run and this command write: changes there say nothing about the code that was run.
@@ -89,14 +91,16 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     """
     text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
     domain = _split_title(text)[0].partition(",")[0]
+    also = {stem: told for stem, told in WHERE_DRAWN.items() if (report / f"{stem}.svg").is_file()}
+    drawn = {**FRONTIERS, **also}
     if domain == README_DOMAIN:
         figures = FIGURES
-        blocks = {README: _short(text, origin), RESULTS: _long(text, origin, figures)}
+        blocks = {README: _short(text, origin), RESULTS: _long(text, origin, figures, drawn)}
     else:
         figures = FIGURES / domain
-        blocks = {Path(f"docs/results-{domain}.md"): _long(text, origin, figures)}
+        blocks = {Path(f"docs/results-{domain}.md"): _long(text, origin, figures, drawn)}
     pages = {page: _replaced(root / page, block) for page, block in blocks.items()}
-    _copy_figures(report, root / figures)
+    _copy_figures(report, root / figures, drawn)
     for page, filled in pages.items():
         with atomic_path(root / page) as temporary:
             temporary.write_text(filled, encoding="utf-8")
@@ -147,10 +151,10 @@ def _short(text: str, origin: Origin) -> str:
     )
 
 
-def _long(text: str, origin: Origin, figures: Path) -> str:
+def _long(text: str, origin: Origin, figures: Path, drawn: Mapping[str, str]) -> str:
     title, body = _split_title(text)
     folder = figures.relative_to(RESULTS.parent).as_posix()
-    shown = (f"![{caption}]({folder}/{stem}.svg)" for stem, caption in FRONTIERS.items())
+    shown = (f"![{caption}]({folder}/{stem}.svg)" for stem, caption in drawn.items())
     return "\n\n".join((f"**{title}**", origin.sentence, *shown, body))
 
 
@@ -169,9 +173,9 @@ def _replaced(page: Path, block: str) -> str:
     return f"{before}{BEGIN}\n{block}\n{END}{after}"
 
 
-def _copy_figures(report: Path, folder: Path) -> None:
+def _copy_figures(report: Path, folder: Path, drawn: Iterable[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for stem in FRONTIERS:
+    for stem in drawn:
         for suffix in (".svg", ".png"):
             source = _reported(report, f"{stem}{suffix}")
             with atomic_path(folder / source.name) as temporary:

@@ -277,6 +277,18 @@ def test_filling_replaces_what_stands_between_the_markers(project: Path) -> None
     assert (project / "docs" / "figures" / "accuracy_n.png").read_bytes() == b"accuracy_n.png"
 
 
+def test_the_figure_of_several_backbones_is_shown_where_it_was_drawn(project: Path) -> None:
+    """On the page of results, and only by a run that has it."""
+    fill(project, project / "report", origin=ORIGIN)
+    page = project / "docs" / "results.md"
+    assert "backbones.svg" not in page.read_text(encoding="utf-8")
+    for suffix in (".svg", ".png"):
+        (project / "report" / f"backbones{suffix}").write_bytes(b"drawn")
+    fill(project, project / "report", origin=ORIGIN)
+    assert "](figures/backbones.svg)" in page.read_text(encoding="utf-8")
+    assert (project / "docs" / "figures" / "backbones.png").read_bytes() == b"drawn"
+
+
 def test_another_domain_has_a_page_of_its_own(project: Path) -> None:
     """With figures of its own and the parameters that were changed; the README stays."""
     before = (project / "README.md").read_text(encoding="utf-8")
@@ -348,6 +360,11 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.4}\n", encoding="utf-8")
     assert find_origin(project, project / "report").changes == ("domain=b",)
     assert find_origin(project, project / "report").commit == clean.commit
+    (project / "profiles").mkdir()
+    (project / "profiles" / "big.yaml").write_text("domain: b\n", encoding="utf-8")
+    (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.5}\n", encoding="utf-8")
+    found = find_origin(project, project / "report").changes
+    assert found == ("profile big", "search.tau=0.5")
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
     changed = find_origin(project, project / "report")
     assert changed.commit == f"{clean.commit}+changes"
