@@ -36,7 +36,7 @@ def execute(stage: Stage, params: Params, run: Run) -> dict[str, float]:
         for key, path in stage.outputs.items():
             if not path.suffix:
                 outputs[key].mkdir()
-        metrics = _finite(stage.name, run(params, stage.inputs, outputs))
+        metrics = _finite(stage.task, run(params, stage.inputs, outputs))
         write_plain_json(_temporary_metrics(stage, outputs), metrics)
     return metrics
 

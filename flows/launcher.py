@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from flows import terminal
-from flows.preflight import preflight
+from flows.preflight import preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage
 from selverify.errors import ArtifactError, ProtocolError
@@ -35,6 +35,7 @@ def run(profile: str | None = None) -> None:
         for name, value in changed.items():
             print(f"{PARAMS_FILE}: {name} = {value}  (profile {profile})")
     stages = preflight()
+    remove_others(stages)
     if _fresh():
         print("Nothing to do: every stage is up to date.\n")
     else:

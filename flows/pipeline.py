@@ -11,7 +11,7 @@ from dvc.repo import Repo
 from prefect import flow, task
 
 from flows import terminal
-from flows.preflight import preflight
+from flows.preflight import preflight, remove_others
 from selverify.errors import ProtocolError
 
 
@@ -33,6 +33,8 @@ def reproduce(name: str) -> bool:
 def pipeline() -> list[str]:
     """Bring every stage up to date; returns the names of those that were not."""
     terminal.prepare()
-    changed = [name for name in preflight() if reproduce(name)]
+    stages = preflight()
+    remove_others(stages)
+    changed = [name for name in stages if reproduce(name)]
     print(f"pipeline: {', '.join(changed) or 'nothing'} brought up to date", flush=True)
     return changed

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flows.environment import PREFECT_DIRECTORY
@@ -58,12 +58,34 @@ def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
     return removed
 
 
+def remove_others(stages: Mapping[str, Stage]) -> list[Path]:
+    """Remove combinations that are no longer asked for from folders that a stage reads as a whole.
+
+    They would be part of what the stage depends on; DVC's cache has them. Returns what was removed.
+    """
+    removed = []
+    for stage in stages.values():
+        wanted = {path for path, _ in stage.needed}
+        for folder in set(stage.inputs.values()) - wanted:
+            others = set(folder.glob("*")) - wanted
+            removed += sorted(others)
+    for path in removed:
+        delete(path)
+    return removed
+
+
 def clean() -> None:
     """Remove what a run made: outputs, cached replies, DVC's cache, Prefect's home.
 
     The output of a frozen stage, the virtual environment and MLflow's history stay.
     """
-    stages = preflight().values()
+    preflight()
+    params = load_params(PARAMS_FILE)
+    everything = {
+        "backbones": tuple(params.generator[params.domain]),
+        "strengths": tuple(params.verifier.share),
+    }
+    stages = load_stages(params.model_copy(update=everything)).values()
     outputs = [path for stage in stages if not stage.frozen for path in stage.outputs.values()]
     replies = Path(load_params(PARAMS_FILE).tracking.reply_cache)
     kept_by_tools = (DVC_DIRECTORY / "cache", DVC_DIRECTORY / "tmp", Path(PREFECT_DIRECTORY))

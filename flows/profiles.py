@@ -15,7 +15,7 @@ from dvc.utils.serialize import modify_yaml
 
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ParamsError
-from selverify.params import check_params
+from selverify.params import check_params, load_params
 
 PROFILES = Path("profiles")
 
@@ -27,6 +27,7 @@ def apply_profile(name: str) -> dict[str, Any]:
         ParamsError: there is no such profile, or the parameters would be wrong with it; then
             nothing is written.
     """
+    load_params(PARAMS_FILE)
     given = yaml.safe_load(PARAMS_FILE.read_text(encoding="utf-8"))
     values = read_profile(PROFILES, name)
     check_params(_laid_over(given, values), PROFILES / f"{name}.yaml")

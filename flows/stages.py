@@ -33,6 +33,7 @@ class Stage:
     by its stem; an input has the key under which its producer writes it. A folder in which all
     combinations of a stage write is an input under the stage's task. ``sources`` are the
     dependencies that no stage writes: code. ``params`` are dotted names in ``params.yaml``.
+    ``needed`` are the outputs of other stages that it reads, with who writes each.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Stage:
     outputs: Mapping[str, Path]
     sources: tuple[Path, ...]
     params: tuple[str, ...]
-    producers: Mapping[str, tuple[str, ...]]
+    needed: tuple[tuple[Path, str], ...]
     frozen: bool
 
     @property
@@ -66,10 +67,7 @@ def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
     }
     stages = {name: _stage(entry, written[name], owners) for name, entry in entries.items()}
     sorter = TopologicalSorter(
-        {
-            name: sorted(set(itertools.chain.from_iterable(stages[name].producers.values())))
-            for name in sorted(stages)
-        }
+        {name: sorted({producer for _, producer in stages[name].needed}) for name in sorted(stages)}
     )
     try:
         return {name: stages[name] for name in sorter.static_order()}
@@ -98,9 +96,8 @@ def params_of(stage: Stage, params: Params) -> Params:
 
 def check_inputs(stage: Stage) -> None:
     """Raise ArtifactError, naming file and producer, when an input of ``stage`` is missing."""
-    for key, path in stage.inputs.items():
+    for path, producer in stage.needed:
         if not path.exists():
-            producer = stage.producers[key][0]
             raise ArtifactError(
                 f"{path}: missing; stage {stage.name!r} reads it and stage {producer!r} writes it "
                 f"(python -m flows {producer}, or dvc repro)"
@@ -197,13 +194,12 @@ def _stage(
 ) -> Stage:
     inputs: dict[str, Path] = {}
     sources: list[Path] = []
-    producers: dict[str, tuple[str, ...]] = {}
+    needed: list[tuple[Path, str]] = []
     for path in _paths(entry.get("deps", ())):
-        under = [owner for file, owner in owners.items() if path == file or path in file.parents]
+        under = [file for file in owners if path == file or path in file.parents]
         if under:
-            key = under[0][1]
-            inputs[key] = path
-            producers[key] = tuple(name for name, _ in under)
+            inputs[owners[under[0]][1]] = path
+            needed += [(file, owners[file][0]) for file in under]
         else:
             sources.append(path)
     return Stage(
@@ -214,6 +210,6 @@ def _stage(
         outputs=outputs,
         sources=tuple(sources),
         params=tuple(entry.get("params", ())),
-        producers=producers,
+        needed=tuple(needed),
         frozen=bool(entry.get("frozen", False)),
     )

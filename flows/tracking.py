@@ -78,8 +78,10 @@ def publish_all() -> int:
     stages = load_stages(params)
     finished = [stage for stage in stages.values() if stage.metrics.is_file()]
     new = sum(publish_stage(stage, params_of(stage, params)) for stage in finished)
-    client = MlflowClient(os.environ[TRACKING_URI])
-    _adopt(client, _experiment(client, params.tracking.experiment), params)
+    try:
+        _adopt(MlflowClient(os.environ[TRACKING_URI]), params)  # those logged after their parent
+    except MlflowException as error:
+        log.warning("pipeline: its runs were not joined (python -m flows publish): %s", error)
     print(f"MLflow: {len(finished)} stages are logged, {new} runs of them now")
     return new
 
@@ -118,9 +120,9 @@ def _publish(stage: Stage, params: Params, seconds: float | None) -> int:
     experiment = _experiment(client, params.tracking.experiment)
     values, outputs = _described(stage, params)
     key = _key(stage.name, values, outputs)
-    if _found(client, experiment, KEY_TAG, key, "FINISHED"):
+    if _found(client, experiment, KEY_TAG, key):
         return 0
-    for unfinished in _found(client, experiment, PENDING_TAG, key, "RUNNING"):
+    for unfinished in _found(client, experiment, PENDING_TAG, key):
         client.delete_run(unfinished)
     curves = list(_curve_files(stage))
     tags = {**_origin(stage), **outputs, "stage": stage.name, "domain": params.domain}
@@ -153,6 +155,8 @@ def _publish(stage: Stage, params: Params, seconds: float | None) -> int:
         points=tuple((name, value, 0) for name, value in metrics.items()),
         files=_files(stage),
     )
+    if curves:
+        _adopt(client, params)
     return len(curves) + 1
 
 
@@ -163,18 +167,19 @@ def _described(stage: Stage, params: Params) -> tuple[dict[str, str], dict[str, 
     return values, outputs
 
 
-def _adopt(client: MlflowClient, experiment: str, params: Params) -> None:
+def _adopt(client: MlflowClient, params: Params) -> None:
     """Put the runs of the pipeline's stages under the run of the one that writes curves.
 
     A stage that several pipelines share stays with the first.
     """
+    experiment = _experiment(client, params.tracking.experiment)
     runs: list[str] = []
     parent = None
     for stage in load_stages(params).values():
         if not stage.metrics.is_file():
             continue
         key = _key(stage.name, *_described(stage, params_of(stage, params)))
-        for run in _found(client, experiment, KEY_TAG, key, "FINISHED")[:1]:
+        for run in _found(client, experiment, KEY_TAG, key)[:1]:
             runs.append(run)
             parent = run if any(_curve_files(stage)) else parent
     for run in runs:
@@ -232,7 +237,8 @@ def _files(stage: Stage) -> list[tuple[Path, str]]:
     found: list[tuple[Path, str]] = []
     for root in stage.outputs.values():
         suffixes = CHECKPOINT_SUFFIXES if MODELS in root.parents else SHOWN_SUFFIXES
-        files = sorted(path for path in root.rglob("*") if path.suffix in suffixes)
+        inside = root.rglob("*") if root.is_dir() else (root,)
+        files = sorted(path for path in inside if path.suffix in suffixes)
         found += [(path, path.parent.relative_to(root.parent).as_posix()) for path in files]
     return found
 

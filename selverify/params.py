@@ -302,6 +302,12 @@ class Params(Section):
                 f"sampling.{self.domain}.max_moves {deepest} below "
                 f"benchmark.{self.domain}.maximum {size}, which take as many moves"
             )
+        available = self.benchmark[self.domain].test.problems
+        if self.evaluation.problems > available:
+            raise ValueError(
+                f"evaluation.problems {self.evaluation.problems} above "
+                f"benchmark.{self.domain}.test.problems {available}"
+            )
         return self
 
 

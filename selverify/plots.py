@@ -170,27 +170,26 @@ def accuracy_of_backbones(
         points: by backbone, as :func:`selverify.reporting.tables.points_table` gives.
     """
     with mpl.rc_context(STYLE):
-        figure, panels = _panels(len(points))
+        figure, panels = _panels(len(points), level=True)
+        free = {
+            f"0-shot, {name}": own.loc[own["method"].isin(BUDGET_FREE), "accuracy"].max()
+            for name, own in points.items()
+        }
         for axes, (backbone, own) in zip(panels, points.items(), strict=True):
             shown = _present(own, methods)
             for place, method in enumerate(shown):
                 line = own[own["method"] == method].sort_values("n")
                 _errorbars(axes, line["n"] * _nudge(place, len(shown)), line, method)
-            for other, table in points.items():
-                free = table.loc[table["method"].isin(BUDGET_FREE), "accuracy"]
-                if len(free):
-                    style = "-" if other == backbone else ":"
-                    axes.axhline(100 * free.max(), color="#888888", linestyle=style, linewidth=1)
-                    axes.annotate(
-                        f"0-shot, {other}",
-                        (0.02, 100 * free.max()),
-                        xycoords=("axes fraction", "data"),
-                        va="bottom",
-                        color="#555555",
-                    )
             _powers_of_two(axes, own.loc[own["method"].isin(shown), "n"])
+            for other, height in free.items():
+                style = "-" if other.endswith(f" {backbone}") else ":"
+                axes.axhline(100 * height, color="#888888", linestyle=style, linewidth=1, zorder=1)
             axes.set(xlabel="Generation budget N", title=f"{title}: {backbone}")
+        # Right of the last panel, where no point stands.
+        _label_ends(panels[-1], free)
         _percent(panels[0], "Accuracy")
+        for axes in panels[1:]:
+            axes.tick_params(axis="y", left=False, labelleft=False)
         order = in_order([method for own in points.values() for method in _present(own, methods)])
         _legend(figure, order, joined=True)
         return _save(figure, stem)
@@ -453,10 +452,10 @@ def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Pat
         return _save(figure, stem)
 
 
-def _panels(count: int) -> tuple[Figure, list[Axes]]:
-    figure = Figure(figsize=(3.6 * count, 3.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, [figure.add_subplot(1, count, place + 1) for place in range(count)]
+def _panels(count: int, *, level: bool = False) -> tuple[Figure, list[Axes]]:
+    """Panels side by side; ``level``: with one scale of y."""
+    figure = _figure(3.6 * count, 3.2)
+    return figure, list(figure.subplots(1, count, sharey=level, squeeze=False)[0])
 
 
 def _legend(figure: Figure, order: Sequence[str], *, joined: bool) -> None:

@@ -160,7 +160,7 @@ def load_policy(folder: str | Path) -> TrainedPolicy:
         ArtifactError: a file is missing; the message names the stage that writes it.
         SchemaError: a file was written under another schema, or models do not belong together.
     """
-    models = Path(folder)
+    models = Path(folder).resolve()
     solver = load_solver(models)
     _require(models.parent / solver.backbone, "generator", *CHECKPOINT, "tokenizer.json")
     _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)

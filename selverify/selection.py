@@ -250,6 +250,8 @@ def _choose_all(
         for repetition, fold_of in enumerate(assigned):
             for fold in range(folds):
                 seen = (fold_of != fold) & (bin_of == number)
+                if not seen.any():  # a bin of one fold only: what is best on all of the others
+                    seen = fold_of != fold
                 chosen[repetition, fold] = choose(
                     arrays.correct[:, seen], arrays.calls[:, seen], rule=rule
                 )

@@ -22,6 +22,8 @@ from selverify.errors import ParamsError, SchemaError
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+DIGITS = 12
+"""Means are rounded to so many: the order of a sum of shares must not break a tie."""
 LEVEL = 0.95
 """Coverage of every interval (PROTOCOL: 95 %)."""
 
@@ -178,9 +180,11 @@ def mcnemar(correct_a: npt.ArrayLike, correct_b: npt.ArrayLike, *, runs: int = 1
 def frontier(calls: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Point, ...]:
     """The points that no other point beats (upper envelope), by rising calls and accuracy.
 
-    A point stays when every point with as few or fewer calls is less accurate.
+    A point stays when every point with as few or fewer calls is less accurate. Accuracies that
+    differ in their last bits only, as sums of thirds do, count as equal.
     """
     costs, scores = _pair(calls, accuracy)
+    scores = np.round(scores, DIGITS)
     kept: list[Point] = []
     for index in np.lexsort((-scores, costs)):
         if not kept or scores[index] > kept[-1].accuracy:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import pandas as pd
 
-from selverify.reporting.names import in_order, method_name
+from selverify.reporting.names import METHOD_NAMES, in_order, method_name
 from selverify.reporting.targets import Target
 
 _HEADLINES = {
@@ -267,13 +267,18 @@ def settings_cells(table: pd.DataFrame) -> Cells:
     body = [
         [
             method_name(str(r["method"])),
-            str(r["settings"]).replace(" | ", "; "),
+            _settings(str(r["settings"])),
             f"{100 * r['accuracy_mean']:.1f} (sd {100 * r['accuracy_sd']:.1f})",
             f"{r['verifier_calls_mean']:.1f} (sd {r['verifier_calls_sd']:.1f})",
         ]
         for _, r in table.iterrows()
     ]
     return header, body
+
+
+def _settings(joined: str) -> str:
+    """Settings as text; that of a strategy is the method it chose."""
+    return "; ".join(METHOD_NAMES.get(one, one) for one in joined.split(" | "))
 
 
 def gate_cells(table: pd.DataFrame) -> Cells:

@@ -13,6 +13,7 @@ import pandas as pd
 from selverify.reporting.names import BUDGET_FREE, FULL, GATES_ONLY, ORACLES, in_order
 from selverify.reporting.tables import at_budget, best_gated_baseline, points_table
 from selverify.statistics import (
+    DIGITS,
     LEVEL,
     Bootstrap,
     FloatArray,
@@ -53,7 +54,10 @@ def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
     found: dict[tuple[str, str], list[float]] = {}
     for counts in drawn:
         means = {
-            method: (counts @ calls.T / problems, counts @ correct.T / problems)
+            method: (
+                counts @ calls.T / problems,
+                np.round(counts @ correct.T / problems, DIGITS),
+            )
             for method, (calls, correct) in curves.items()
         }
         for row in range(len(counts)):

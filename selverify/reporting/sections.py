@@ -43,9 +43,9 @@ _TABLE_1_NOTE = (
 )
 _SEEDS_NOTE = (
     "Every method run once under each sampling seed, its settings chosen on all of them together. "
-    "The standard deviation is between the means of the seeds. Every other table averages a "
-    "problem's runs first and resamples problems, with all their runs: seeds are nested in "
-    "problems, so this interval holds the noise of sampling too."
+    "The standard deviation is between the means of the seeds. Other tables of accuracy and calls "
+    "average a problem's runs first and resample problems with all their runs: seeds are nested in "
+    "problems, so their intervals hold the noise of sampling too."
 )
 _AGAINST_NOTE = (
     "The baseline is the most accurate one with gates on these very problems, which favours it. "
@@ -73,7 +73,8 @@ class Section:
 class Report:
     """Everything that the pages show.
 
-    ``runs``: how often each problem was run. Tables of what was run once only are empty.
+    ``runs``: how often each problem was run; ``seeds`` is empty where that is once. ``backbones``,
+    ``strengths`` and ``ranking`` have one variant where no other was run.
     """
 
     domain: str
@@ -130,7 +131,7 @@ def title(report: Report) -> str:
 
 def sections(report: Report) -> tuple[Section, ...]:
     """Every table of the report in the order of the page."""
-    reading = _reading(int(report.main["problems"].max()))
+    reading = _reading(int(report.main["problems"].max()), report.runs)
     parts = Section("One part left out", *cells.part_cells(report.leave_one_out), _PARTS_NOTE)
     return (
         Section("Main table", *cells.main_cells(report.main), reading, "accuracy_calls"),
@@ -176,16 +177,22 @@ def _variant_sections(report: Report) -> Iterator[Section]:
         told = ", ".join(
             f"{rank_agreement(report.ranking, first, other):.2f} ({other})" for other in others
         )
-        note = f"Kendall's tau-b between the accuracies and those under {first}: {told}."
+        note = (
+            f"Kendall's tau-b with the accuracies under {first}, over the methods that ask a "
+            f"verifier and are no choice between others: {told}."
+        )
         names = [first, *others]
         yield Section("Methods by verifier", *cells.ranking_cells(report.ranking, names), note)
 
 
-def _reading(problems: int) -> str:
+def _reading(problems: int, runs: int) -> str:
+    test = "McNemar's exact test"
+    if runs > 1:
+        test = f"the exact sign-flip test of a problem's {runs} runs (McNemar's where it is one)"
     half = 100 * 1.96 * (0.25 / problems) ** 0.5
     return (
         "Brackets are 95 % bootstrap intervals over problems. Differences are paired: method minus "
-        "full on the same problems, p by McNemar's exact test. The interval of one accuracy on "
+        f"full on the same problems, p by {test}. The interval of one accuracy on "
         f"{problems} problems reaches up to {half:.1f} points to each side, so an unpaired "
         "difference under that says nothing. Calls, step scores and tokens are means a problem."
     )

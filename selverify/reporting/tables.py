@@ -7,6 +7,7 @@ Shares and accuracies are in [0, 1] in every table.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import pandas as pd
@@ -15,6 +16,7 @@ from selverify.errors import SchemaError
 from selverify.reporting.names import BUDGET_FREE, FULL, GATED, LEAVE_ONE_OUT, in_order
 from selverify.selection import ANY_BIN, CrossValidated
 from selverify.statistics import (
+    DIGITS,
     Bootstrap,
     Interval,
     area_under_frontier,
@@ -304,11 +306,12 @@ def interval_columns(name: str, interval: Interval | None) -> dict[str, float | 
 
 
 def _point(method: str, n: int, own: pd.DataFrame, bootstrap: Bootstrap) -> dict[str, object]:
+    accuracy = mean_interval(own["correct"], bootstrap)
     return {
         "method": method,
         "n": n,
         "problems": len(own),
-        **interval_columns("accuracy", mean_interval(own["correct"], bootstrap)),
+        **interval_columns("accuracy", replace(accuracy, value=round(accuracy.value, DIGITS))),
         **interval_columns("verifier_calls", mean_interval(own["verifier_calls"], bootstrap)),
         **{column: float(own[column].mean()) for column in COSTS},
         "unparsed": int(own["unparsed"].sum()),

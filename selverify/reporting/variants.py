@@ -11,7 +11,14 @@ from collections.abc import Mapping
 import pandas as pd
 from scipy import stats
 
-from selverify.reporting.names import BUDGET_FREE, FULL, ORACLES, in_order
+from selverify.reporting.names import (
+    BUDGET_FREE,
+    FULL,
+    ORACLES,
+    STRATEGY,
+    STRATEGY_BY_BIN,
+    in_order,
+)
 from selverify.reporting.tables import (
     at_budget,
     best_gated_baseline,
@@ -117,7 +124,12 @@ def ranking_table(
 
 
 def rank_agreement(table: pd.DataFrame, first: str, second: str) -> float:
-    """Kendall's tau-b between the accuracies of two pipelines, over the methods ranked in both."""
-    ranked = table.dropna(subset=[f"{first}.rank", f"{second}.rank"])
+    """Kendall's tau-b between the accuracies of two pipelines, over methods that ask a verifier.
+
+    Others cannot change with it, and a strategy repeats another row.
+    """
+    asking = (table[f"{first}.calls"] > 0) & (table[f"{second}.calls"] > 0)
+    ranked = table[asking & ~table["method"].isin([STRATEGY, STRATEGY_BY_BIN])]
+    ranked = ranked.dropna(subset=[f"{first}.rank", f"{second}.rank"])
     pair = (ranked[f"{name}.accuracy"].astype(float) for name in (first, second))
     return float(stats.kendalltau(*pair).statistic)

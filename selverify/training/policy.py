@@ -17,7 +17,7 @@ from torch.nn import functional
 from selverify.allocation import dispersion
 from selverify.errors import SchemaError
 from selverify.heuristic.embedding import Embeddings, concatenate
-from selverify.heuristic.hybrid import Heuristic, cosine_distance
+from selverify.heuristic.hybrid import Heuristic, MoveHead, cosine_distance
 from selverify.params import Residual
 from selverify.training.best import Best
 
@@ -84,8 +84,8 @@ def train_policy(
 
     The distance is fitted first and then frozen; the residual is ranked on ``settings.rank_on``
     (h = D + r, or r alone as the paper prints it) and the epoch that orders most held-out pairs
-    rightly is kept. The acceptance is fitted to all labels. Last, from the same start as the
-    residual, another one without the trajectory term.
+    rightly is kept. The acceptance is fitted to all labels. Last, from the same start and on the
+    same batches as the residual, another one without the trajectory term.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
@@ -101,9 +101,12 @@ def train_policy(
         )
     heuristic = Heuristic(data.rows.state.shape[1], data.rows.evidence.shape[1], settings.hidden)
     _fit_distance(heuristic, data, settings)
+    start = torch.random.get_rng_state()
     _fit_residual(heuristic, data, checked, settings, report)
     _fit_acceptance(heuristic, data, checked, settings, report)
-    _fit_plain(heuristic, data, checked, settings, report)
+    with torch.random.fork_rng(devices=()):
+        torch.random.set_rng_state(start)
+        _fit_plain(heuristic, data, checked, settings, report)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
@@ -182,10 +185,10 @@ def _fit_residual(
     settings: Residual,
     report: Callable[[Epoch], None],
 ) -> None:
-    def trajectory() -> Tensor:
-        return settings.trajectory_weight * _trajectory_loss(heuristic, data, settings)
-
-    losses, held_out = _ordering(scorers(heuristic)[settings.rank_on], data, checked, trajectory)
+    scorer, weight = scorers(heuristic)[settings.rank_on], settings.trajectory_weight
+    losses, held_out = _ordering(
+        (scorer, heuristic.residual), data, checked, settings, weight=weight
+    )
     _fit("residual", heuristic.residual, losses, held_out, settings=settings, report=report)
 
 
@@ -198,18 +201,28 @@ def _fit_plain(
 ) -> None:
     alone = settings.rank_on == "residual"
     scorer: Scorer = heuristic.plain if alone else heuristic.without_trajectory
-    losses, held_out = _ordering(scorer, data, checked, lambda: torch.zeros(()))
+    losses, held_out = _ordering((scorer, heuristic.plain), data, checked, settings, weight=0.0)
     _fit("plain residual", heuristic.plain, losses, held_out, settings=settings, report=report)
 
 
 def _ordering(
-    scorer: Scorer, data: _Data, checked: _Data, also: Callable[[], Tensor]
+    scored: tuple[Scorer, MoveHead],
+    data: _Data,
+    checked: _Data,
+    settings: Residual,
+    *,
+    weight: float,
 ) -> tuple[Callable[[], Iterator[Tensor]], Callable[[], float]]:
-    """An epoch's losses, L_rank plus what is given ``also``, and the held-out loss."""
+    """An epoch's losses L_rank + weight L_traj (Eq. training_loss), and the held-out loss.
+
+    ``scored``: what is ranked on, and the residual in it.
+    """
+    scorer, residual = scored
 
     def losses() -> Iterator[Tensor]:
         for chosen in torch.split(torch.randperm(len(data.pairs)), ROWS_PER_BATCH):
-            yield _rank_loss(scorer, data.rows, data.pairs[chosen]) + also()
+            loss = _rank_loss(scorer, data.rows, data.pairs[chosen])
+            yield loss + weight * _trajectory_loss(residual, data, settings)
 
     return losses, lambda: _out_of_order(scorer, checked)
 
@@ -262,12 +275,12 @@ def _rank_loss(scorer: Scorer, rows: Embeddings, pairs: Tensor) -> Tensor:
     ).mean()
 
 
-def _trajectory_loss(heuristic: Heuristic, data: _Data, settings: Residual) -> Tensor:
+def _trajectory_loss(residual: MoveHead, data: _Data, settings: Residual) -> Tensor:
     """E[(r(w_i, m_i) - alpha g(w_i))^2] over a batch of committed moves (Eq. traj_loss)."""
     if not len(data.path_rows):
         return torch.zeros(())
     chosen = torch.randint(len(data.path_rows), (min(ROWS_PER_BATCH, len(data.path_rows)),))
-    predicted = heuristic.residuals(data.rows.take(data.path_rows[chosen]))
+    predicted = residual(data.rows.take(data.path_rows[chosen]))
     return functional.mse_loss(predicted, settings.trajectory_scale * data.path_steps[chosen])
 
 

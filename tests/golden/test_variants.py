@@ -99,8 +99,9 @@ def test_ranks_and_their_agreement() -> None:
     }
     assert ranks.loc["full", "weak.rank"] == ranks.loc["cot", "weak.rank"] == 3.0
     assert pd.isna(ranks.loc["oracle", "weak.rank"])
-    # Six pairs: three in order, two not, one tied under weak: (3 - 2) / sqrt(6 * 5).
-    assert rank_agreement(table, "strong", "weak") == pytest.approx(1 / 30**0.5)
+    # Of those that ask, beam is before full under weak only; votes ask under neither.
+    assert rank_agreement(table, "strong", "weak") == pytest.approx(-1.0)
+    assert rank_agreement(table, "strong", "strong") == pytest.approx(1.0)
 
 
 def test_the_papers_figures_stand_beside_the_methods_that_ran() -> None:

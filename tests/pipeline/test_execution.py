@@ -25,7 +25,7 @@ PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
 def stage_in(folder: Path, **outputs: Path) -> Stage:
     """A stage without inputs that writes under ``folder``."""
     written = {"work": folder / "work", **outputs}
-    return Stage("work", "work", {}, {}, written, (), (), {}, frozen=False)
+    return Stage("work", "work", {}, {}, written, (), (), (), frozen=False)
 
 
 def write_one(

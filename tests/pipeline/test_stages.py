@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -49,7 +48,7 @@ def test_the_stages_are_those_of_the_design() -> None:
     assert len(STAGES) == len(ORDER), "one backbone and one strength by default"
     names = list(STAGES)
     for stage in STAGES.values():
-        for producer in chain.from_iterable(stage.producers.values()):
+        for _, producer in stage.needed:
             assert names.index(producer) < names.index(stage.name)
 
 
@@ -124,7 +123,7 @@ def test_a_missing_input_names_the_file_and_the_stage_that_writes_it(tmp_path: P
         outputs={"verifier": tmp_path / "out"},
         sources=(),
         params=(),
-        producers={"rollouts": ("rollouts@small",)},
+        needed=((tmp_path / "absent", "rollouts@small"),),
         frozen=False,
     )
     with pytest.raises(ArtifactError, match=r"absent: missing; .*stage 'rollouts@small' writes it"):
@@ -168,7 +167,7 @@ def test_a_stage_of_a_matrix_sees_its_own_combination() -> None:
     report = find_stage(stages, "report")
     assert params_of(report, EVERYTHING) == EVERYTHING
     assert report.inputs["evaluation"] == Path("results/evaluation")
-    assert len(report.producers["evaluation"]) == 4
+    assert len([one for one in report.needed if one[1].startswith("evaluation@")]) == 4
     assert report.inputs["residual"] == Path("models/small-strong/policy")
 
 
@@ -205,6 +204,6 @@ def test_a_broken_dag_is_refused(tmp_path: Path, text: str, message: str) -> Non
 
 def test_a_parameter_that_is_not_there_is_named() -> None:
     """A dotted name in ``dvc.yaml`` without a value in ``params.yaml`` is a mistake."""
-    stage = Stage("a", "a", {}, {}, {}, (), ("search.depth",), {}, frozen=False)
+    stage = Stage("a", "a", {}, {}, {}, (), ("search.depth",), (), frozen=False)
     with pytest.raises(ParamsError, match=r"stage 'a': no parameter 'search\.depth'"):
         used_params(stage, PARAMS)

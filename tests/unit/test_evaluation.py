@@ -13,9 +13,18 @@ from selverify.backends.fake import FakeBackend
 from selverify.benchmark import build
 from selverify.domains import domain_by_name
 from selverify.errors import ParamsError
-from selverify.evaluation import GRID_AXES, LEAVE_ONE_OUT, METHODS, Rules, evaluate, settings_of
+from selverify.evaluation import (
+    GRID_AXES,
+    LEAVE_ONE_OUT,
+    METHODS,
+    Rules,
+    evaluate,
+    same_with_less,
+    settings_of,
+)
 from selverify.exploration import state_of, to_rows
 from selverify.inspection import add_scores, inspect_samples
+from selverify.ledger import Ledger
 from selverify.params import Benchmark, Split, load_params
 from selverify.reporting import names
 from selverify.scheduler import Search, run_lockstep
@@ -116,7 +125,17 @@ def test_the_oracle_is_right_and_pays_one_call_a_move(outcomes):
     assert own["verifier_calls"].max() <= 7
 
 
-@pytest.mark.parametrize("method", ["full", "gates_only", "without_adaptive_k", "oracle"])
+@pytest.mark.parametrize(
+    ("calls", "moves", "same"),
+    [(7, 95, True), (8, 95, False), (7, 96, False), (9, 10, False), (1, 97, False)],
+)
+def test_only_what_left_both_limits_unused_is_the_same(calls, moves, same):
+    """A search that used up its calls or its samples may have been stopped by them."""
+    spent = Ledger(verifier_calls=calls, generated_moves=moves)
+    assert same_with_less(spent, budget=8, generation_cap=96) == same
+
+
+@pytest.mark.parametrize("method", ["full", "gates_only", "ranker_only", "oracle"])
 def test_what_is_not_run_again_would_go_the_same_way(rules, backend, monkeypatch, method):
     """Searches that leave their limits unused are taken from a larger budget, row for row."""
     evaluation = rules.params.evaluation.model_copy(
@@ -128,10 +147,10 @@ def test_what_is_not_run_again_would_go_the_same_way(rules, backend, monkeypatch
     quick = evaluate(DOMAIN, counted, TASKS, many, **options)
     few = counted.items
     monkeypatch.setattr("selverify.evaluation.same_with_less", lambda *_, **__: False)
+    monkeypatch.setattr("selverify.evaluation._as_run", lambda method, setting, n: setting)
     slow = evaluate(DOMAIN, counted, TASKS, many, **options)
     assert quick == slow
-    if method not in LEAVE_ONE_OUT:
-        assert few < 0.9 * (counted.items - few)
+    assert few < 0.9 * (counted.items - few)
 
 
 def test_unknown_method_is_named(rules, backend):
@@ -178,7 +197,13 @@ def test_what_is_left_out_changes_the_outcomes(outcomes):
     """Without gates more is verified; negative beta allots otherwise than its opposite."""
     full = outcomes[(outcomes["method"] == "full") & (outcomes["n"] == outcomes["n"].max())]
     key = ["setting", "problem_id"]
-    for method in ("without_gates", "without_distance", "without_residual", "negative_beta"):
+    for method in (
+        "without_gates",
+        "without_distance",
+        "without_residual",
+        "without_trajectory",
+        "negative_beta",
+    ):
         both = full.merge(outcomes[outcomes["method"] == method], on=key)
         costs = both["generated_moves_x"] != both["generated_moves_y"]
         assert (costs | (both["verifier_calls_x"] != both["verifier_calls_y"])).any(), method

@@ -238,6 +238,29 @@ def test_a_strategy_chooses_between_methods() -> None:
     }
 
 
+def test_a_bin_that_only_one_fold_holds_is_chosen_for_on_all_of_the_other() -> None:
+    """Two problems in two bins: nothing of a bin is left to choose on, so the others decide."""
+    table = pd.concat(
+        [
+            outcomes_of({"": [1] * 6}, {"": 8}, method="beam_gated"),
+            outcomes_of({"": [0] * 6}, {"": 0}, method="another_gated"),
+        ],
+        ignore_index=True,
+    )
+    both = ("beam_gated", "another_gated")
+    found = cross_validate(
+        table,
+        {f"p{place:03d}": place for place in range(6)},
+        folds=2,
+        repetitions=1,
+        seed=0,
+        methods=both,
+        rule="accuracy",
+        strategies={"each": Strategy(both, by_bin=True)},
+    )
+    assert set(found.rows.loc[found.rows["method"] == "each", "setting"]) == {"beam_gated"}
+
+
 def test_order_of_the_rows_does_not_matter() -> None:
     """A shuffled table gives the same choice and the same out-of-fold rows."""
     rng = np.random.default_rng(3)
