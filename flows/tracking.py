@@ -196,8 +196,8 @@ def _experiment(client: MlflowClient, name: str) -> str:
     return str(client.create_experiment(name, artifact_location=artifacts))
 
 
-def _found(client: MlflowClient, experiment: str, tag: str, value: str, status: str) -> list[str]:
-    query = f"tags.`{tag}` = '{value}' and attributes.status = '{status}'"
+def _found(client: MlflowClient, experiment: str, tag: str, value: str) -> list[str]:
+    query = f"tags.`{tag}` = '{value}'"
     return [run.info.run_id for run in client.search_runs([experiment], query)]
 
 

@@ -47,7 +47,8 @@ def read_rows(folder: Path, stage: str, name: str) -> list[dict[str, Any]]:
 def read_frame(folder: Path, stage: str, name: str) -> pd.DataFrame:
     """The same as a data frame."""
     path = folder / f"{name}.parquet"
-    return read_table(path, schema=f"{stage}.{name}", version=VERSION).to_pandas()
+    frame: pd.DataFrame = read_table(path, schema=f"{stage}.{name}", version=VERSION).to_pandas()
+    return frame
 
 
 def write_facts(folder: Path, stage: str, name: str, facts: Mapping[str, Any]) -> None:

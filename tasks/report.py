@@ -111,7 +111,7 @@ def run(
     The main tables are of the first backbone under the first strength of the verifier.
     """
     folder = outputs["report"]
-    variants = {
+    variants: dict[tuple[str, str], _Variant] = {
         (backbone, strength): _variant(params, inputs, backbone, strength)
         for backbone in params.backbones
         for strength in params.strengths
@@ -179,6 +179,14 @@ def _methods(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[~rows["method"].isin(LEAVE_ONE_OUT)]
 
 
+def _by_backbone(
+    variants: Mapping[tuple[str, str], _Variant], params: Params
+) -> dict[str, pd.DataFrame]:
+    """The methods' rows of each backbone under the first strength of the verifier."""
+    strength = params.strengths[0]
+    return {name: _methods(variants[name, strength].cross.rows) for name in params.backbones}
+
+
 def _report(
     params: Params,
     inputs: Mapping[str, Path],
@@ -209,9 +217,9 @@ def _report(
         pass_at_1=float(difficulty["pass_at_1"].mean()),
         pass_at_64=float((difficulty["right_derivation_rate"] > 0).mean()),
         gated_share=float((steps["gate"] != "").mean()),
-        step_auc=float(verifier.set_index("metric").loc["step_auc", "value"]),
+        step_auc=float(verifier.loc[verifier["metric"] == "step_auc", "value"].iloc[0]),
     )
-    by_backbone = {name: _methods(variants[name, strength].cross.rows) for name in params.backbones}
+    by_backbone = _by_backbone(variants, params)
     by_strength = {name: _methods(variants[backbone, name].cross.rows) for name in params.strengths}
     points = points_table(rows, bootstrap)
     report = Report(
@@ -318,9 +326,7 @@ def _backbone_figure(
 ) -> None:
     """Full and the best baselines of each backbone, under the first strength of the verifier."""
     bootstrap = Bootstrap(params.evaluation.resamples, params.evaluation.seed)
-    points = {
-        name: points_table(_methods(variants[name, params.strengths[0]].cross.rows), bootstrap)
-        for name in params.backbones
-    }
+    rows = _by_backbone(variants, params)
+    points = {name: points_table(own, bootstrap) for name, own in rows.items()}
     methods = [*dict.fromkeys(report.backbones["baseline"].astype(str)), FULL]
     accuracy_of_backbones(points, folder / "backbones", methods=methods, title=report.domain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -54,7 +55,7 @@ def run(
     return {**kept, "reference_dispersion": dispersion["hybrid"], "lists": len(lists)}
 
 
-def _items(domain: Domain, rows: Sequence[Mapping[str, object]], benchmark: Path) -> list[RankItem]:
+def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -> list[RankItem]:
     tasks = {task.problem.problem_id: task for task in read_tasks(benchmark, "train")}
     return [
         RankItem(
@@ -65,7 +66,7 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, object]], benchmark: Path
 
 
 def _label(
-    backend: LocalBackend, rows: Sequence[Mapping[str, object]], items: Sequence[RankItem]
+    backend: LocalBackend, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
 ) -> list[LabelledList]:
     return [
         LabelledList(
@@ -76,7 +77,7 @@ def _label(
 
 
 def _labelled_moves(
-    items: Sequence[RankItem], rows: Sequence[Mapping[str, object]]
+    items: Sequence[RankItem], rows: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[State, Move, bool]]:
     for item, row in zip(items, rows, strict=True):
         for move, label in zip(item.moves, row["labels"], strict=True):
@@ -86,9 +87,9 @@ def _labelled_moves(
 def _audit(
     heuristic: Heuristic,
     lists: Sequence[LabelledList],
-    rows: Sequence[Mapping[str, object]],
+    rows: Sequence[Mapping[str, Any]],
     params: Params,
-) -> list[dict[str, object]]:
+) -> list[dict[str, Any]]:
     """Rankers against random and oracle order, on the problems held out of the training."""
     quality = {id(item): row["scores"] for item, row in zip(lists, rows, strict=True)}
     _, held_out = split_lists(lists, params.residual)
@@ -103,7 +104,8 @@ def _audit(
             for item in held_out
         ]
     bootstrap = Bootstrap(params.evaluation.resamples, params.evaluation.seed)
-    return ranker_table(audited, ks=RECALL_AT, bootstrap=bootstrap).to_dict("records")
+    table = ranker_table(audited, ks=RECALL_AT, bootstrap=bootstrap)
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _report(epoch: Epoch) -> None:

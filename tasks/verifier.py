@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -54,7 +55,7 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _columns(rows: list[dict[str, object]]) -> tuple[list[object], list[object]]:
+def _columns(rows: list[dict[str, Any]]) -> tuple[list[float], list[bool]]:
     return [row["score"] for row in rows], [row["alive"] for row in rows]
 
 

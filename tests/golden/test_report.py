@@ -126,7 +126,9 @@ def built() -> sections.Report:
     """The report of the synthetic outcomes."""
     cross = validated()
     points = tables.points_table(cross.rows, BOOTSTRAP)
-    several = {"strong": cross.rows}
+    weaker = cross.rows.assign(correct=cross.rows["correct"] * (cross.rows["method"] != "full"))
+    strengths = {"strong": cross.rows, "weak": weaker}
+    backbones = {"small": cross.rows, "base": weaker}
     measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
     return sections.Report(
         domain="word_problems",
@@ -142,9 +144,9 @@ def built() -> sections.Report:
         by_bin=tables.by_bin_table(cross.rows, BINS, budget=4),
         settings=tables.settings_table(cross, budget=4),
         seeds=variants.seeds_table(outcomes(), cross.rows, budget=4),
-        backbones=variants.against_best_table(several, budget=4, bootstrap=BOOTSTRAP),
-        strengths=variants.against_best_table(several, budget=4, bootstrap=BOOTSTRAP),
-        ranking=variants.ranking_table(several, budget=4, bootstrap=BOOTSTRAP),
+        backbones=variants.against_best_table(backbones, budget=4, bootstrap=BOOTSTRAP),
+        strengths=variants.against_best_table(strengths, budget=4, bootstrap=BOOTSTRAP),
+        ranking=variants.ranking_table(strengths, budget=4, bootstrap=BOOTSTRAP),
         gates=gate_table(refused()),
         rankers=ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP),
         verifier=verifier_table(
@@ -341,6 +343,9 @@ def draw_everything(built: sections.Report, points: pd.DataFrame, folder: Path) 
         plots.accuracy_against_calls(points, folder / "calls", methods=methods, title="calls"),
         plots.accuracy_against_tokens(points, folder / "tokens", methods=methods, title="tokens"),
         plots.within_problems(built.within, folder / "within", title="within"),
+        plots.accuracy_of_backbones(
+            {"small": points, "base": points}, folder / "backbones", methods=["full"], title="two"
+        ),
         plots.accuracy_by_bin(built.by_bin, folder / "bin", methods=methods, title="bins"),
         plots.reliability_diagram(bins, folder / "reliability", title="reliability"),
         plots.ranker_recall(built.rankers, folder / "recall", title="recall"),

@@ -90,6 +90,19 @@ def test_a_run_is_logged_once_with_its_origin(finished: tuple[Project, str]) -> 
     assert folder.path == "second/figures/curve.svg"
 
 
+def test_a_publication_that_was_cut_short_is_made_again(finished: tuple[Project, str]) -> None:
+    """What it had written is removed, children too; in the end each run is there once."""
+    project, _ = finished
+    client = MlflowClient(f"sqlite:///{project.root / '.mlflow' / 'mlflow.db'}")
+    experiment = client.get_experiment_by_name("selverify")
+    runs = client.search_runs([experiment.experiment_id])
+    parent = next(run for run in runs if run.info.run_name.startswith("pipeline"))
+    client.delete_tag(parent.info.run_id, "selverify.key")
+    assert "2 runs of them now" in project.flows("publish").stdout
+    names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
+    assert sorted(names) == ["first", "full/0", "pipeline word_problems"]
+
+
 def test_a_second_run_does_nothing_and_says_so(finished: tuple[Project, str]) -> None:
     """It starts no server and still shows the table."""
     project, _ = finished

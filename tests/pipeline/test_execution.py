@@ -13,7 +13,7 @@ import pytest
 
 from flows import environment
 from flows.execution import execute
-from flows.preflight import mend_lock, remove_leftovers
+from flows.preflight import mend_lock, remove_leftovers, remove_others
 from flows.stages import Stage
 from flows.tracking import Curve, read_curves
 from selverify.errors import ArtifactError, SchemaError
@@ -99,6 +99,21 @@ def test_leftovers_of_dead_writers_are_removed(tmp_path: Path) -> None:
         path.mkdir()
     assert remove_leftovers([tmp_path / "out"]) == [dead]
     assert sorted(tmp_path.iterdir()) == sorted([running, other])
+
+
+def test_combinations_that_are_not_asked_for_leave_the_folders_that_are_read_whole(
+    tmp_path: Path,
+) -> None:
+    """The others and the folders that are read as they are stay."""
+    kept, other = tmp_path / "evaluation" / "small", tmp_path / "evaluation" / "base"
+    single = tmp_path / "benchmark"
+    for folder in (kept, other, single / "inside"):
+        folder.mkdir(parents=True)
+    inputs = {"evaluation": tmp_path / "evaluation", "benchmark": single}
+    needed = ((kept, "evaluation@small"), (single, "benchmark"))
+    stage = Stage("report", "report", {}, inputs, {}, (), (), needed, frozen=False)
+    assert remove_others({"report": stage}) == [other]
+    assert kept.is_dir() and (single / "inside").is_dir() and not other.exists()
 
 
 def test_curves_are_read_one_a_method_and_fold(tmp_path: Path) -> None:

@@ -144,6 +144,8 @@ def test_stages_are_those_that_dvc_reads(tmp_path: Path) -> None:
             stage.addressing.rpartition(":")[2]: (
                 {str(one) for one in stage.deps if "params" not in type(one).__name__.lower()},
                 {str(one) for one in stage.outs},
+                {name for one in stage.deps for name in getattr(one, "params", ())},
+                stage.cmd,
             )
             for stage in repo.index.stages
         }
@@ -154,6 +156,8 @@ def test_stages_are_those_that_dvc_reads(tmp_path: Path) -> None:
         needed = {str(path) for path in (*stage.inputs.values(), *stage.sources)}
         assert needed == by_dvc[name][0]
         assert {str(path) for path in stage.outputs.values()} == by_dvc[name][1]
+        assert set(stage.params) == by_dvc[name][2]
+        assert by_dvc[name][3] == f"python -m flows {name}"
 
 
 def test_a_stage_of_a_matrix_sees_its_own_combination() -> None:
