@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -68,6 +69,8 @@ def serve_ui() -> None:
         _running(mlflow, log, f"http://{LOOPBACK}:{MLFLOW_PORT}/health"),
     ):
         print(f"MLflow:  http://{LOOPBACK}:{MLFLOW_PORT}")
+        page = import_module("flows.tracking").comparison_page()
+        print(f"         methods by budget: http://{LOOPBACK}:{MLFLOW_PORT}/{page}")
         print(f"Prefect: {prefect.removesuffix('/api')}")
         print("Ctrl-C stops both.", flush=True)
         signal.pause()

@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
@@ -84,6 +85,22 @@ def publish_all() -> int:
         log.warning("pipeline: its runs were not joined (python -m flows publish): %s", error)
     print(f"MLflow: {len(finished)} stages are logged, {new} runs of them now")
     return new
+
+
+def comparison_page() -> str:
+    """The address, on MLflow's server, of the charts of all methods along the budget.
+
+    Sorted by time, as by default, its list would show parent runs only.
+    """
+    client = MlflowClient(os.environ[TRACKING_URI])
+    experiment = _experiment(client, load_params(PARAMS_FILE).tracking.experiment)
+    query = {
+        "compareRunsMode": "CHART",
+        "searchFilter": "params.fold = 'all'",
+        "orderByKey": "metrics.`accuracy`",
+        "orderByAsc": "false",
+    }
+    return f"#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)}"
 
 
 def read_curves(path: Path) -> tuple[Curve, ...]:

@@ -285,7 +285,7 @@ def _curves(variants: Mapping[tuple[str, str], _Variant]) -> pd.DataFrame:
         rows = variant.cross.rows
         whole = pd.concat([rows, rows.assign(fold="all")], ignore_index=True)
         means = whole.groupby(["method", "fold", "n"], sort=False)[list(CURVES)].mean()
-        named = means.astype(float).reset_index()
+        named = means.astype(float).reset_index().rename(columns={"correct": "accuracy"})
         named.insert(1, "backbone", backbone)
         named.insert(2, "strength", strength)
         tables.append(named)
