@@ -14,12 +14,12 @@ from selverify.backends.local import LocalBackend
 from selverify.backends.models import save_policy
 from selverify.domains.base import Domain
 from selverify.exploration import moves_of, state_of
-from selverify.heuristic.hybrid import Heuristic
+from selverify.heuristic.hybrid import Heuristic, scorers
 from selverify.params import Params
 from selverify.requests import RankItem
 from selverify.retrieval import PatternStore
 from selverify.statistics import Bootstrap
-from selverify.training.policy import Epoch, LabelledList, scorers, split_lists, train_policy
+from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy
 from selverify.types import Move, State
 from tasks.artifacts import local_backend, read_rows, read_tasks, say, write_rows
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import accumulate
 from typing import cast
 
@@ -23,7 +23,7 @@ from selverify.backends.reward import evidence
 from selverify.domains.base import Domain
 from selverify.errors import ProtocolError
 from selverify.heuristic.embedding import Embeddings, concatenate
-from selverify.heuristic.hybrid import cosine_distance
+from selverify.heuristic.hybrid import UNTRAINED, Scorer, scorers
 from selverify.params import Sampling
 from selverify.requests import (
     Complete,
@@ -43,6 +43,12 @@ WORDS_AT_ONCE = 40_000
 ROWS_AT_ONCE = 64
 MEMORY = 500_000
 """Judged moves that are remembered; a derivation's are asked for again with each new move."""
+
+
+RANKED = 200_000
+"""Ranked moves that are remembered, with the scores of all scorers."""
+Read = tuple[tuple[int, ...], str, tuple[int, ...]]
+"""The words before a move, the problem's goal, the move's own words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,11 @@ class LocalBackend:
         self.words = backbone.words
         self._end = self.words.ids[domain.end_of_move]
         self._judged: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+        self._ranked: dict[Read, tuple[float, ...]] = {}
+        self._scorers: dict[str, Scorer] = dict(UNTRAINED)
+        if policy is not None:
+            heuristic = policy.heuristic
+            self._scorers = {**scorers(heuristic), "doubt": heuristic.doubts}
         sampled = sampling.model_dump_json(exclude={"max_moves"})
         self._identities = {
             Propose.kind: f"{backbone.digest} {sampled} {seed}",
@@ -194,41 +205,47 @@ class LocalBackend:
         return [(start ^ (index * step & mask)) & mask for index in _indices(item)]
 
     def _rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
-        embeddings = self.embed(items)
-        sizes = [len(item.moves) for item in items]
-        rows = concatenate(embeddings)
-        scores = torch.empty(sum(sizes))
-        scorers = [item.scorer for item in items for _ in item.moves]
-        for scorer in dict.fromkeys(scorers):
-            here = torch.tensor([index for index, name in enumerate(scorers) if name == scorer])
-            scores[here] = self._score(scorer, rows.take(here))
-        flat = scores.tolist()
-        replies, start = [], 0
-        for size in sizes:
-            replies.append(tuple(flat[start : start + size]))
-            start += size
-        return tuple(replies)
+        """The scores of each item's moves. A move is read once, for every scorer."""
+        places = {name: place for place, name in enumerate(self._scorers)}
+        for item in items:
+            if item.scorer not in places:
+                raise ProtocolError(
+                    f"scorer {item.scorer!r} given, expected one of {', '.join(places)}"
+                    + ("" if self.policy else ", or a trained policy beside the backbone")
+                )
+        if len(self._ranked) > RANKED:
+            self._ranked.clear()
+        keys = [self._reads(item) for item in items]
+        fresh: list[RankItem] = []
+        asked: dict[Read, None] = {}
+        for item, reads in zip(items, keys, strict=True):
+            new = {
+                read: move
+                for read, move in zip(reads, item.moves, strict=True)
+                if read not in self._ranked and read not in asked
+            }
+            if new:
+                asked |= dict.fromkeys(new)
+                fresh.append(replace(item, moves=tuple(new.values())))
+        if fresh:
+            self._ranked.update(zip(asked, self._score(fresh), strict=True))
+        return tuple(
+            tuple([self._ranked[read][places[item.scorer]] for read in reads])
+            for item, reads in zip(items, keys, strict=True)
+        )
+
+    def _reads(self, item: RankItem) -> list[Read]:
+        """What each move's scores follow from."""
+        prefix = self._prefix(item.state)
+        goal = item.state.problem.goal
+        return [(prefix, goal, tuple(self.words.encode(move.text))) for move in item.moves]
 
     @torch.inference_mode()
-    def _score(self, scorer: str, rows: Embeddings) -> Tensor:
-        if scorer == "likelihood":
-            return -rows.logprob
-        if scorer == "distance_cosine":
-            return cosine_distance(rows.after, rows.goal)
-        if self.policy is None:
-            raise ProtocolError(f"scorer {scorer!r} given, expected a trained policy beside it")
-        heuristic = self.policy.heuristic
-        trained: dict[str, Callable[[Embeddings], Tensor]] = {
-            "distance": heuristic.distances,
-            "residual": heuristic.residuals,
-            "hybrid": heuristic,
-            "hybrid_without_trajectory": heuristic.without_trajectory,
-            "doubt": heuristic.doubts,
-        }
-        if scorer not in trained:
-            known = ", ".join(("likelihood", "distance_cosine", *trained))
-            raise ProtocolError(f"scorer {scorer!r} given, expected one of {known}")
-        return trained[scorer](rows)
+    def _score(self, items: Sequence[RankItem]) -> list[tuple[float, ...]]:
+        """Of each item's moves, one after the other, what every scorer gives."""
+        rows = concatenate(self.embed(items))
+        columns = [scorer(rows).tolist() for scorer in self._scorers.values()]
+        return list(zip(*columns, strict=True))
 
     def _verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """A step's score: the probability that it and every step before it are right.

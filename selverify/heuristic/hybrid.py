@@ -6,6 +6,8 @@ Knows: the small networks over embeddings. Does not know: where embeddings come 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import torch
 from torch import Tensor, nn
@@ -98,3 +100,25 @@ class Heuristic(nn.Module):
     def forward(self, rows: Embeddings) -> Tensor:
         """h(w, m) = D_type(w', w*) + r_theta(w, m) [rows]; lower ranks first (Eq. hybrid_score)."""
         return self.distances(rows) + self.residuals(rows)
+
+
+Scorer = Callable[[Embeddings], Tensor]
+
+UNTRAINED: Mapping[str, Scorer] = MappingProxyType(
+    {
+        "likelihood": lambda rows: -rows.logprob,
+        "distance_cosine": lambda rows: cosine_distance(rows.after, rows.goal),
+    }
+)
+"""Scorers that the generator alone gives."""
+
+
+def scorers(heuristic: Heuristic) -> dict[str, Scorer]:
+    """Every scorer by the name that a search asks for; lower ranks first."""
+    return {
+        **UNTRAINED,
+        "distance": heuristic.distances,
+        "residual": heuristic.residuals,
+        "hybrid": heuristic,
+        "hybrid_without_trajectory": heuristic.without_trajectory,
+    }

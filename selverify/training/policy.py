@@ -17,12 +17,11 @@ from torch.nn import functional
 from selverify.allocation import dispersion
 from selverify.errors import SchemaError
 from selverify.heuristic.embedding import Embeddings, concatenate
-from selverify.heuristic.hybrid import Heuristic, MoveHead, cosine_distance
+from selverify.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
 from selverify.params import Residual
 from selverify.training.best import Best
 
 ROWS_PER_BATCH = 1024
-Scorer = Callable[[Embeddings], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,18 +117,6 @@ def reference_dispersion(heuristic: Heuristic, lists: Sequence[LabelledList]) ->
             sigmas = [dispersion(scorer(item.rows).tolist()) for item in lists]
             found[name] = sum(sigmas) / len(sigmas)
     return found
-
-
-def scorers(heuristic: Heuristic) -> dict[str, Scorer]:
-    """Every scorer by the name that a search asks for; lower ranks first."""
-    return {
-        "likelihood": lambda rows: -rows.logprob,
-        "distance_cosine": lambda rows: cosine_distance(rows.after, rows.goal),
-        "distance": heuristic.distances,
-        "residual": heuristic.residuals,
-        "hybrid": heuristic,
-        "hybrid_without_trajectory": heuristic.without_trajectory,
-    }
 
 
 def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Random) -> _Data:

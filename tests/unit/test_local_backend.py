@@ -13,6 +13,7 @@ from selverify.backends.models import load_backbone, load_policy, load_reward_mo
 from selverify.backends.reward import SCALE, SEEN, WINDOW, ValueHead, evidence
 from selverify.domains import domain_by_name
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
+from selverify.heuristic.hybrid import scorers
 from selverify.params import Sampling
 from selverify.requests import (
     Complete,
@@ -210,11 +211,36 @@ def test_verdicts_of_a_value_model_are_values_of_states(backend, tiny_models):
     assert rest.step_scores == pytest.approx(expected[1:], abs=1e-4)
 
 
+def test_a_move_is_read_once_for_every_scorer(backend, monkeypatch):
+    """All scorers' numbers are those of the embeddings; only moves that are new are embedded."""
+    fresh = LocalBackend(DOMAIN, backend.backbone, SAMPLING, seed=0, policy=backend.policy)
+    read: list[int] = []
+    embed = fresh.embed
+    monkeypatch.setattr(
+        fresh, "embed", lambda items: read.extend(len(one.moves) for one in items) or embed(items)
+    )
+    first, second = states(2)
+    given = moves(first, 3)
+    whole = [RankItem(first, given, name) for name in scorers(backend.policy.heuristic)]
+    part = RankItem(first, given[1:], "doubt")
+    other = RankItem(second, moves(second, 2), "hybrid")
+    *replies, doubts, rest = fresh.answer(Rank((*whole, part, other)))
+    assert read == [3, 2]
+    (rows,) = embed([RankItem(first, given, "")])
+    for item, reply in zip(whole, replies, strict=True):
+        expected = scorers(backend.policy.heuristic)[item.scorer](rows).tolist()
+        assert reply == pytest.approx(expected, abs=1e-5)
+    assert doubts == pytest.approx(backend.policy.heuristic.doubts(rows).tolist()[1:], abs=1e-5)
+    assert len(rest) == 2
+    fresh.answer(Rank((replace(other, scorer="residual"),)))
+    assert read == [3, 2]
+
+
 def test_a_missing_model_is_named(backend):
     """Ranking without a policy and verifying without a verifier say what is missing."""
     bare = LocalBackend(DOMAIN, backend.backbone, SAMPLING, seed=0)
     state = states(1)[0]
-    with pytest.raises(ProtocolError, match="expected a trained policy"):
+    with pytest.raises(ProtocolError, match="or a trained policy"):
         bare.answer(Rank((RankItem(state, moves(state, 2), "hybrid"),)))
     with pytest.raises(ProtocolError, match="expected a backend with a verifier"):
         bare.answer(Verify((VerifyItem(state, moves(state, 2)),)))
