@@ -10,8 +10,9 @@ Shapes: G groups (prefixes), S rows a group, T prefix words, M new words, H head
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaModel
 
+T = TypeVar("T")
+AT_ONCE = 256
+"""Prefixes that are computed together."""
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 _MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -84,21 +88,27 @@ class Decoder:
     def prefixes(self, sequences: Sequence[tuple[int, ...]]) -> Prefix:
         """Keys and values of each sequence; parts that were seen before are not computed again."""
         found: dict[tuple[int, ...], Entry] = {}
-        missing: dict[tuple[int, int], list[tuple[int, ...]]] = {}
+        afresh: dict[int, list[tuple[int, ...]]] = {}
+        longer: list[tuple[int, tuple[int, ...]]] = []
         for sequence in dict.fromkeys(sequences):
             entry = self._entries.get(sequence)
             if entry is not None:
                 self._entries.move_to_end(sequence)
                 found[sequence] = entry
+            elif known := self._known(sequence):
+                longer.append((known, sequence))
             else:
-                known = self._known(sequence)
-                missing.setdefault((known, len(sequence)), []).append(sequence)
-        for (known, _), group in missing.items():
-            for start in range(0, len(group), 256):
-                chunk = group[start : start + 256]
-                for sequence, entry in zip(chunk, self._compute(chunk, known), strict=True):
-                    found[sequence] = entry
-                    self._entries[sequence] = entry
+                afresh.setdefault(len(sequence), []).append(sequence)
+        computed: list[tuple[tuple[int, ...], Entry]] = []
+        for group in afresh.values():
+            for chunk in _chunks(group):
+                computed += zip(chunk, self._compute(chunk), strict=True)
+        longer.sort(key=lambda pair: (len(pair[1]) - pair[0], pair[0]))
+        for grown in _chunks(longer):
+            starts, words = zip(*grown, strict=True)
+            computed += zip(words, self._lengthen(words, starts), strict=True)
+        self._entries.update(computed)
+        found |= dict(computed)
         while len(self._entries) > self.capacity:
             self._entries.popitem(last=False)
         return self._stack([found[sequence] for sequence in sequences])
@@ -109,15 +119,26 @@ class Decoder:
 
         Rows are padded on the right with any word; what follows a row's end is meaningless.
         """
+        hidden, _ = self._extend(prefix, tokens, keep=False)
+        return hidden
+
+    def _extend(self, prefix: Prefix, tokens: Tensor, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+        """The same, and where they are to be kept each layer's keys and values of the words.
+
+        These are [2, G, H, S, M, D/H].
+        """
         groups, rows, length = tokens.shape
         hidden = self.embedding[tokens].view(groups, rows * length, self.width)
         positions = prefix.lengths[:, None, None] + torch.arange(length)
         positions = positions.expand(groups, rows, length).reshape(groups, -1)
         causal = torch.ones(length, length).tril().bool()
+        kept = []
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, positions)
             own = (groups, self.heads, rows, length, self.head_width)
             key, value = key.view(own), value.view(own)
+            if keep:
+                kept.append(torch.stack((key, value)))
             past = query @ prefix.keys_values[index, 0].transpose(-1, -2)
             past = past.masked_fill(~prefix.mask[:, None, None, :], -torch.inf)
             present = query.view(own) @ key.transpose(-1, -2)
@@ -129,7 +150,8 @@ class Decoder:
             mixed = past_weights @ prefix.keys_values[index, 1]
             mixed = mixed + (weights[..., split:] @ value).view(mixed.shape)
             hidden = self._finish(layer, hidden, mixed)
-        return self._norm(hidden, self.final_norm).view(groups, rows, length, self.width)
+        final = self._norm(hidden, self.final_norm).view(groups, rows, length, self.width)
+        return final, kept
 
     @torch.inference_mode()
     def sample(
@@ -194,27 +216,39 @@ class Decoder:
                 return length
         return 0
 
-    def _compute(self, sequences: list[tuple[int, ...]], known: int) -> list[Entry]:
-        """Entries of sequences of one length whose first ``known`` words are kept already."""
-        tokens = torch.tensor(sequences)[:, known:]
+    def _compute(self, sequences: Sequence[tuple[int, ...]]) -> list[Entry]:
+        """Entries of sequences of one length, from their first word on."""
+        tokens = torch.tensor(sequences)
         count, length = tokens.shape
         hidden = self.embedding[tokens]
-        positions = torch.arange(known, known + length).expand(count, length)
-        old = [self._entries[sequence[:known]].keys_values for sequence in sequences if known]
-        past = torch.stack(old, 2) if old else None
-        mask = torch.ones(length, known + length).tril(known).bool()
+        positions = torch.arange(length).expand(count, length)
+        mask = torch.ones(length, length).tril().bool()
         parts = []
-        for index, layer in enumerate(self.layers):
+        for layer in self.layers:
             query, key, value = self._project(layer, hidden, positions)
-            if past is not None:
-                key = torch.cat((past[index, 0], key), -2)
-                value = torch.cat((past[index, 1], value), -2)
             parts.append(torch.stack((key, value)))
             scores = (query @ key.transpose(-1, -2)).masked_fill(~mask, -torch.inf)
             hidden = self._finish(layer, hidden, scores.softmax(-1) @ value)
         last = self._norm(hidden[:, -1], self.final_norm)
         keys_values = torch.stack(parts)
         return [Entry(keys_values[:, :, row].clone(), last[row].clone()) for row in range(count)]
+
+    def _lengthen(self, sequences: Sequence[tuple[int, ...]], known: Sequence[int]) -> list[Entry]:
+        """Entries of sequences of which the first ``known`` words each are kept already."""
+        older = [self._entries[words[:size]] for words, size in zip(sequences, known, strict=True)]
+        new = [words[size:] for words, size in zip(sequences, known, strict=True)]
+        tokens = torch.zeros((len(new), 1, max(map(len, new))), dtype=torch.long)
+        for row, words in enumerate(new):
+            tokens[row, 0, : len(words)] = torch.tensor(words)
+        hidden, kept = self._extend(self._stack(older), tokens, keep=True)
+        keys_values = torch.stack(kept)[..., 0, :, :]  # [layers, 2, G, H, M, D/H]
+        return [
+            Entry(
+                torch.cat((entry.keys_values, keys_values[:, :, row, :, : len(words)]), -2),
+                hidden[row, 0, len(words) - 1].clone(),
+            )
+            for row, (entry, words) in enumerate(zip(older, new, strict=True))
+        ]
 
     def _stack(self, entries: Sequence[Entry]) -> Prefix:
         lengths = torch.tensor([entry.keys_values.shape[-2] for entry in entries])
@@ -296,6 +330,11 @@ def uniforms(seeds: np.ndarray, step: int) -> np.ndarray:
         mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX[1]
         mixed = mixed ^ (mixed >> np.uint64(31))
     return (mixed >> np.uint64(40)).astype(np.float64) / float(1 << 24)
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
 
 
 def _rotate(values: Tensor) -> Tensor:

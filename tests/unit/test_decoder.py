@@ -56,6 +56,23 @@ def test_longer_prefix_is_built_on_the_shorter(model):
     torch.testing.assert_close(grown.keys_values, fresh.keys_values, atol=1e-5, rtol=1e-4)
 
 
+def test_prefixes_of_all_lengths_grow_together(model):
+    """Ragged old and ragged new parts in one call give the states of the plain forward pass."""
+    decoder = Decoder(model.model, capacity=16)
+    decoder.prefixes([SEQUENCES[0], SEQUENCES[1], (1, 2)])
+    grown = [(*SEQUENCES[1], 4), SEQUENCES[2], (*SEQUENCES[1], 9, 9, 3, 5), (1, 2, 8), (1, 2, 7, 7)]
+    found = decoder.prefixes(grown)
+    alone = Decoder(model.model, capacity=16)
+    for row, sequence in enumerate(grown):
+        torch.testing.assert_close(
+            found.last[row], reference(model, sequence)[-1], atol=1e-5, rtol=1e-4
+        )
+        entry = decoder._entries[sequence].keys_values
+        torch.testing.assert_close(
+            entry, alone.prefixes([sequence]).keys_values[:, :, 0], atol=1e-5, rtol=1e-4
+        )
+
+
 def test_extension_equals_transformers(model):
     """Hidden states of several continuations of ragged prefixes equal the plain forward pass."""
     decoder = Decoder(model.model, capacity=8)
