@@ -113,8 +113,7 @@ def check_totals(folder: Path, params: Params) -> None:
     """The ledger's totals are the event log's, summed by DuckDB."""
     (setting,) = settings_of("", params)
     name = " ".join(f"{axis}={getattr(setting, axis):g}" for axis in GRID_AXES["full"])
-    found = duckdb.execute(
-        f"""
+    query = f"""
         with events as (
             select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,
                    sum(generated_moves) moves, sum(generated_tokens) tokens
@@ -129,8 +128,9 @@ def check_totals(folder: Path, params: Params) -> None:
         select count(*), count(*) filter (where events = ledgers), sum(events.calls)
         from events join ledgers using (problem_id)
         """
-    ).fetchone()
-    problems, equal, calls = found or (0, 0, 0)
+    with duckdb.connect() as connection:
+        (found,) = connection.execute(query).fetchall()
+    problems, equal, calls = found
     assert problems == params.evaluation.problems
     assert equal == problems
     assert calls > 0
