@@ -6,6 +6,7 @@ which keeps comments.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def read_profile(folder: Path, name: str) -> dict[str, Any]:
 
 
 def _laid_over(params: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    copied: dict[str, Any] = yaml.safe_load(yaml.safe_dump(dict(params)))
+    copied = copy.deepcopy(dict(params))
     _set(copied, values)
     return copied
 

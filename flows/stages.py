@@ -29,10 +29,10 @@ class Stage:
     """One entry of ``dvc.yaml``, or one combination of its matrix.
 
     ``task`` names the module that does the work, ``item`` is the combination, empty outside a
-    matrix. The first output of a stage is keyed by its task, every further one
-    by its stem; an input has the key under which its producer writes it. A folder in which all
-    combinations of a stage write is an input under the stage's task. ``sources`` are the
-    dependencies that no stage writes: code. ``params`` are dotted names in ``params.yaml``.
+    matrix. The first output of a stage is keyed by its task, every further one by its stem; an
+    input has the key under which its producer writes it. A folder in which all combinations of a
+    stage write is an input under the stage's task. ``sources`` are the dependencies that no stage
+    writes: code. ``params`` are dotted names in ``params.yaml``.
     ``needed`` are the outputs of other stages that it reads, with who writes each.
     """
 

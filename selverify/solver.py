@@ -32,8 +32,7 @@ class Solver(Section):
 
 
 def save_solver(path: Path, params: Params, *, backbone: str) -> None:
-    """Write ``path`` from ``domain``, ``sampling``, ``search``, the first of
-    ``evaluation.sampling_seeds``.
+    """Write ``path`` from ``domain``, ``sampling``, ``search`` and the first sampling seed.
 
     Args:
         backbone: name of the backbone's folder, beside the folder of ``path``.

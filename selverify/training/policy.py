@@ -101,11 +101,11 @@ def train_policy(
     heuristic = Heuristic(data.rows.state.shape[1], data.rows.evidence.shape[1], settings.hidden)
     _fit_distance(heuristic, data, settings)
     start = torch.random.get_rng_state()
-    _fit_residual(heuristic, data, checked, settings, report)
+    _fit_residual(heuristic, data, checked, settings, report, plain=False)
     _fit_acceptance(heuristic, data, checked, settings, report)
     with torch.random.fork_rng(devices=()):
         torch.random.set_rng_state(start)
-        _fit_plain(heuristic, data, checked, settings, report)
+        _fit_residual(heuristic, data, checked, settings, report, plain=True)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
@@ -171,25 +171,17 @@ def _fit_residual(
     checked: _Data,
     settings: Residual,
     report: Callable[[Epoch], None],
+    *,
+    plain: bool,
 ) -> None:
-    scorer, weight = scorers(heuristic)[settings.rank_on], settings.trajectory_weight
-    losses, held_out = _ordering(
-        (scorer, heuristic.residual), data, checked, settings, weight=weight
-    )
-    _fit("residual", heuristic.residual, losses, held_out, settings=settings, report=report)
-
-
-def _fit_plain(
-    heuristic: Heuristic,
-    data: _Data,
-    checked: _Data,
-    settings: Residual,
-    report: Callable[[Epoch], None],
-) -> None:
-    alone = settings.rank_on == "residual"
-    scorer: Scorer = heuristic.plain if alone else heuristic.without_trajectory
-    losses, held_out = _ordering((scorer, heuristic.plain), data, checked, settings, weight=0.0)
-    _fit("plain residual", heuristic.plain, losses, held_out, settings=settings, report=report)
+    """Fit the residual, or the ``plain`` one, which goes without the trajectory term."""
+    name = "plain residual" if plain else "residual"
+    module = heuristic.plain if plain else heuristic.residual
+    summed: Scorer = heuristic.without_trajectory if plain else heuristic
+    scorer = summed if settings.rank_on == "hybrid" else module
+    weight = 0.0 if plain else settings.trajectory_weight
+    losses, held_out = _ordering((scorer, module), data, checked, settings, weight=weight)
+    _fit(name, module, losses, held_out, settings=settings, report=report)
 
 
 def _ordering(
