@@ -21,6 +21,7 @@ from selverify.backends.reward import EvidenceHead, evidence
 from selverify.params import Verifier
 from selverify.tokenizer import Words
 from selverify.training.best import Best
+from selverify.training.precision import bfloat16_where_native
 from selverify.training.tuning import (
     Epoch,
     Report,
@@ -143,7 +144,7 @@ def _language_loss(
 ) -> Tensor:
     """Mean cross-entropy of the moves' words, in nats a word."""
     tokens, told, _ = as_tokens(examples, words)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with bfloat16_where_native():
         logits = model(input_ids=tokens[:, :-1]).logits
     losses = functional.cross_entropy(
         logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
