@@ -58,6 +58,15 @@ class CachedBackend:
         self._known: dict[bytes, dict[int, Entry]] = {}
         self._connection = None if path is None else _open(path)
 
+    @staticmethod
+    def create(path: Path) -> None:
+        """Make the file, where there is none, before several processes open it at once.
+
+        Raises:
+            SchemaError: the file is corrupt, or is something else than a reply cache.
+        """
+        _open(path).close()
+
     def identity(self, kind: str) -> str:
         """That of the backend: a cached reply is its reply."""
         return self._backend.identity(kind)

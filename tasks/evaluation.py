@@ -1,9 +1,14 @@
-"""Stage ``evaluation``: all methods in one process, so that they share batches and replies."""
+"""Stage ``evaluation``: all methods on shards of the problems, one process a shard.
+
+The methods of a shard share batches and replies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -17,8 +22,32 @@ from selverify.reply_cache import CachedBackend
 from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import gated_competition
 from selverify.solver import save_solver
-from selverify.traces import write_events
+from selverify.traces import Event, write_events
 from tasks.artifacts import local_backend, read_tasks, say, write_rows
+from tasks.shards import map_shards
+
+SHARD = 125
+"""Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """``tasks`` under one sampling seed; ``first`` is the seed whose searches are also traced."""
+
+    params: Params
+    inputs: Mapping[str, Path]
+    seed: int
+    first: bool
+    tasks: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of one shard the rows of ``outcomes``, and where its seed is the first, ``steps``, events."""
+
+    outcomes: list[dict[str, Any]]
+    steps: list[dict[str, Any]]
+    events: dict[str, tuple[Event, ...]]
 
 
 def run(
@@ -32,41 +61,74 @@ def run(
     evaluation = params.evaluation
     cache = Path(params.tracking.reply_cache)
     cache.parent.mkdir(parents=True, exist_ok=True)
+    CachedBackend.create(cache)  # once, before several processes open it
     tasks = read_tasks(inputs["benchmark"], "test", limit=evaluation.problems)
-    parts = LEAVE_ONE_OUT if evaluation.leave_one_out else ()
-    methods = tuple(dict.fromkeys((*evaluation.methods, *parts)))
-    rows: list[dict[str, object]] = []
-    for place, seed in enumerate(evaluation.sampling_seeds):
-        domain, local = local_backend(params, inputs, seed=seed)
-        policy = local.policy
-        rules = Rules(
-            params=params,
-            dispersion=policy.reference_dispersion if policy else {},
-            patterns=policy.patterns if policy else (),
-        )
-        backend = CachedBackend(local, cache)
-        say(f"evaluation: sampling seed {place + 1} of {len(evaluation.sampling_seeds)}")
-        try:
-            found = evaluate(domain, backend, tasks, rules, methods=methods, report=_report)
-            rows += [{"sampling_seed": seed, **row} for row in found]
-            if not place:
-                walked, items = inspect_samples(
-                    domain, backend, tasks, samples=params.verifier.audit_samples
-                )
-                steps = add_scores(backend, walked, items)
-                _trace(domain, backend, tasks, rules, outputs["evaluation"])
-        finally:
-            backend.close()
+    shards = tuple(_shards(params, inputs, tasks))
+    parts = map_shards(evaluate_shard, shards, workers=params.tracking.threads)
     save_solver(outputs["solver"], params, backbone=inputs["generator"].name)
-    write_rows(outputs["evaluation"], "evaluation", "outcomes", rows)
-    write_rows(outputs["evaluation"], "evaluation", "steps", steps)
+    folder = outputs["evaluation"]
+    rows = [row for part in parts for row in part.outcomes]
+    write_rows(folder, "evaluation", "outcomes", rows)
+    write_rows(folder, "evaluation", "steps", [row for part in parts for row in part.steps])
+    events = {key: listed for part in parts for key, listed in part.events.items()}
+    write_events(folder / "events.parquet", events)
     return _accuracies(pd.DataFrame(rows), evaluation.headline_budget)
 
 
+def _shards(params: Params, inputs: Mapping[str, Path], tasks: tuple[Task, ...]) -> Iterator[Shard]:
+    """Every part of the problems under every seed, with the threads of one process."""
+    seeds = params.evaluation.sampling_seeds
+    starts = range(0, len(tasks), SHARD)
+    processes = min(params.tracking.threads, len(seeds) * len(starts))
+    threads = params.tracking.threads // processes
+    tracking = params.tracking.model_copy(update={"threads": threads})
+    for seed in seeds:
+        for start in starts:
+            yield Shard(
+                params=params.model_copy(update={"tracking": tracking}),
+                inputs=inputs,
+                seed=seed,
+                first=seed == seeds[0],
+                tasks=tasks[start : start + SHARD],
+            )
+
+
+def evaluate_shard(shard: Shard) -> Part:
+    """Every method on the problems of one shard."""
+    params = shard.params
+    domain, local = local_backend(params, shard.inputs, seed=shard.seed)
+    policy = local.policy
+    rules = Rules(
+        params=params,
+        dispersion=policy.reference_dispersion if policy else {},
+        patterns=policy.patterns if policy else (),
+    )
+    left_out = LEAVE_ONE_OUT if params.evaluation.leave_one_out else ()
+    methods = tuple(dict.fromkeys((*params.evaluation.methods, *left_out)))
+    first, last = (shard.tasks[place].problem.problem_id for place in (0, -1))
+
+    def report(method: str, number: int, of: int) -> None:
+        say(f"evaluation: {first} to {last}, seed {shard.seed}: method {number} of {of}, {method}")
+
+    backend = CachedBackend(local, Path(params.tracking.reply_cache))
+    try:
+        found = evaluate(domain, backend, shard.tasks, rules, methods=methods, report=report)
+        outcomes = [{"sampling_seed": shard.seed, **row} for row in found]
+        if not shard.first:
+            return Part(outcomes, [], {})
+        walked, items = inspect_samples(
+            domain, backend, shard.tasks, samples=params.verifier.audit_samples
+        )
+        steps = add_scores(backend, walked, items)
+        return Part(outcomes, steps, _trace(domain, backend, shard.tasks, rules))
+    finally:
+        backend.close()
+
+
 def _trace(
-    domain: Domain, backend: Backend, tasks: tuple[Task, ...], rules: Rules, folder: Path
-) -> None:
-    """The full method's event log at the headline budget, under the settings of ``search``."""
+    domain: Domain, backend: Backend, tasks: tuple[Task, ...], rules: Rules
+) -> dict[str, tuple[Event, ...]]:
+    """The full method's events at the headline budget, under the settings of ``search``."""
     n = rules.params.evaluation.headline_budget
     (setting,) = settings_of("", rules.params)
     searches = {
@@ -84,7 +146,7 @@ def _trace(
         for task in tasks
     }
     results = run_lockstep(searches, backend, end_of_move=domain.end_of_move, traced=True)
-    write_events(folder / "events.parquet", {key: result.events for key, result in results.items()})
+    return {key: result.events for key, result in results.items()}
 
 
 def _accuracies(rows: pd.DataFrame, budget: int) -> dict[str, float]:
@@ -93,7 +155,3 @@ def _accuracies(rows: pd.DataFrame, budget: int) -> dict[str, float]:
     means = chosen.groupby(["method", "setting"])["correct"].mean()
     best = means.groupby("method").max()
     return {f"best_accuracy.{method}": float(value) for method, value in best.items()}
-
-
-def _report(method: str, number: int, methods: int) -> None:
-    say(f"evaluation: method {number} of {methods}, {method}")

@@ -12,6 +12,7 @@ import pytest
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
 from selverify.evaluation import GRID_AXES, settings_of
 from selverify.params import Benchmark, Params, load_params
+from tasks import evaluation
 from tasks.artifacts import read_training
 
 ROOT = Path(__file__).parents[2]
@@ -90,8 +91,12 @@ def test_countdown_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every part of the report, and event logs whose costs are those of the outcomes."""
+    """Every part of the report, and event logs whose costs are those of the outcomes.
+
+    The evaluation's six shards on two processes give the bytes that they give on one.
+    """
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(evaluation, "SHARD", 2)
     params = small(
         "word_problems",
         strengths=("strong", "weak"),
@@ -106,7 +111,20 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
         assert f"## {title}" in report
     curves = pd.read_csv(written["report"] / "curves.csv")
     assert set(curves["strength"]) == {"strong", "weak"}
-    check_totals(Path("results/evaluation/small-strong"), params)
+    folder = Path("results/evaluation/small-strong")
+    check_totals(folder, params)
+    alone = params.tracking.model_copy(update={"threads": 1, "reply_cache": "another.sqlite"})
+    stage = load_stages(params, ROOT / PIPELINE_FILE)["evaluation@small-strong"]
+    again = {name: tmp_path / "again" / path.name for name, path in stage.outputs.items()}
+    again["evaluation"].mkdir(parents=True)
+    evaluation.run(
+        params_of(stage, params.model_copy(update={"tracking": alone})), stage.inputs, again
+    )
+    for name in ("outcomes", "steps", "events"):
+        first, second = (
+            (place / f"{name}.parquet").read_bytes() for place in (folder, again["evaluation"])
+        )
+        assert first == second, name
 
 
 def check_totals(folder: Path, params: Params) -> None:

@@ -1,0 +1,111 @@
+"""Shards in worker processes: order, progress, and how they end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from selverify.errors import ProtocolError
+from tasks.shards import map_shards
+
+log = logging.getLogger("tasks.somewhere")
+FAR = 120.0
+
+
+def square(number: int) -> tuple[int, int]:
+    """The square, and who computed it; the larger the number, the earlier it is done."""
+    time.sleep(0.1 * (4 - number))
+    log.info("squared %d", number)
+    return number * number, os.getpid()
+
+
+def wait_or_fail(number: int) -> int:
+    """Shard 0 would take two minutes, shard 1 fails."""
+    if number:
+        raise ValueError(f"shard {number} is wrong")
+    time.sleep(FAR)
+    return number
+
+
+def wait_or_die(number: int) -> int:
+    """Shard 1's process is killed."""
+    if number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(FAR)
+    return number
+
+
+def say_who_and_wait(folder: str) -> None:
+    """Leave the process's id in ``folder`` and work on."""
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(FAR)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process of this id runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_results_keep_the_order_of_the_shards(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever the number of workers; log lines of workers come out in this process."""
+    with caplog.at_level(logging.INFO):
+        several = map_shards(square, (1, 2, 3), workers=2)
+    lines = list(caplog.messages)
+    alone = map_shards(square, (1, 2, 3), workers=1)
+    assert [found for found, _ in several] == [found for found, _ in alone] == [1, 4, 9]
+    assert sorted(lines) == ["squared 1", "squared 2", "squared 3"]
+    assert os.getpid() not in {pid for _, pid in several}
+    assert {pid for _, pid in alone} == {os.getpid()}
+
+
+def test_a_failed_shard_ends_the_others_at_once() -> None:
+    """The error is the shard's own; nobody waits for the shard that would take two minutes."""
+    started = time.monotonic()
+    with pytest.raises(ValueError, match="shard 1 is wrong"):
+        map_shards(wait_or_fail, (0, 1), workers=2)
+    assert time.monotonic() - started < FAR / 2
+
+
+def test_a_killed_worker_is_told() -> None:
+    """A worker that dies without a word ends the stage with one sentence."""
+    with pytest.raises(ProtocolError, match="one of 2 worker processes died"):
+        map_shards(wait_or_die, (0, 1), workers=2)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
+    """Neither a killed parent nor an interrupted one leaves a process behind."""
+    folder = str(tmp_path)
+    code = (
+        "from tasks.shards import map_shards; from test_shards import say_who_and_wait\n"
+        f"if __name__ == '__main__': map_shards(say_who_and_wait, ({folder!r},) * 2, workers=2)"
+    )
+    script = tmp_path.parent / f"parent-{how}.py"
+    script.write_text(code)
+    paths = os.pathsep.join((str(Path(__file__).parent), os.getcwd()))
+    parent = subprocess.Popen(
+        [sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL
+    )
+    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+    workers = [int(path.name) for path in tmp_path.iterdir()]
+    parent.send_signal(how)
+    parent.wait(30)
+    wait_until(lambda: not any(map(alive, workers)))
+
+
+def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
+    """Poll for at most a minute."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
