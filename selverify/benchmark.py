@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.errors import LeakError, ParamsError
 from selverify.params import Benchmark
 from selverify.types import Problem, Truth
@@ -32,7 +32,7 @@ class Task:
     fingerprint: str
 
 
-def build(domain: Domain, settings: Benchmark) -> tuple[Task, ...]:
+def build(domain: GeneratedDomain, settings: Benchmark) -> tuple[Task, ...]:
     """All tasks, test first; a problem drawn twice, in any split, is drawn again.
 
     Raises:

@@ -15,7 +15,7 @@ from typing import Any
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.errors import BudgetError, ParamsError
 from selverify.gates import GATES, STRUCTURAL
 from selverify.grading import Grader, grade
@@ -68,7 +68,7 @@ class Setting:
     proposals: int
 
 
-Builder = Callable[[Domain, Task, int, Setting, Rules], Asking[Outcome]]
+Builder = Callable[[GeneratedDomain, Task, int, Setting, Rules], Asking[Outcome]]
 
 
 def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> GatedSettings:
@@ -99,7 +99,7 @@ def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> Ga
 
 def _gated(**changes: Any) -> Builder:
     def build(
-        domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
+        domain: GeneratedDomain, task: Task, n: int, setting: Setting, rules: Rules
     ) -> Asking[Outcome]:
         chosen = dict(changes)
         if chosen.pop("retrieve", False):
@@ -118,7 +118,9 @@ def _gated(**changes: Any) -> Builder:
 
 
 def _best_of_n(gates: bool) -> Builder:
-    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
+    def build(
+        domain: GeneratedDomain, task: Task, n: int, _: Setting, rules: Rules
+    ) -> Asking[Outcome]:
         how = rules.params.evaluation.aggregation
         return best_of_n(domain, task.problem, n=n, gates=gates, aggregation=how)
 
@@ -130,7 +132,9 @@ def _majority(gates: bool) -> Builder:
 
 
 def _beam(variant: str, gates: bool) -> Builder:
-    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
+    def build(
+        domain: GeneratedDomain, task: Task, n: int, _: Setting, rules: Rules
+    ) -> Asking[Outcome]:
         evaluation = rules.params.evaluation
         return beam_search(
             domain,
@@ -147,7 +151,9 @@ def _beam(variant: str, gates: bool) -> Builder:
 
 
 def _dvts(gates: bool) -> Builder:
-    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
+    def build(
+        domain: GeneratedDomain, task: Task, n: int, _: Setting, rules: Rules
+    ) -> Asking[Outcome]:
         expansion = rules.params.evaluation.beam_expansion
         return dvts(
             domain, task.problem, n=n, expansion=expansion, gates=gates, max_moves=rules.max_moves
@@ -158,7 +164,7 @@ def _dvts(gates: bool) -> Builder:
 
 def _oracle(selective: bool) -> Builder:
     def build(
-        domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
+        domain: GeneratedDomain, task: Task, n: int, setting: Setting, rules: Rules
     ) -> Asking[Outcome]:
         return oracle(
             domain,
@@ -259,7 +265,7 @@ def settings_of(method: str, params: Params) -> tuple[Setting, ...]:
 
 
 def evaluate(
-    domain: Domain,
+    domain: GeneratedDomain,
     backend: Backend,
     tasks: Sequence[Task],
     rules: Rules,
@@ -294,7 +300,7 @@ def evaluate(
 
 
 def _run_method(
-    domain: Domain,
+    domain: GeneratedDomain,
     backend: Backend,
     tasks: Sequence[Task],
     rules: Rules,

@@ -28,35 +28,21 @@ from selverify.errors import ParamsError, ProtocolError
 from selverify.types import Grade
 
 CORRECT, WRONG, UNPARSED, TIMEOUT = "correct", "wrong", "unparsed", "timeout"
-MAX_TEXT = 200_000
-MAX_ANSWER = 1_000
+MAX_ANSWER = 10_000
+MAX_DIGITS = 1_000
 START_SECONDS = 120.0
 ORPHAN_SECONDS = 5
 BACKEND = "math_verify"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-_BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+
+_DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
+_COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
+_PROSE = re.compile(r"[^\W\d_]{2,}[\s,]+[^\W\d_]{2,}")
+_PLAIN_NUMBER = re.compile(r"\$?\s*[-+]?[\d.,\s]*\d(?:\s*/\s*\d+)?\s*(?:\\?%)?\$?", re.ASCII)
 
 Pair = tuple[str, str]
 Compare = Callable[[str, str], str]
-
-
-def extract_boxed(text: str) -> str | None:
-    r"""The content of the last balanced ``\boxed{}``, stripped; None when there is none.
-
-    Only the last 200,000 characters are read; one pass, linear in their number.
-    """
-    text = text[-MAX_TEXT:]
-    open_braces: list[tuple[bool, int]] = []
-    last: tuple[int, int] | None = None
-    for token in _BOX_TOKEN.finditer(text):
-        if token[0].endswith("{") and token[0] != r"\{":
-            open_braces.append((len(token[0]) > 1, token.end()))
-        elif token[0] == "}" and open_braces:
-            boxed, start = open_braces.pop()
-            if boxed and (last is None or start > last[0]):
-                last = (start, token.start())
-    return text[last[0] : last[1]].strip() if last else None
 
 
 def compare_quickly(gold: str, answer: str | None) -> Grade | None:
@@ -69,7 +55,7 @@ def compare_quickly(gold: str, answer: str | None) -> Grade | None:
         return Grade(CORRECT)
     if len(answer) > MAX_ANSWER or len(gold) > MAX_ANSWER:
         return Grade(UNPARSED)
-    if _INTEGER.fullmatch(gold) and _INTEGER.fullmatch(answer):
+    if _is_integer(gold) and _is_integer(answer):
         return Grade(CORRECT if int(gold) == int(answer) else WRONG)
     return None
 
@@ -92,19 +78,37 @@ def cluster(answers: Sequence[str | None]) -> tuple[str | None, ...]:
 
 def _normalised(answer: str) -> str:
     text = " ".join(answer.split())
-    if len(text) <= MAX_ANSWER and _INTEGER.fullmatch(text):
-        return str(int(text))
-    return text
+    return str(int(text)) if _is_integer(text) else text
+
+
+def _is_integer(text: str) -> bool:
+    return len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text) is not None
 
 
 def compare_with_math_verify(gold: str, answer: str) -> str:
-    """The status by Math-Verify 0.8, its own alarms off; runs inside a worker only."""
+    """The status by Math-Verify 0.8, its own alarms off; runs inside a worker only.
+
+    A side without delimiters of its own is put in dollars, unless it is prose. Against a gold that
+    is a plain number the answer is also read as plain text, where 1 000 and 10% are numbers.
+    """
     backend = importlib.import_module(BACKEND)
-    gold_parsed = backend.parse(f"${gold}$", parsing_timeout=None)
-    answer_parsed = backend.parse(f"${answer}$", parsing_timeout=None)
-    if not answer_parsed:
-        return UNPARSED
-    return CORRECT if backend.verify(gold_parsed, answer_parsed, timeout_seconds=None) else WRONG
+
+    def compared(one: str, other: str) -> str:
+        left, right = (backend.parse(side, parsing_timeout=None) for side in (one, other))
+        if not right:
+            return UNPARSED
+        return CORRECT if backend.verify(left, right, timeout_seconds=None) else WRONG
+
+    status = compared(_delimited(gold), _delimited(answer))
+    if status != CORRECT and _PLAIN_NUMBER.fullmatch(gold):
+        return max(status, compared(gold, answer), key=(UNPARSED, WRONG, CORRECT).index)
+    return status
+
+
+def _delimited(side: str) -> str:
+    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
+    plain = _COMMAND.sub(" ", side)
+    return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"
 
 
 @dataclass(slots=True)

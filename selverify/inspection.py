@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.gates import reject
 from selverify.requests import Complete, CompleteItem, Verify, VerifyItem
 from selverify.search.solutions import split_moves
@@ -18,7 +18,7 @@ from selverify.types import Move, Sample, State, Verdict
 
 
 def inspect_samples(
-    domain: Domain, backend: Backend, tasks: Sequence[Task], *, samples: int
+    domain: GeneratedDomain, backend: Backend, tasks: Sequence[Task], *, samples: int
 ) -> tuple[list[dict[str, Any]], list[VerifyItem]]:
     """One row for each sampled move up to the first that a gate refuses, and its verifier item.
 
@@ -50,7 +50,7 @@ def add_scores(
 
 
 def _walk(
-    domain: Domain, task: Task, start: State, sample: Sample
+    domain: GeneratedDomain, task: Task, start: State, sample: Sample
 ) -> tuple[list[dict[str, Any]], list[VerifyItem]]:
     rows: list[dict[str, Any]] = []
     items: list[VerifyItem] = []

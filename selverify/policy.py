@@ -16,7 +16,7 @@ from selverify.backends.local import LocalBackend
 from selverify.backends.models import REWARD_HEAD, load_backbone, load_reward_model
 from selverify.backends.models import load_policy as load_heuristic
 from selverify.domains import domain_by_name
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.errors import ArtifactError, BudgetError, SchemaError
 from selverify.gates import GATES
 from selverify.scheduler import Result, Search, run_lockstep
@@ -58,7 +58,7 @@ class TrainedPolicy:
     may have so that every derivation fits the models.
     """
 
-    domain: Domain
+    domain: GeneratedDomain
     backend: Backend
     solver: Solver
     reference_dispersion: float

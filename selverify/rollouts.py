@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.gates import reject
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import Solution, read_solution
@@ -33,7 +33,7 @@ class SampledSolution:
 
 
 def sample_solutions(
-    domain: Domain, backend: Backend, tasks: Sequence[Task], *, solutions: int
+    domain: GeneratedDomain, backend: Backend, tasks: Sequence[Task], *, solutions: int
 ) -> list[SampledSolution]:
     """The distinct solutions of each task, each cut before its first move that a gate refuses.
 
@@ -56,7 +56,7 @@ def sample_solutions(
     return found
 
 
-def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[State, ...]:
+def _legal_states(domain: GeneratedDomain, start: State, solution: Solution) -> tuple[State, ...]:
     """The states after each move of ``solution`` before the first that a gate refuses."""
     states, state = [], start
     for move in solution.state.derivation:
@@ -68,7 +68,7 @@ def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[Sta
 
 
 def value_solutions(
-    domain: Domain,
+    domain: GeneratedDomain,
     backend: Backend,
     sampled: Sequence[SampledSolution],
     *,
@@ -97,7 +97,7 @@ def value_solutions(
 
 
 def to_rows(
-    domain: Domain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
+    domain: GeneratedDomain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
 ) -> list[dict[str, Any]]:
     """Table rows: the solution, its values, and (for audits) the exact truth of each step."""
     return [
@@ -122,7 +122,7 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
 
 
 def _valued(
-    domain: Domain, one: SampledSolution, values: dict[tuple[str, str], float]
+    domain: GeneratedDomain, one: SampledSolution, values: dict[tuple[str, str], float]
 ) -> ValuedSolution:
     problem, gold = one.task.problem, one.task.truth.answer
     steps = tuple(
@@ -135,7 +135,7 @@ def _valued(
     return ValuedSolution(problem.problem_id, problem.text, moves, steps)
 
 
-def _reaches(domain: Domain, state: State, sample: Sample, gold: str) -> bool:
+def _reaches(domain: GeneratedDomain, state: State, sample: Sample, gold: str) -> bool:
     solution = read_solution(domain, state, sample.text, count=1)
     if solution is None or not solution.legal:
         return False

@@ -18,7 +18,7 @@ from selverify.backends.local import LocalBackend
 from selverify.backends.models import load_backbone, load_policy, load_reward_model
 from selverify.benchmark import Task, from_rows
 from selverify.domains import domain_by_name
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.errors import ParamsError
 from selverify.params import Params
 from selverify.storage import read_json, read_table, write_json, write_table
@@ -101,7 +101,7 @@ def read_training(folder: Path, share: float) -> tuple[tuple[Task, ...], tuple[T
 
 def local_backend(
     params: Params, inputs: Mapping[str, Path], *, seed: int
-) -> tuple[Domain, LocalBackend]:
+) -> tuple[GeneratedDomain, LocalBackend]:
     """The domain and a backend of the trained models that are among ``inputs``."""
     torch.set_num_threads(params.tracking.threads)
     domain = domain_by_name(params.domain)

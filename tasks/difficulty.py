@@ -10,7 +10,7 @@ import numpy as np
 
 from selverify.benchmark import Task
 from selverify.difficulty import bin_agreement, difficulty_bins
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.params import Params
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import read_solution
@@ -59,7 +59,9 @@ def run(
     }
 
 
-def _hits(domain: Domain, task: Task, samples: Sequence[Sample]) -> list[tuple[bool, bool]]:
+def _hits(
+    domain: GeneratedDomain, task: Task, samples: Sequence[Sample]
+) -> list[tuple[bool, bool]]:
     """For each sample whether its answer is right, and whether its derivation is, too."""
     start = domain.initial_state(task.problem, budget=1)
     found = []

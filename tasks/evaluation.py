@@ -14,7 +14,7 @@ import pandas as pd
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.evaluation import LEAVE_ONE_OUT, Rules, evaluate, gated_settings, settings_of
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
@@ -126,7 +126,7 @@ def evaluate_shard(shard: Shard) -> Part:
 
 
 def _trace(
-    domain: Domain, backend: Backend, tasks: tuple[Task, ...], rules: Rules
+    domain: GeneratedDomain, backend: Backend, tasks: tuple[Task, ...], rules: Rules
 ) -> dict[str, tuple[Event, ...]]:
     """The full method's events at the headline budget, under the settings of ``search``."""
     n = rules.params.evaluation.headline_budget

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from selverify.backends.local import LocalBackend
 from selverify.benchmark import SPLITS, Task, check_held_out
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.params import Params, Rollouts
 from selverify.rollouts import SampledSolution, sample_solutions, to_rows, value_solutions
 from tasks.artifacts import local_backend, read_facts, read_tasks, read_training, say, write_rows
@@ -49,7 +49,7 @@ def _check_held_out(inputs: Mapping[str, Path]) -> None:
 
 
 def _value(
-    domain: Domain, backend: LocalBackend, tasks: Sequence[Task], settings: Rollouts
+    domain: GeneratedDomain, backend: LocalBackend, tasks: Sequence[Task], settings: Rollouts
 ) -> tuple[list[SampledSolution], list[dict[str, object]]]:
     sampled = sample_solutions(domain, backend, tasks, solutions=settings.solutions)
     valued = value_solutions(domain, backend, sampled, rollouts=settings.rollouts)

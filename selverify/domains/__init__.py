@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.domains.countdown import Countdown
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError
 
-_ALL: tuple[Domain, ...] = (WordProblems(), Countdown())
-DOMAINS: Mapping[str, Domain] = MappingProxyType({domain.name: domain for domain in _ALL})
+_ALL: tuple[GeneratedDomain, ...] = (WordProblems(), Countdown())
+DOMAINS: Mapping[str, GeneratedDomain] = MappingProxyType({domain.name: domain for domain in _ALL})
 
 
-def domain_by_name(name: str) -> Domain:
+def domain_by_name(name: str) -> GeneratedDomain:
     """The domain called ``name``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a domain gives: operators, parse, apply, serialise, goal, constraints, exact truth.
+"""What a domain gives: operators, parse, apply, serialise, goal, constraints; some, exact truth.
 
 Does not know: models, gates' bookkeeping, search. Model text is hostile until ``parse`` took it.
 """
@@ -7,37 +7,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
 
 
 class Domain(Protocol):
-    """One family of problems. Instances are stateless and cheap."""
+    """One family of problems: all that a search needs. Instances are stateless and cheap."""
 
     name: str
     operators: Mapping[str, type[Arguments]]
-    vocabulary: tuple[str, ...]
-    """Every word a problem, a goal or a move can contain, in a fixed order."""
-
     end_of_move: str
     """The word that closes a move's text."""
-
-    def generate(
-        self,
-        rng: random.Random,
-        *,
-        problem_id: str,
-        minimum: int,
-        maximum: int,
-        hard: float = 0.0,
-    ) -> tuple[Problem, Truth]:
-        """A fresh problem whose size (quantities, cards) lies in [minimum, maximum].
-
-        ``hard`` is the share of statements in the phrasing that is easily misread; a domain with
-        one phrasing ignores it.
-        """
-        ...
 
     def read(self, text: str, *, problem_id: str) -> Problem:
         """The problem that ``text`` states, words joined by one space; its goal is the question's.
@@ -45,26 +26,6 @@ class Domain(Protocol):
         Raises:
             SchemaError: the text asks for nothing that this domain knows.
         """
-        ...
-
-    def solution(
-        self, problem: Problem, truth: Truth, rng: random.Random, *, misread: float = 0.0
-    ) -> tuple[Move, ...]:
-        """A right derivation, ending in an answer move, drawn from those that exist.
-
-        ``misread`` is the share of hard statements that it takes wrongly, as a writer might.
-        """
-        ...
-
-    def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
-        """A text, and moves over it that teach their form and, with ``recall``, looking up.
-
-        None where the domain needs no such exercise.
-        """
-        ...
-
-    def fingerprint(self, problem: Problem) -> str:
-        """Equal for problems that count as the same one across splits."""
         ...
 
     def initial_state(self, problem: Problem, *, budget: int) -> State:
@@ -103,18 +64,62 @@ class Domain(Protocol):
         """True where a finished answer can be checked for free (countdown)."""
         ...
 
-    def alive(self, state: State, truth: Truth) -> bool:
-        """Exact truth, for audits only: can the right answer still be derived rightly?"""
-        ...
-
-    def right(self, state: State, move: Move, truth: Truth) -> bool:
-        """Exact truth, for audits only: is this a right step here? No gate may refuse one."""
-        ...
-
     def pattern(self, state: State, move: Move) -> str | None:
         """An abstract, name-free key of a verified move, for retrieval; None if it has none."""
         ...
 
     def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
         """The moves at ``state`` that a stored pattern stands for; its preconditions match."""
+        ...
+
+
+@runtime_checkable
+class GeneratedDomain(Domain, Protocol):
+    """A domain that draws its own problems and knows the exact truth about every state of them."""
+
+    vocabulary: tuple[str, ...]
+    """Every word a problem, a goal or a move can contain, in a fixed order."""
+
+    def generate(
+        self,
+        rng: random.Random,
+        *,
+        problem_id: str,
+        minimum: int,
+        maximum: int,
+        hard: float = 0.0,
+    ) -> tuple[Problem, Truth]:
+        """A fresh problem whose size (quantities, cards) lies in [minimum, maximum].
+
+        ``hard`` is the share of statements in the phrasing that is easily misread; a domain with
+        one phrasing ignores it.
+        """
+        ...
+
+    def solution(
+        self, problem: Problem, truth: Truth, rng: random.Random, *, misread: float = 0.0
+    ) -> tuple[Move, ...]:
+        """A right derivation, ending in an answer move, drawn from those that exist.
+
+        ``misread`` is the share of hard statements that it takes wrongly, as a writer might.
+        """
+        ...
+
+    def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
+        """A text, and moves over it that teach their form and, with ``recall``, looking up.
+
+        None where the domain needs no such exercise.
+        """
+        ...
+
+    def fingerprint(self, problem: Problem) -> str:
+        """Equal for problems that count as the same one across splits."""
+        ...
+
+    def alive(self, state: State, truth: Truth) -> bool:
+        """Exact truth, for audits only: can the right answer still be derived rightly?"""
+        ...
+
+    def right(self, state: State, move: Move, truth: Truth) -> bool:
+        """Exact truth, for audits only: is this a right step here? No gate may refuse one."""
         ...

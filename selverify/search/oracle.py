@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.gates import GATES
 from selverify.requests import ProposeItem, VerifyItem
 from selverify.search.asking import Asking, propose, verify
@@ -11,7 +11,7 @@ from selverify.types import Move, Outcome, Problem, State, Truth
 
 
 def oracle(
-    domain: Domain,
+    domain: GeneratedDomain,
     problem: Problem,
     truth: Truth,
     *,
@@ -46,7 +46,7 @@ def oracle(
 
 
 def _first_right(
-    domain: Domain, state: State, truth: Truth, *, proposals: int, cap: int
+    domain: GeneratedDomain, state: State, truth: Truth, *, proposals: int, cap: int
 ) -> Asking[tuple[Move | None, int, bool]]:
     """The first survivor that keeps the right answer in reach, and the samples drawn for it.
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
-from selverify.domains.base import Domain
+from selverify.domains.base import GeneratedDomain
 from selverify.errors import ParamsError
 from selverify.params import Benchmark, Generator, Shape
 from selverify.tokenizer import Words
@@ -71,7 +71,7 @@ def build_backbone(shape: Shape, words: Words) -> LlamaForCausalLM:
 
 
 def train_generator(
-    domain: Domain,
+    domain: GeneratedDomain,
     benchmark: Benchmark,
     settings: Generator,
     *,
@@ -185,7 +185,7 @@ def _schedule(step: int, settings: Generator) -> float:
 
 
 def _drill(
-    domain: Domain, rng: random.Random, progress: float, settings: Generator
+    domain: GeneratedDomain, rng: random.Random, progress: float, settings: Generator
 ) -> tuple[str, str] | None:
     """Recall drills for RECALL_SHARE of the first examples, fading; then drills of moves.
 
@@ -211,7 +211,7 @@ def _sizes(fraction: float, benchmark: Benchmark, curriculum: float) -> tuple[in
 
 
 def _batches(
-    domain: Domain,
+    domain: GeneratedDomain,
     benchmark: Benchmark,
     settings: Generator,
     words: Words,
@@ -242,7 +242,7 @@ def _batches(
 
 
 def _problem(
-    domain: Domain,
+    domain: GeneratedDomain,
     rng: random.Random,
     sizes: tuple[int, int],
     hard: float,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selverify.answers import extract_boxed
 from selverify.errors import ParamsError, ProtocolError
-from selverify.grading import Grader, cluster, compare_quickly, extract_boxed, grade
+from selverify.grading import Grader, cluster, compare_quickly, grade
 
 
 def hang_or_answer(gold: str, answer: str) -> str:

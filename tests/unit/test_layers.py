@@ -8,7 +8,7 @@ import selverify
 
 PACKAGE = Path(selverify.__file__).parent
 ROWS = (
-    "types errors params storage solver",
+    "types errors params storage solver answers",
     "domains requests tokenizer",
     "gates allocation grading retrieval heuristic",
     "search",

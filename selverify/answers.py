@@ -1,0 +1,42 @@
+r"""The answer that a text states: ``\boxed{}``, ``####``, or "the answer is".
+
+Knows: where an answer stands in a text. Does not know: whether it is right (``grading`` does).
+"""
+
+from __future__ import annotations
+
+import re
+
+MAX_TEXT = 200_000
+_BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+_STATED = re.compile(r"####|\b[Tt]he (?:final )?answer is:?")
+
+
+def stated_answer(text: str) -> str | None:
+    r"""The last ``\boxed{}``; without one, what the last ``####`` or "the answer is" gives."""
+    text = text[-MAX_TEXT:]
+    boxed = extract_boxed(text)
+    if boxed:
+        return boxed
+    stated = [found.end() for found in _STATED.finditer(text)]
+    if not stated:
+        return None
+    return text[stated[-1] :].strip().partition("\n")[0].rstrip(". ").strip("$ ") or None
+
+
+def extract_boxed(text: str) -> str | None:
+    r"""The content of the last balanced ``\boxed{}``, stripped; None when there is none.
+
+    Only the last 200,000 characters are read; one pass, linear in their number.
+    """
+    text = text[-MAX_TEXT:]
+    open_braces: list[tuple[bool, int]] = []
+    last: tuple[int, int] | None = None
+    for token in _BOX_TOKEN.finditer(text):
+        if token[0].endswith("{") and token[0] != r"\{":
+            open_braces.append((len(token[0]) > 1, token.end()))
+        elif token[0] == "}" and open_braces:
+            boxed, start = open_braces.pop()
+            if boxed and (last is None or start > last[0]):
+                last = (start, token.start())
+    return text[last[0] : last[1]].strip() if last else None

@@ -1,0 +1,174 @@
+r"""Mathematics in ordinary text: a move is one step of a chain of thought.
+
+Knows: what can be read off a step without understanding it (arithmetic claims, numbered premises,
+a final answer) and which of it can be refuted for free. Does not know: the exact truth, or models.
+
+Steps are separated by an empty line, as the step tokens of published reward models expect. The
+gates refuse a step whose arithmetic no reading makes true, that cites a premise that does not
+exist, that repeats an earlier step, or that comes after the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from selverify.answers import stated_answer
+from selverify.domains.claims import find_claims
+from selverify.errors import ProtocolError, SchemaError
+from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State
+
+END_OF_STEP = "\n\n"
+MAX_STEP = 4_000
+LABEL = re.compile(r"^\s*#(\d{1,4})\.", re.MULTILINE)
+CITED = re.compile(r"\(by ((?:#\d{1,4}[ ,and]*)+)\)")
+NUMBER = re.compile(r"#(\d{1,4})")
+UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+class Step(Arguments):
+    """One step: the claims in it as (left, right, holds), its labels and the premises it cites."""
+
+    claims: tuple[tuple[str, str, bool], ...]
+    labels: tuple[int, ...]
+    premises: tuple[int, ...]
+
+
+class FinalStep(Step):
+    """A step that ends in the answer."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The tracked constraints l: labels that may be cited, texts seen, the answer once given."""
+
+    labels: frozenset[int]
+    seen: frozenset[str]
+    answer: str | None
+
+
+class MathSteps:
+    """Mathematics by steps; see the module's text."""
+
+    name = "math"
+    end_of_move = END_OF_STEP
+    operators: Mapping[str, type[Arguments]] = MappingProxyType(
+        {"reason": Step, "compute": Step, "answer": FinalStep}
+    )
+
+    def read(self, text: str, *, problem_id: str) -> Problem:
+        """The problem; its goal is its last sentence.
+
+        Raises:
+            SchemaError: the text is empty or longer than a problem can be.
+        """
+        text = text.strip()
+        if not text or len(text) > MAX_STEP * 4:
+            raise SchemaError(
+                f"{problem_id}: given a problem of {len(text)} characters, expected 1 to "
+                f"{MAX_STEP * 4}"
+            )
+        goal = re.split(r"(?<=[.?!])\s+", text)[-1]
+        return Problem(problem_id, self.name, text, goal)
+
+    def initial_state(self, problem: Problem, *, budget: int) -> State:
+        """w_0: the labels of the problem's own statements may be cited."""
+        labels = frozenset(map(int, LABEL.findall(problem.text)))
+        return State(problem, (), Progress(labels, frozenset(), None), budget)
+
+    def parse(self, text: str) -> Candidate:
+        """The step with what can be read off it."""
+        stripped = text.strip()
+        if not stripped:
+            return Malformed(text[:MAX_STEP], "empty")
+        if len(stripped) > MAX_STEP:
+            return Malformed(text[:MAX_STEP], f"longer than {MAX_STEP} characters")
+        if UNREADABLE.search(stripped):
+            return Malformed(text[:MAX_STEP], "control characters")
+        found = find_claims(stripped)
+        claims = tuple((claim.left, claim.right, claim.holds) for claim in found)
+        labels = tuple(map(int, LABEL.findall(stripped)))
+        cited = "".join(CITED.findall(stripped))
+        step = Step(claims=claims, labels=labels, premises=tuple(map(int, NUMBER.findall(cited))))
+        answer = stated_answer(stripped)
+        if answer is None:
+            return Move("compute" if found else "reason", step, stripped)
+        return Move("answer", FinalStep(value=answer, **dict(step)), stripped)
+
+    def apply(self, state: State, move: Move) -> State:
+        """The step is written down, and its labels may be cited."""
+        before, step = _progress(state), _step(move)
+        answer = step.value if isinstance(step, FinalStep) else before.answer
+        after = Progress(before.labels | {*step.labels}, before.seen | {_key(move)}, answer)
+        return State(state.problem, (*state.derivation, move), after, state.budget)
+
+    def structural_violation(self, state: State, move: Move) -> str | None:
+        """A step after the answer, or one that was made before."""
+        progress = _progress(state)
+        if progress.answer is not None:
+            return "the answer was given"
+        return "repeats an earlier step" if _key(move) in progress.seen else None
+
+    def context_violation(self, state: State, move: Move) -> str | None:
+        """A premise that nothing states, or arithmetic that no reading makes true."""
+        known, step = _progress(state).labels, _step(move)
+        own = {*step.labels}
+        for premise in step.premises:
+            if premise not in known and premise not in own:
+                return f"scope: #{premise} is not stated"
+        for left, right, holds in step.claims:
+            if not holds:
+                return f"arithmetic: {left} is not {right}"
+        return None
+
+    def serialise(self, state: State) -> str:
+        """The problem and the steps so far, an empty line between them."""
+        return END_OF_STEP.join((state.problem.text, *(move.text for move in state.derivation)))
+
+    def is_final(self, state: State) -> bool:
+        """True once a step gave the answer."""
+        return _progress(state).answer is not None
+
+    def answer(self, state: State) -> str | None:
+        """The answer that was given, or None."""
+        return _progress(state).answer
+
+    def checks_answers(self) -> bool:
+        """No: whether an answer is right is what the verifier is for."""
+        return False
+
+    def pattern(self, state: State, move: Move) -> str | None:
+        """None: a step of ordinary text is not retrieved for another problem."""
+        return None
+
+    def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
+        """Nothing; see ``pattern``."""
+        return ()
+
+
+def split_steps(text: str) -> tuple[str, ...]:
+    """A solution's steps: its parts between empty lines, stripped, none empty."""
+    return tuple(part.strip() for part in re.split(r"\n[^\S\n]*\n", text) if part.strip())
+
+
+def _progress(state: State) -> Progress:
+    if not isinstance(state.context, Progress):
+        raise ProtocolError(
+            f"{state.problem.problem_id}: given a context {type(state.context).__name__}, "
+            f"expected the Progress of a text problem"
+        )
+    return state.context
+
+
+def _step(move: Move) -> Step:
+    if not isinstance(move.args, Step):
+        raise ProtocolError(f"given the move {move.text[:80]!r}, expected a step of text")
+    return move.args
+
+
+def _key(move: Move) -> str:
+    return " ".join(move.text.split())

@@ -1,0 +1,156 @@
+"""Arithmetic in ordinary text: exact values, every reading, and what is no claim at all."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selverify.domains.arithmetic import NotNumeric, read_expression
+from selverify.domains.claims import find_claims
+
+EVERY_CALL = 0.05  # seconds
+
+
+def values(text: str) -> set[Fraction]:
+    """The readings of an expression written with spaces."""
+    return set(read_expression(text.split()).values)
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, Fraction]:
+    """A fully bracketed expression, and its value by Python's own fractions."""
+    if not depth or draw(st.booleans()):
+        number = draw(st.integers(0, 999))
+        return str(number), Fraction(number)
+    sign = draw(st.sampled_from("+-*/"))
+    left, a = draw(expressions(depth=depth - 1))
+    right, b = draw(expressions(depth=depth - 1))
+    if sign == "/" and not b:
+        sign = "+"
+    value = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else a}[sign]
+    return f"( {left} {sign} {right} )", value
+
+
+@given(expressions())
+def test_brackets_leave_one_reading(drawn: tuple[str, Fraction]) -> None:
+    """The value is exact, whatever is nested."""
+    text, value = drawn
+    assert values(text) == {value}
+
+
+@given(st.lists(st.sampled_from((*"012+-*/^!%(){}", "17", "3.5", "\\frac", "\\sqrt", "\\binom"))))
+def test_any_tokens_are_read_or_refused(tokens: list[str]) -> None:
+    """Nothing else than a value or NotNumeric, and soon."""
+    started = time.perf_counter()
+    with suppress(NotNumeric):
+        assert read_expression(tokens).values
+    assert time.perf_counter() - started < EVERY_CALL * 4
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2 + 3 * 4", {14}),
+        ("8 - 3 - 2", {3}),
+        ("- 2 ^ 2", {-4, 4}),
+        ("2 ^ 3 ^ 2", {512}),
+        ("2 1 / 2", {Fraction(5, 2)}),
+        ("2 \\frac { 1 } { 2 }", {Fraction(5, 2), 1}),
+        ("1 / 2 ( 3 )", {Fraction(3, 2), Fraction(1, 6)}),
+        ("28 / 1 / 5", {Fraction(28, 5), 140}),
+        ("20 %", {20, Fraction(1, 5)}),
+        ("5 !", {5, 120}),
+        ("\\sqrt { 16 }", {4}),
+        ("8 ^ ( 1 / 3 )", {2}),
+        ("\\binom { 5 } { 2 }", {10}),
+        ("1,200 * 2", {2400}),
+    ],
+)
+def test_readings(text: str, expected: set[Fraction]) -> None:
+    """Where people differ about the meaning, all meanings are kept."""
+    assert values(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "2 +", "( 2", "2 )", "x", "1 / 0", "\\sqrt { 2 }", "0130 + 1", "9 ^ 9 ^ 9 ^ 9", "* 2"],
+)
+def test_what_has_no_rational_value_is_refused(text: str) -> None:
+    """Also what is too large, or may be a time."""
+    with pytest.raises(NotNumeric):
+        values(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("She sold 48 / 2 = <<48/2=24>>24 clips", True),
+        ("So 3 x 4 = 13.", False),
+        ("$\\frac{1}{2} + \\frac13 = \\frac{5}{6}$", True),
+        ("5 red apples + 3 apples = 9 apples", False),
+        ("- 3 + 4 = 7", True),  # an item of a list, or a sign
+        ("10/3 = 3.33", True),
+        ("10/3 = 4", False),
+        ("17 / 5 = 3, remainder 2", True),
+        ("$13 \\times 4 \\times 12 \\times 6 = 3,\\!744$", True),
+        ("\\[ 3 + 4 = 8 \\]", False),
+        ("**9**2 = 81**", True),
+        ("\\$1.50 * 4 = \\$7", False),
+        ("4 / 3 = 1 and 1/3", None),
+        ("x + 3 = 7", None),
+        ("2xy + 2yz = 384", None),
+        ("f(3) + 4 = 9", None),
+        ("twice 4 + 3 = 11", None),
+        ("1 + 2 + ... + 9 + 10 = 55", None),
+        ("7 mod 3 = 1", None),
+        ("12/4 = 3x", None),
+        ("12_5 + 1 = 13_5", None),
+        ("all 4 subjects = 186+62", None),
+        ("at 2:30 + 1 = 31", None),
+        ("7\\cdot 6\\cdot\n5 = 210", None),
+    ],
+)
+def test_claims_in_sentences(text: str, holds: bool | None) -> None:
+    """None: nothing in it is a claim that can be checked."""
+    found = [claim.holds for claim in find_claims(text)]
+    assert found == ([] if holds is None else [holds])
+
+
+def test_a_running_total_may_stand_in_a_chain() -> None:
+    """3 * 4 = 12 + 5 = 17 is how people write; 18 at its end is still wrong."""
+    assert all(claim.holds for claim in find_claims("3 * 4 = 12 + 5 = 17"))
+    assert [claim.holds for claim in find_claims("3 * 4 = 12 + 5 = 18")] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9**9**9**9 = 1",
+        "(" * 10_000 + "1" + ")" * 10_000 + " = 1",
+        "=" * 1_000_000,
+        "1" * 1_000_000 + " = 1",
+        "1 + " * 100_000 + "1 = 5",
+        "100!" * 2_000 + " = 3",
+        "2 \\frac12" * 3_000 + " = 3",
+        "\\frac" * 50_000 + " = 1",
+        "word " * 200_000 + "= 3",
+        "1 a " * 5_000 + "= 3",
+    ],
+)
+def test_hostile_text_is_read_at_once(text: str) -> None:
+    """Expression bombs end within 50 ms."""
+    started = time.perf_counter()
+    find_claims(text)
+    assert time.perf_counter() - started < EVERY_CALL
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet="0123456789+-*/^=!%(){}[]\\fracsqrtx ,.$\n≈", max_size=80))
+def test_any_text_is_read(text: str) -> None:
+    """Never an exception."""
+    find_claims(text)
