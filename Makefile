@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test check ui clean install
+.PHONY: run test real check ui clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -20,6 +20,10 @@ run: $(INSTALLED)
 
 test: $(INSTALLED)
 	@$(FLOWS) exec python -m pytest tests
+
+# Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
+real: $(INSTALLED)
+	@$(FLOWS) exec python tests/real/report.py
 
 check: $(INSTALLED)
 	@$(BIN)/ruff check .

@@ -256,7 +256,8 @@ def _files(stage: Stage) -> list[tuple[Path, str]]:
         suffixes = CHECKPOINT_SUFFIXES if MODELS in root.parents else SHOWN_SUFFIXES
         inside = root.rglob("*") if root.is_dir() else (root,)
         files = sorted(path for path in inside if path.suffix in suffixes)
-        found += [(path, path.parent.relative_to(root.parent).as_posix()) for path in files]
+        top = root.parent if root.is_dir() else root.parent.parent
+        found += [(path, path.parent.relative_to(top).as_posix()) for path in files]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,20 @@ from selverify.params import Params
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import read_solution
 from selverify.types import Sample
-from tasks.artifacts import local_backend, read_tasks, write_rows
+from tasks.artifacts import local_backend, read_tasks, say, write_rows
+from tasks.shards import map_shards, threads_each
+
+SHARD = 50
+"""Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Test problems to sample solutions of."""
+
+    params: Params
+    inputs: Mapping[str, Path]
+    tasks: tuple[Task, ...]
 
 
 def run(
@@ -23,14 +37,12 @@ def run(
 ) -> dict[str, float]:
     """Write ``difficulty``: pass rates, halves, right derivations and the bin of each problem."""
     settings = params.difficulty
-    domain, backend = local_backend(params, inputs, seed=settings.seed)
     tasks = read_tasks(inputs["benchmark"], "test", limit=params.evaluation.problems)
-    items = tuple(
-        CompleteItem(domain.initial_state(task.problem, budget=1), 0, settings.samples)
-        for task in tasks
-    )
-    replies = cast(tuple[tuple[Sample, ...], ...], backend.answer(Complete(items)))
-    hits = np.array([_hits(domain, task, s) for task, s in zip(tasks, replies, strict=True)])
+    starts = range(0, len(tasks), SHARD)
+    each = threads_each(params, len(starts))
+    shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
+    parts = map_shards(sample_shard, shards, workers=params.tracking.threads)
+    hits = np.array([hit for part in parts for hit in part])
     answered, derived = hits[..., 0], hits[..., 1]
     rates = answered.mean(1)
     half = settings.samples // 2
@@ -57,6 +69,19 @@ def run(
         "bin_agreement": agreement.same_bin,
         "bin_spearman": agreement.spearman or 0.0,
     }
+
+
+def sample_shard(shard: Shard) -> list[list[tuple[bool, bool]]]:
+    """The hits of each problem of one shard."""
+    settings = shard.params.difficulty
+    domain, backend = local_backend(shard.params, shard.inputs, seed=settings.seed)
+    items = tuple(
+        CompleteItem(domain.initial_state(task.problem, budget=1), 0, settings.samples)
+        for task in shard.tasks
+    )
+    replies = cast(tuple[tuple[Sample, ...], ...], backend.answer(Complete(items)))
+    say(f"difficulty: to {shard.tasks[-1].problem.problem_id}, {settings.samples} samples each")
+    return [_hits(domain, task, s) for task, s in zip(shard.tasks, replies, strict=True)]
 
 
 def _hits(

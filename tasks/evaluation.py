@@ -24,7 +24,7 @@ from selverify.search.gated import gated_competition
 from selverify.solver import save_solver
 from selverify.traces import Event, write_events
 from tasks.artifacts import local_backend, read_tasks, say, write_rows
-from tasks.shards import map_shards
+from tasks.shards import map_shards, threads_each
 
 SHARD = 125
 """Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
@@ -79,18 +79,11 @@ def _shards(params: Params, inputs: Mapping[str, Path], tasks: tuple[Task, ...])
     """Every part of the problems under every seed, with the threads of one process."""
     seeds = params.evaluation.sampling_seeds
     starts = range(0, len(tasks), SHARD)
-    processes = min(params.tracking.threads, len(seeds) * len(starts))
-    threads = params.tracking.threads // processes
-    tracking = params.tracking.model_copy(update={"threads": threads})
+    params = threads_each(params, len(seeds) * len(starts))
     for seed in seeds:
         for start in starts:
-            yield Shard(
-                params=params.model_copy(update={"tracking": tracking}),
-                inputs=inputs,
-                seed=seed,
-                first=seed == seeds[0],
-                tasks=tasks[start : start + SHARD],
-            )
+            part = tasks[start : start + SHARD]
+            yield Shard(params, inputs, seed=seed, first=seed == seeds[0], tasks=part)
 
 
 def evaluate_shard(shard: Shard) -> Part:

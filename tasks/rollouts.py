@@ -2,36 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from selverify.backends.local import LocalBackend
 from selverify.benchmark import SPLITS, Task, check_held_out
-from selverify.domains.base import GeneratedDomain
-from selverify.params import Params, Rollouts
-from selverify.rollouts import SampledSolution, sample_solutions, to_rows, value_solutions
+from selverify.params import Params
+from selverify.rollouts import sample_solutions, to_rows, value_solutions
 from tasks.artifacts import local_backend, read_facts, read_tasks, read_training, say, write_rows
+from tasks.shards import map_shards, threads_each
 
-PROBLEMS_AT_ONCE = 50
+SHARD = 50
+"""Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Training problems to value."""
+
+    params: Params
+    inputs: Mapping[str, Path]
+    tasks: tuple[Task, ...]
 
 
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
     """Write ``values``: training problems, valued."""
-    settings = params.rollouts
-    domain, backend = local_backend(params, inputs, seed=settings.seed)
     _check_held_out(inputs)
-    tasks, _ = read_training(inputs["benchmark"], settings.share)
-    rows, solutions = [], 0
-    for part in _parts(tasks):
-        sampled, part_rows = _value(domain, backend, part, settings)
-        rows += part_rows
-        solutions += sum(one.count for one in sampled)
-        say(f"rollouts: {part[-1].problem.problem_id}, {len(rows)} solutions valued")
+    tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
+    starts = range(0, len(tasks), SHARD)
+    each = threads_each(params, len(starts))
+    shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
+    parts = map_shards(value_shard, shards, workers=params.tracking.threads)
+    rows = [row for part, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
-    parsed = solutions / (settings.solutions * len(tasks))
+    parsed = sum(count for _, count in parts) / (params.rollouts.solutions * len(tasks))
     return {"solutions": len(rows), "parsed_share": parsed}
+
+
+def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
+    """The valued solutions of one shard, and how many samples could be parsed."""
+    settings = shard.params.rollouts
+    domain, backend = local_backend(shard.params, shard.inputs, seed=settings.seed)
+    sampled = sample_solutions(domain, backend, shard.tasks, solutions=settings.solutions)
+    valued = value_solutions(domain, backend, sampled, rollouts=settings.rollouts)
+    rows = to_rows(domain, valued, sampled)
+    say(f"rollouts: to {shard.tasks[-1].problem.problem_id}, {len(rows)} solutions valued")
+    return rows, sum(one.count for one in sampled)
 
 
 def _check_held_out(inputs: Mapping[str, Path]) -> None:
@@ -46,16 +64,3 @@ def _check_held_out(inputs: Mapping[str, Path]) -> None:
                 f"problems of split {split!r}; verifier and ranker may learn from what it knows by "
                 "heart (python -m flows generator trains it without them)"
             )
-
-
-def _value(
-    domain: GeneratedDomain, backend: LocalBackend, tasks: Sequence[Task], settings: Rollouts
-) -> tuple[list[SampledSolution], list[dict[str, object]]]:
-    sampled = sample_solutions(domain, backend, tasks, solutions=settings.solutions)
-    valued = value_solutions(domain, backend, sampled, rollouts=settings.rollouts)
-    return sampled, to_rows(domain, valued, sampled)
-
-
-def _parts(tasks: Sequence[Task]) -> Iterator[Sequence[Task]]:
-    for start in range(0, len(tasks), PROBLEMS_AT_ONCE):
-        yield tasks[start : start + PROBLEMS_AT_ONCE]

@@ -22,10 +22,18 @@ from multiprocessing.queues import Queue
 from typing import TypeVar
 
 from selverify.errors import ProtocolError
+from selverify.params import Params
 
 S = TypeVar("S")
 T = TypeVar("T")
 POLL_SECONDS = 0.2
+
+
+def threads_each(params: Params, shards: int) -> Params:
+    """``params`` for one of the processes that work on so many shards: threads are shared out."""
+    tracking = params.tracking
+    threads = tracking.threads // min(tracking.threads, shards)
+    return params.model_copy(update={"tracking": tracking.model_copy(update={"threads": threads})})
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:

@@ -5,7 +5,7 @@ a final answer) and which of it can be refuted for free. Does not know: the exac
 
 Steps are separated by an empty line, as the step tokens of published reward models expect. The
 gates refuse a step whose arithmetic no reading makes true, that cites a premise that does not
-exist, that repeats an earlier step, or that comes after the answer.
+exist, or that repeats an earlier step.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from selverify.types import Arguments, Candidate, Malformed, Move, Problem, Stat
 
 END_OF_STEP = "\n\n"
 MAX_STEP = 4_000
+WORDS_OF_A_STEP = 4
 LABEL = re.compile(r"^\s*#(\d{1,4})\.", re.MULTILINE)
 CITED = re.compile(r"\(by ((?:#\d{1,4}[ ,and]*)+)\)")
 NUMBER = re.compile(r"#(\d{1,4})")
@@ -107,11 +108,9 @@ class MathSteps:
         return State(state.problem, (*state.derivation, move), after, state.budget)
 
     def structural_violation(self, state: State, move: Move) -> str | None:
-        """A step after the answer, or one that was made before."""
-        progress = _progress(state)
-        if progress.answer is not None:
-            return "the answer was given"
-        return "repeats an earlier step" if _key(move) in progress.seen else None
+        """A step that was made before leads nowhere new, unless it is a word like "Or"."""
+        again = _key(move) in _progress(state).seen and len(move.text.split()) >= WORDS_OF_A_STEP
+        return "repeats an earlier step" if again else None
 
     def context_violation(self, state: State, move: Move) -> str | None:
         """A premise that nothing states, or arithmetic that no reading makes true."""

@@ -30,7 +30,7 @@ stages:
     cmd: python -m flows second
     deps: [data/first, tasks/second.py]
     params: [evaluation.budgets]
-    outs: [results/second]
+    outs: [results/second, models/one/solver.json]
     metrics: [{results/metrics.json: {cache: false}}]
 """
 
@@ -54,6 +54,7 @@ def run(params, inputs, outputs):
     lines += [f"full,0,{n},{n / 100}" for n in params.evaluation.budgets]
     (outputs["second"] / "curves.csv").write_text("\\n".join(lines))
     (outputs["second"] / "main.txt").write_text("the main table")
+    outputs["solver"].write_text("{}")
     (outputs["second"] / "figures").mkdir()
     (outputs["second"] / "figures" / "curve.svg").write_text("<svg/>")
     return {"sum": float(sum(table["n"].to_pylist()))}

@@ -86,6 +86,8 @@ def test_a_run_is_logged_once_with_its_origin(finished: tuple[Project, str]) -> 
     assert second.tags["git.commit"]
     history = client.get_metric_history(runs["full/0"].info.run_id, "accuracy")
     assert [(point.step, point.value) for point in history][:2] == [(2, 0.02), (4, 0.04)]
+    (checkpoint,) = client.list_artifacts(parent.info.run_id, "one")
+    assert checkpoint.path == "one/solver.json"
     (folder,) = client.list_artifacts(parent.info.run_id, "second/figures")
     assert folder.path == "second/figures/curve.svg"
 

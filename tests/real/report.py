@@ -1,0 +1,218 @@
+"""``make real``: the measurements on recorded text as a page of the documentation."""
+
+from __future__ import annotations
+
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import recorded
+from recorded import ROOT, Fact, Refusal, Walked
+
+from selverify.grading import CORRECT
+from selverify.statistics import wilson_interval
+from selverify.storage import write_text
+
+PAGE = ROOT / "docs" / "real-text.md"
+SHOWN = 100
+HEADING = """# Gates and grading on text that others recorded
+
+Written by `make real` at commit `{commit}`. The records are other projects' and no part of it;
+where they come from stands at the end. Tests in `tests/real` hold the figures. The reader of
+arithmetic was tuned on the training splits of GSM8K and MATH only.
+
+"""
+
+
+def main() -> None:
+    """Measure everything and write the page."""
+    parts = [*golds(), *mistakes(), *process_bench(), *proofs(), *grading(), *sources()]
+    write_text(HEADING.format(commit=commit()) + "\n".join(parts) + "\n", PAGE)
+    print(f"{PAGE.relative_to(ROOT)} written")
+
+
+def commit() -> str:
+    """The commit that is measured, with a mark where files have changed since."""
+    run = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
+
+
+def golds() -> Iterator[str]:
+    """Right steps that the gates refuse."""
+    walks: dict[str, Walked] = {
+        "GSM8K test, lines": recorded.gsm8k_golds("test"),
+        "MATH-500, paragraphs": recorded.math500_golds(),
+        "GSM8K train, lines (tuned on)": recorded.gsm8k_golds("train"),
+        "MATH train, paragraphs (tuned on)": recorded.math_train_golds(),
+    }
+    yield "## Written solutions\n"
+    yield "| | steps | with an arithmetic claim | refused | share of steps [95 %] |"
+    yield "| --- | ---: | ---: | ---: | --- |"
+    for name, walked in walks.items():
+        claims = f"{walked.with_claims:,} ({percent(walked.with_claims / walked.steps)})"
+        refused = len(walked.refusals)
+        cells = (name, f"{walked.steps:,}", claims, str(refused), share(refused, walked.steps))
+        yield row(cells)
+    yield "\nEvery refused step of the two test sets (false, unless the solution is wrong):\n"
+    tests = list(walks.values())[:2]
+    yield from refusals(refusal for walked in tests for refusal in walked.refusals)
+
+
+def mistakes() -> Iterator[str]:
+    """Marked mistakes in multi-step arithmetic."""
+    found, disputed = recorded.marked_mistakes()
+    caught, missed = found["mistake", True], found["mistake", False]
+    refused, kept = found["right", True], found["right", False]
+    yield "\n## BIG-Bench-Mistake, multi-step arithmetic\n"
+    yield f"Marked mistakes that are refused: {told(caught, caught + missed)}.\n"
+    yield f"Steps marked right that are refused: {told(refused, refused + kept)}:\n"
+    yield from refusals(disputed)
+
+
+def process_bench() -> Iterator[str]:
+    """Where the first refused step stands in a solution."""
+    found, disputed = recorded.first_refusals()
+    yield "\n## ProcessBench\n"
+    yield "Where the first refused step of a solution stands:\n"
+    head = ("subset", "wrong solutions", "at the first error", "after it", "before it")
+    yield row((*head, "right solutions", "in these"))
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    for subset in sorted({name for name, _ in found}):
+        places = ("wrong", "at", "after", "before", "right", "in right")
+        yield row((subset, *(str(found[subset, place]) for place in places)))
+    total: Counter[str] = Counter()
+    for (_, place), count in found.items():
+        total[place] += count
+    late, early = total["at"] + total["after"], total["before"] + total["in right"]
+    yield f"\nAt or after the first error: {told(late, late + early)}.\n"
+    yield f"Wrong solutions with a refused step: {told(late + total['before'], total['wrong'])}.\n"
+    yield from refusals(disputed)
+
+
+def proofs() -> Iterator[str]:
+    """Scope and arithmetic in proofs with numbered premises."""
+    found, scope = recorded.numbered_proofs()
+    yield "\n## Proofs with numbered premises\n"
+    yield "| people's verdict | nothing refused | arithmetic first | scope first | other first |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for verdict in ("valid", "not valid"):
+        counts = {reason: count for (key, reason), count in found.items() if key == verdict}
+        first = [counts.pop(reason, 0) for reason in ("nothing", "arithmetic", "scope")]
+        yield row((verdict, *map(str, (*first, sum(counts.values())))))
+    yield f"\nCited premises that nobody stated: {len(scope)}.\n"
+    yield from refusals(scope)
+
+
+def grading() -> Iterator[str]:
+    """Golds against themselves, and recorded facts by source."""
+    yield "\n## Grading\n"
+    for name, (right, count) in recorded.golds_against_themselves().items():
+        yield f"- {name}: the written solution's answer grades correct in {right:,} of {count:,}."
+    facts = recorded.grading_facts()
+    yield "\nRecorded facts (gold, answer, equal or not) that are met:\n"
+    head = ("source", "facts", "selverify", "Math-Verify alone")
+    yield row((*head, "false positives", "of Math-Verify alone"))
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    for source in (*sorted({fact.source for fact in facts}), "all"):
+        own = [fact for fact in facts if source in (fact.source, "all")]
+        ours = [(fact.status == CORRECT, fact.equal) for fact in own]
+        alone = [(fact.alone == CORRECT, fact.equal) for fact in own]
+        counts = (len(own), met(ours), met(alone), false_positives(ours), false_positives(alone))
+        yield row((source, *map(str, counts)))
+    wrong = [fact for fact in facts if (fact.status == CORRECT) != fact.equal]
+    yield f"\nThe {len(wrong)} that are not met:\n"
+    yield "| source | gold | answer | expected | selverify | why |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for fact in wrong:
+        expected = "equal" if fact.equal else "not equal"
+        cells = (fact.source, code(fact.gold), code(fact.answer), expected)
+        yield row((*cells, fact.status, reason(fact)))
+
+
+def met(pairs: Iterable[tuple[bool, bool]]) -> int:
+    """How many statuses are as expected."""
+    return sum(found == expected for found, expected in pairs)
+
+
+def false_positives(pairs: Iterable[tuple[bool, bool]]) -> int:
+    """How many are called equal and are not."""
+    return sum(found and not expected for found, expected in pairs)
+
+
+REASONS = {
+    ("$9$", "Answer $ \n 9 \n $"): "policy: a test of delimiters, the value is equal",
+    ("$9$", "Answer \\( \n 9 \n \\)"): "policy: a test of delimiters, the value is equal",
+    ("10", "10cm"): "policy: units; the same source has 10 = 10 cm^2",
+    ("", ""): "policy: no answer is not an answer",
+    ("3.1416", "3.14159"): "policy: rounding to four decimals",
+    ("x + 1.414I", "x + \\sqrt2I"): "policy: rounding",
+    ("i(2-i)", "1+2i"): "ours wrong: i is read as a letter",
+    ("8\\sqrt{6}", "\\beginboxed{8\\sqrt{6}}"): "policy: no such command",
+    ("y = 2x + 3", "f(x) = 2x + 3"): "policy: another function's name",
+    ("08:34 \\text{P.M.}", "20:34"): "ours wrong: times of day",
+    ("[0.5, 1]", "\\begin{matrix} \\frac12 \\\\ 1 \\end{matrix}"): "policy: a list is no column",
+}
+
+
+def reason(fact: Fact) -> str:
+    """Ours wrong, policy, or source wrong."""
+    known = REASONS.get((fact.gold, fact.answer))
+    if known is not None:
+        return known
+    if fact.alone != CORRECT and fact.equal:
+        return f"ours wrong, as Math-Verify is ({fact.status})"
+    return "ours wrong" if fact.equal else "ours wrong, as Math-Verify is"
+
+
+def sources() -> Iterator[str]:
+    """Where the records come from."""
+    yield "\n## Records\n"
+    yield from (
+        "- GSM8K (openai/grade-school-math, MIT), MATH and MATH-500 (MIT)",
+        "- BIG-Bench-Mistake (WHGTyen/BIG-Bench-Mistake, Apache-2.0): half of one task",
+        "- ProcessBench (Apache-2.0): about half of the subsets gsm8k and math",
+        "- Natural Program proofs (lz1oceani/verify_cot, CC-BY-4.0): about half",
+        "- Grading facts: the test suites of the projects named in the table, about 60 % of them",
+    )
+
+
+def refusals(found: Iterable[Refusal]) -> Iterator[str]:
+    """A list of refused steps."""
+    listed = list(found)
+    for refusal in listed:
+        where = f"{refusal.record}, step {refusal.step}"
+        yield f"- {where}: {code(refusal.reason)} in {code(refusal.text)}"
+    if not listed:
+        yield "None."
+
+
+def code(text: str) -> str:
+    """One line of code, shortened, safe in a table."""
+    line = " ".join(text.split())
+    line = line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
+    return f"`` {line} ``".replace("|", "\\|") if line else "(empty)"
+
+
+def row(cells: Iterable[str]) -> str:
+    """One line of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def told(part: int, whole: int) -> str:
+    """A share with its counts and its interval."""
+    return f"{part} of {whole}, {share(part, whole)}"
+
+
+def share(part: int, whole: int) -> str:
+    """A share with its Wilson interval."""
+    found = wilson_interval(float(part), whole)
+    return f"{percent(found.value)} [{percent(found.low)}, {percent(found.high)}]"
+
+
+def percent(value: float) -> str:
+    """Two digits after the point below one percent, one above."""
+    return f"{100 * value:.2f} %" if value < 0.01 else f"{100 * value:.1f} %"
+
+
+if __name__ == "__main__":
+    main()

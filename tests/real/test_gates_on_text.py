@@ -1,0 +1,47 @@
+"""What the gates do on text that nobody here wrote."""
+
+from __future__ import annotations
+
+import recorded
+
+MOST_FALSE = 0.005  # of steps
+
+
+def test_gates_hardly_refuse_a_written_solution_of_gsm8k() -> None:
+    """Seven steps in ten hold an arithmetic claim, and next to none is refused."""
+    walked = recorded.gsm8k_golds("test")
+    assert walked.steps > 6_000
+    assert walked.with_claims / walked.steps > 0.6
+    assert len(walked.refusals) / walked.steps <= MOST_FALSE
+
+
+def test_gates_hardly_refuse_a_written_solution_of_math500() -> None:
+    """Paragraphs are long, and one in several holds a claim."""
+    walked = recorded.math500_golds()
+    assert walked.steps >= 500
+    assert len(walked.refusals) / walked.steps <= MOST_FALSE
+
+
+def test_most_marked_arithmetic_mistakes_are_caught() -> None:
+    """And few steps that people marked as right are refused."""
+    found, _ = recorded.marked_mistakes()
+    caught, missed = found["mistake", True], found["mistake", False]
+    assert caught / (caught + missed) > 0.9
+    refused, kept = found["right", True], found["right", False]
+    assert refused / (refused + kept) < 0.05
+
+
+def test_a_refused_step_is_hardly_ever_before_the_first_error() -> None:
+    """ProcessBench: refusals are precise, and cover few of the errors."""
+    found, _ = recorded.first_refusals()
+    late = sum(count for (_, place), count in found.items() if place in ("at", "after"))
+    early = sum(count for (_, place), count in found.items() if place in ("before", "in right"))
+    assert late >= 30
+    assert late / (late + early) >= 0.95
+
+
+def test_numbered_premises_exist() -> None:
+    """The proofs cite what was stated: a scope refusal would be a misreading of ours."""
+    found, scope = recorded.numbered_proofs()
+    assert sum(found.values()) >= 200
+    assert len(scope) <= 0.01 * sum(found.values())
