@@ -11,7 +11,7 @@ from recorded import ROOT, Fact, Refusal, Walked
 
 from selverify.grading import CORRECT
 from selverify.statistics import wilson_interval
-from selverify.storage import write_text
+from selverify.reporting.pages import write_text
 
 PAGE = ROOT / "docs" / "real-text.md"
 SHOWN = 100
@@ -86,6 +86,7 @@ def process_bench() -> Iterator[str]:
     late, early = total["at"] + total["after"], total["before"] + total["in right"]
     yield f"\nAt or after the first error: {told(late, late + early)}.\n"
     yield f"Wrong solutions with a refused step: {told(late + total['before'], total['wrong'])}.\n"
+    yield "Refused before any error that people marked:\n"
     yield from refusals(disputed)
 
 
@@ -99,7 +100,7 @@ def proofs() -> Iterator[str]:
         counts = {reason: count for (key, reason), count in found.items() if key == verdict}
         first = [counts.pop(reason, 0) for reason in ("nothing", "arithmetic", "scope")]
         yield row((verdict, *map(str, (*first, sum(counts.values())))))
-    yield f"\nCited premises that nobody stated: {len(scope)}.\n"
+    yield "\nRefused for citing a premise that nobody stated:\n"
     yield from refusals(scope)
 
 
