@@ -7,8 +7,9 @@ Every resampling is over whole problems, so that rows of one problem stay togeth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from typing import Any, NamedTuple
 
@@ -27,7 +28,8 @@ DIGITS = 12
 LEVEL = 0.95
 """Coverage of every interval (PROTOCOL: 95 %)."""
 
-_CHUNK_ELEMENTS = 2_000_000  # at most 16 MB of drawn indices at a time
+_CHUNK_ELEMENTS = 2_000_000  # at most 16 MB of drawn counts at a time
+_KEPT_ELEMENTS = 8_000_000  # at most 64 MB of them are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +48,29 @@ class Bootstrap:
     resamples: int
     seed: int
 
-    def indices(self, problems: int) -> Iterator[IntArray]:
-        """Chunks [rows, problems] of drawn problem indices; ``resamples`` rows in all."""
+    def counts(self, problems: int) -> Iterable[FloatArray]:
+        """Chunks [rows, problems]: how often each problem was drawn; ``resamples`` rows in all.
+
+        With w a row, the resample's mean of one value a problem is w @ values / problems.
+        """
         if self.resamples < 1:
             raise ParamsError(f"resamples: given {self.resamples}, expected at least 1")
-        rng = np.random.default_rng(self.seed)
-        rows = max(1, _CHUNK_ELEMENTS // problems)
-        for start in range(0, self.resamples, rows):
-            size = (min(rows, self.resamples - start), problems)
-            yield rng.integers(0, problems, size=size)
+        small = self.resamples * problems <= _KEPT_ELEMENTS
+        return _kept(self, problems) if small else _drawn(self, problems)
+
+
+def _drawn(bootstrap: Bootstrap, problems: int) -> Iterator[FloatArray]:
+    rng = np.random.default_rng(bootstrap.seed)
+    rows = max(1, _CHUNK_ELEMENTS // problems)
+    for start in range(0, bootstrap.resamples, rows):
+        size = (min(rows, bootstrap.resamples - start), problems)
+        yield _draw_counts(rng.integers(0, problems, size=size), problems)
+
+
+@lru_cache(maxsize=2)
+def _kept(bootstrap: Bootstrap, problems: int) -> tuple[FloatArray, ...]:
+    """The same resamples serve every value that is measured on the problems."""
+    return tuple(_drawn(bootstrap, problems))
 
 
 class Point(NamedTuple):
@@ -85,7 +101,7 @@ def mean_interval(values: npt.ArrayLike, bootstrap: Bootstrap) -> Interval:
         SchemaError: ``values`` is empty or has more than one axis.
     """
     array = _vector(values)
-    draws = [array[rows].mean(axis=1) for rows in bootstrap.indices(len(array))]
+    draws = [counts @ array / len(array) for counts in bootstrap.counts(len(array))]
     return _percentiles(float(array.mean()), np.concatenate(draws))
 
 
@@ -111,9 +127,8 @@ def ratio_interval(
     if under.sum() == 0.0:
         return None
     draws = []
-    for rows in bootstrap.indices(len(over)):
-        below = under[rows].sum(axis=1)
-        above = over[rows].sum(axis=1)
+    for counts in bootstrap.counts(len(over)):
+        below, above = counts @ under, counts @ over
         draws.append(above[below != 0.0] / below[below != 0.0])
     return _percentiles(float(over.sum() / under.sum()), np.concatenate(draws))
 
@@ -285,8 +300,7 @@ def area_under_roc_interval(
     right = np.bincount(index, weights=truth > 0, minlength=len(names))
     wrong = np.bincount(index, weights=truth <= 0, minlength=len(names))
     draws = []
-    for rows in bootstrap.indices(len(names)):
-        weights = _draw_counts(rows, len(names))
+    for weights in bootstrap.counts(len(names)):
         pairs = (weights @ right) * (weights @ wrong)
         won = np.einsum("ri,ri->r", weights @ wins, weights)
         draws.append(won[pairs > 0] / pairs[pairs > 0])

@@ -49,8 +49,7 @@ def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
     curves = {method: _outcomes(rows, method) for method in (FULL, *others, *unasked)}
     n_of_full = sorted(rows.loc[rows["method"] == FULL, "n"].unique()).index(budget)
     problems = next(iter(curves.values()))[0].shape[1]
-    drawn = [np.ones((1, problems))]
-    drawn += [_counts(chunk, problems) for chunk in bootstrap.indices(problems)]
+    drawn = [np.ones((1, problems)), *bootstrap.counts(problems)]
     found: dict[tuple[str, str], list[float]] = {}
     for counts in drawn:
         means = {
@@ -89,11 +88,6 @@ def _outcomes(rows: pd.DataFrame, method: str) -> tuple[FloatArray, FloatArray]:
         for name in ("verifier_calls", "correct")
     )
     return calls, correct
-
-
-def _counts(chunk: np.ndarray, problems: int) -> FloatArray:
-    """How often each problem was drawn, [rows, problems]."""
-    return np.stack([np.bincount(row, minlength=problems) for row in chunk]).astype(np.float64)
 
 
 def _calls_saved(curves: Frontiers, other: str, allowance: float, limit: float) -> float:

@@ -10,8 +10,8 @@ import recorded
 from recorded import ROOT, Fact, Refusal, Walked
 
 from selverify.grading import CORRECT
-from selverify.statistics import wilson_interval
 from selverify.reporting.pages import write_text
+from selverify.statistics import wilson_interval
 
 PAGE = ROOT / "docs" / "real-text.md"
 SHOWN = 100

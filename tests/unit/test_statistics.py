@@ -70,12 +70,21 @@ def test_same_seed_gives_the_same_interval_and_another_seed_another() -> None:
     assert mean_interval(values, Bootstrap(resamples=2000, seed=4)) != first
 
 
-def test_indices_come_in_chunks_that_add_up() -> None:
-    """The chunks hold every resample once, whatever the number of problems."""
-    chunks = list(Bootstrap(resamples=50, seed=0).indices(100_000))
+def test_counts_come_in_chunks_that_add_up() -> None:
+    """The chunks hold every resample once, and a resample as many problems as there are."""
+    chunks = list(Bootstrap(resamples=200, seed=0).counts(100_000))
     assert len(chunks) > 1
-    assert sum(len(chunk) for chunk in chunks) == 50
-    assert all(chunk.shape[1] == 100_000 and chunk.max() < 100_000 for chunk in chunks)
+    assert sum(len(chunk) for chunk in chunks) == 200
+    assert all((chunk.sum(axis=1) == 100_000).all() for chunk in chunks)
+
+
+def test_means_of_resamples_equal_drawing_the_slow_way() -> None:
+    """Counts times values is the mean of the problems that NumPy's generator draws."""
+    values = np.random.default_rng(3).normal(size=40)
+    drawn = np.random.default_rng(5).integers(0, 40, size=(300, 40))
+    low, high = np.quantile(values[drawn].mean(axis=1), [0.025, 0.975])
+    found = mean_interval(values, Bootstrap(resamples=300, seed=5))
+    assert (found.low, found.high) == pytest.approx((low, high), abs=1e-12)
 
 
 def test_paired_difference_is_narrower_than_an_unpaired_one() -> None:
@@ -222,7 +231,8 @@ def test_area_under_roc_interval_equals_resampling_the_slow_way() -> None:
     bootstrap = Bootstrap(resamples=200, seed=1)
     found = area_under_roc_interval(scores, labels, clusters=clusters, bootstrap=bootstrap)
     slow = []
-    for drawn in np.concatenate(list(bootstrap.indices(12))):
+    for counts in np.concatenate(list(bootstrap.counts(12))):
+        drawn = np.repeat(np.arange(12), counts.astype(int))
         rows = np.concatenate([np.flatnonzero(clusters == cluster) for cluster in drawn])
         slow.append(roc_auc_score(labels[rows], scores[rows]))
     assert found is not None
