@@ -9,11 +9,17 @@ import re
 
 MAX_TEXT = 200_000
 _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
-_STATED = re.compile(r"####|\b[Tt]he (?:final )?answer is:?")
+_STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
+_FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
+MAX_WORDS = 3
 
 
 def stated_answer(text: str) -> str | None:
-    r"""The last ``\boxed{}``; without one, what the last ``####`` or "the answer is" gives."""
+    r"""The last ``\\boxed{}``; without one, what the last ``####`` or "the answer is" gives.
+
+    These give an answer where a formula follows, or at most three words: neither a heading
+    (``#### Step 2: find x``) nor "the answer is not obvious" states one.
+    """
     text = text[-MAX_TEXT:]
     boxed = extract_boxed(text)
     if boxed:
@@ -21,7 +27,9 @@ def stated_answer(text: str) -> str | None:
     stated = [found.end() for found in _STATED.finditer(text)]
     if not stated:
         return None
-    return text[stated[-1] :].strip().partition("\n")[0].rstrip(". ").strip("$ ") or None
+    value = text[stated[-1] :].strip().partition("\n")[0].strip("* ").rstrip(". ").strip("*$ ")
+    short = len(value.split()) <= MAX_WORDS and not value.startswith(("not ", "no "))
+    return value if value and (short or _FORMULA.match(value)) else None
 
 
 def extract_boxed(text: str) -> str | None:

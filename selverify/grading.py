@@ -28,7 +28,7 @@ from selverify.errors import ParamsError, ProtocolError
 from selverify.types import Grade
 
 CORRECT, WRONG, UNPARSED, TIMEOUT = "correct", "wrong", "unparsed", "timeout"
-MAX_ANSWER = 10_000
+MAX_ANSWER = 4_000
 MAX_DIGITS = 1_000
 START_SECONDS = 120.0
 ORPHAN_SECONDS = 5
@@ -38,8 +38,12 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 _DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
-_PROSE = re.compile(r"[^\W\d_]{2,}[\s,]+[^\W\d_]{2,}")
-_PLAIN_NUMBER = re.compile(r"\$?\s*[-+]?[\d.,\s]*\d(?:\s*/\s*\d+)?\s*(?:\\?%)?\$?", re.ASCII)
+_PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+[\s,]++[^\W\d_]{2}")
+_PLAIN_NUMBER = re.compile(r"[-+]?[\d., ]*\d(?:\s*/\s*\d+)?", re.ASCII)
+_UNIT = re.compile(r"\s*(?:\\?%|[A-Za-z]{2,12}(?:\^?[23])?)$", re.ASCII)
+_COUNTING = frozenset(
+    {"dozen", "hundred", "thousand", "million", "billion", "trillion", "pair", "pairs", "pi"}
+)
 
 Pair = tuple[str, str]
 Compare = Callable[[str, str], str]
@@ -88,8 +92,8 @@ def _is_integer(text: str) -> bool:
 def compare_with_math_verify(gold: str, answer: str) -> str:
     """The status by Math-Verify 0.8, its own alarms off; runs inside a worker only.
 
-    A side without delimiters of its own is put in dollars, unless it is prose. Against a gold that
-    is a plain number the answer is also read as plain text, where 1 000 and 10% are numbers.
+    A side without delimiters of its own is put in dollars, unless it is prose. Plain numbers, a
+    unit behind them or not, are also read as plain text, where 1 000 and 10% are numbers.
     """
     backend = importlib.import_module(BACKEND)
 
@@ -100,9 +104,24 @@ def compare_with_math_verify(gold: str, answer: str) -> str:
         return CORRECT if backend.verify(left, right, timeout_seconds=None) else WRONG
 
     status = compared(_delimited(gold), _delimited(answer))
-    if status != CORRECT and _PLAIN_NUMBER.fullmatch(gold):
+    if status != CORRECT and _is_plain(gold) and _is_plain(answer):
         return max(status, compared(gold, answer), key=(UNPARSED, WRONG, CORRECT).index)
-    return status
+    return CORRECT if status != CORRECT and _said(gold) == _said(answer) != "" else status
+
+
+def _is_plain(side: str) -> bool:
+    """A number with at most a percent sign or the name of a unit behind it: 1 000, 10%, 10 cm^2."""
+    bare = side.strip().strip("$").strip()
+    unit = _UNIT.search(bare)
+    if unit is None:
+        return _PLAIN_NUMBER.fullmatch(bare) is not None
+    counted = unit[0].strip().lower() in _COUNTING
+    return not counted and _PLAIN_NUMBER.fullmatch(bare[: unit.start()]) is not None
+
+
+def _said(side: str) -> str:
+    """The words of prose, without case or punctuation; empty for anything else."""
+    return " ".join(re.findall(r"\w+", side.casefold())) if _PROSE.search(side) else ""
 
 
 def _delimited(side: str) -> str:

@@ -67,7 +67,7 @@ def _drawn(bootstrap: Bootstrap, problems: int) -> Iterator[FloatArray]:
         yield _draw_counts(rng.integers(0, problems, size=size), problems)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=1)
 def _kept(bootstrap: Bootstrap, problems: int) -> tuple[FloatArray, ...]:
     """The same resamples serve every value that is measured on the problems."""
     return tuple(_drawn(bootstrap, problems))

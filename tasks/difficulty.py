@@ -17,7 +17,7 @@ from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import read_solution
 from selverify.types import Sample
 from tasks.artifacts import local_backend, read_tasks, say, write_rows
-from tasks.shards import map_shards, threads_each
+from tasks.shards import map_shards, one_thread
 
 SHARD = 50
 """Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
@@ -39,7 +39,7 @@ def run(
     settings = params.difficulty
     tasks = read_tasks(inputs["benchmark"], "test", limit=params.evaluation.problems)
     starts = range(0, len(tasks), SHARD)
-    each = threads_each(params, len(starts))
+    each = one_thread(params)
     shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
     parts = map_shards(sample_shard, shards, workers=params.tracking.threads)
     hits = np.array([hit for part in parts for hit in part])

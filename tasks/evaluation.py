@@ -5,7 +5,7 @@ The methods of a shard share batches and replies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from selverify.search.gated import gated_competition
 from selverify.solver import save_solver
 from selverify.traces import Event, write_events
 from tasks.artifacts import local_backend, read_tasks, say, write_rows
-from tasks.shards import map_shards, threads_each
+from tasks.shards import map_shards, one_thread
 
 SHARD = 125
 """Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
@@ -32,18 +32,16 @@ SHARD = 125
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """``tasks`` under one sampling seed; ``first`` is the seed whose searches are also traced."""
+    """``tasks`` under every sampling seed, one after the other: they share ranks and verdicts."""
 
     params: Params
     inputs: Mapping[str, Path]
-    seed: int
-    first: bool
     tasks: tuple[Task, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of one shard the rows of ``outcomes``, and where its seed is the first, ``steps``, events."""
+    """Of one shard the rows of ``outcomes``, and of its first seed ``steps`` and events."""
 
     outcomes: list[dict[str, Any]]
     steps: list[dict[str, Any]]
@@ -63,7 +61,9 @@ def run(
     cache.parent.mkdir(parents=True, exist_ok=True)
     CachedBackend.create(cache)  # once, before several processes open it
     tasks = read_tasks(inputs["benchmark"], "test", limit=evaluation.problems)
-    shards = tuple(_shards(params, inputs, tasks))
+    starts = range(0, len(tasks), SHARD)
+    each = one_thread(params)
+    shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
     parts = map_shards(evaluate_shard, shards, workers=params.tracking.threads)
     save_solver(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]
@@ -75,21 +75,16 @@ def run(
     return _accuracies(pd.DataFrame(rows), evaluation.headline_budget)
 
 
-def _shards(params: Params, inputs: Mapping[str, Path], tasks: tuple[Task, ...]) -> Iterator[Shard]:
-    """Every part of the problems under every seed, with the threads of one process."""
-    seeds = params.evaluation.sampling_seeds
-    starts = range(0, len(tasks), SHARD)
-    params = threads_each(params, len(seeds) * len(starts))
-    for seed in seeds:
-        for start in starts:
-            part = tasks[start : start + SHARD]
-            yield Shard(params, inputs, seed=seed, first=seed == seeds[0], tasks=part)
-
-
 def evaluate_shard(shard: Shard) -> Part:
-    """Every method on the problems of one shard."""
+    """Every method on the problems of one shard, under every seed."""
+    parts = [_under_seed(shard, seed) for seed in shard.params.evaluation.sampling_seeds]
+    outcomes = [row for part in parts for row in part.outcomes]
+    return Part(outcomes, parts[0].steps, parts[0].events)
+
+
+def _under_seed(shard: Shard, seed: int) -> Part:
     params = shard.params
-    domain, local = local_backend(params, shard.inputs, seed=shard.seed)
+    domain, local = local_backend(params, shard.inputs, seed=seed)
     policy = local.policy
     rules = Rules(
         params=params,
@@ -101,13 +96,13 @@ def evaluate_shard(shard: Shard) -> Part:
     first, last = (shard.tasks[place].problem.problem_id for place in (0, -1))
 
     def report(method: str, number: int, of: int) -> None:
-        say(f"evaluation: {first} to {last}, seed {shard.seed}: method {number} of {of}, {method}")
+        say(f"evaluation: {first} to {last}, seed {seed}: method {number} of {of}, {method}")
 
     backend = CachedBackend(local, Path(params.tracking.reply_cache))
     try:
         found = evaluate(domain, backend, shard.tasks, rules, methods=methods, report=report)
-        outcomes = [{"sampling_seed": shard.seed, **row} for row in found]
-        if not shard.first:
+        outcomes = [{"sampling_seed": seed, **row} for row in found]
+        if seed != params.evaluation.sampling_seeds[0]:
             return Part(outcomes, [], {})
         walked, items = inspect_samples(
             domain, backend, shard.tasks, samples=params.verifier.audit_samples

@@ -12,7 +12,7 @@ from selverify.params import Params
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.gated import Exploration, explore
 from tasks.artifacts import local_backend, read_training, say, write_rows
-from tasks.shards import map_shards, threads_each
+from tasks.shards import map_shards, one_thread
 
 SHARD = 100
 """Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
@@ -33,7 +33,7 @@ def run(
     """Write ``lists``: the candidate lists of the training problems that were not valued."""
     _, tasks = read_training(inputs["benchmark"], params.rollouts.share)
     starts = range(0, len(tasks), SHARD)
-    each = threads_each(params, len(starts))
+    each = one_thread(params)
     shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
     parts = map_shards(explore_shard, shards, workers=params.tracking.threads)
     by_task = list(zip(tasks, (result for part in parts for result in part), strict=True))

@@ -10,7 +10,7 @@ from selverify.benchmark import SPLITS, Task, check_held_out
 from selverify.params import Params
 from selverify.rollouts import sample_solutions, to_rows, value_solutions
 from tasks.artifacts import local_backend, read_facts, read_tasks, read_training, say, write_rows
-from tasks.shards import map_shards, threads_each
+from tasks.shards import map_shards, one_thread
 
 SHARD = 50
 """Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
@@ -32,7 +32,7 @@ def run(
     _check_held_out(inputs)
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
     starts = range(0, len(tasks), SHARD)
-    each = threads_each(params, len(starts))
+    each = one_thread(params)
     shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
     parts = map_shards(value_shard, shards, workers=params.tracking.threads)
     rows = [row for part, _ in parts for row in part]

@@ -29,11 +29,10 @@ T = TypeVar("T")
 POLL_SECONDS = 0.2
 
 
-def threads_each(params: Params, shards: int) -> Params:
-    """``params`` for one of the processes that work on so many shards: threads are shared out."""
-    tracking = params.tracking
-    threads = tracking.threads // min(tracking.threads, shards)
-    return params.model_copy(update={"tracking": tracking.model_copy(update={"threads": threads})})
+def one_thread(params: Params) -> Params:
+    """``params`` for a shard: one thread, since sums on several can round otherwise."""
+    tracking = params.tracking.model_copy(update={"threads": 1})
+    return params.model_copy(update={"tracking": tracking})
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:
@@ -50,10 +49,10 @@ def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> 
     if workers <= 1:
         return [work(shard) for shard in shards]
     with _pool(workers) as (pool, lines):
-        futures = [pool.submit(work, shard) for shard in shards]
-        # The executor watches the processes that it has when it is given something to do.
-        pool.submit(int)
         try:
+            futures = [pool.submit(work, shard) for shard in shards]
+            # The executor watches the processes that it has when it is given something to do.
+            pool.submit(int)
             _await(futures, lines)
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
@@ -104,7 +103,9 @@ def _tell(lines: Queue[logging.LogRecord]) -> None:
             record = lines.get_nowait()
         except queue.Empty:
             return
-        logging.getLogger(record.name).handle(record)
+        logger = logging.getLogger(record.name)
+        if logger.isEnabledFor(record.levelno):
+            logger.handle(record)
 
 
 def _start(lines: Queue[logging.LogRecord], lifeline: Connection) -> None:

@@ -17,13 +17,14 @@ MAX_TOKENS = 200
 MAX_DEPTH = 24
 MAX_DIGITS = 40
 MAX_POWER = 64
-MAX_BITS = 2048
+MAX_BITS = 512
 MAX_FACTORIAL = 60
-MAX_READINGS = 16
+MAX_READINGS = 6
+ROOTS = (2, 3, 4)
 
 NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+", re.ASCII)
 CLOCK = re.compile(r"0\d+", re.ASCII)
-OPEN = {"(": ")", "[": "]", "{": "}"}
+OPEN = {"(": ")", "{": "}"}
 FUNCTIONS = ("\\frac", "\\sqrt", "\\binom")
 Values = frozenset[Fraction]
 
@@ -36,21 +37,22 @@ class NotNumeric(ValueError):
 class Expression:
     """A numeric expression: its values under every reading, and what it consists of.
 
-    ``operations`` counts the binary ones, ``decimals`` is the most digits after a point, ``first``
-    holds the values of the first operand alone.
+    ``operations`` counts the binary ones, ``decimals`` is the most digits after a point (a percent
+    sign is worth two), ``begun`` holds the values of what it begins with: of 12 + 5 - 3 those of
+    12 and of 12 + 5.
     """
 
     values: Values
     operations: int
     decimals: int
-    first: Values
+    begun: Values
 
 
 def read_expression(tokens: Sequence[str]) -> Expression:
     """The expression that all of ``tokens`` make up.
 
-    Several readings: ``2 1/2`` and ``2\\frac12`` (mixed number or product), ``-2^2``,
-    ``1/2(3)``, ``28 / 1/5``, ``20%`` (0.2 or 20), ``5!`` (factorial, or the end of a sentence).
+    Several readings: ``2\\frac12`` (mixed number or product), ``-2^2``, ``1/2(3)``, ``28 / 1/5``,
+    ``20%`` (0.2 or 20), ``200 + 10%``, ``5!`` (factorial, or the end of a sentence).
 
     Raises:
         NotNumeric: they do not, or a cap is exceeded.
@@ -62,7 +64,9 @@ def read_expression(tokens: Sequence[str]) -> Expression:
     if reader.place != len(tokens):
         raise NotNumeric(f"stopped at {tokens[reader.place]!r}")
     decimals = max((len(token.partition(".")[2]) for token in tokens if "." in token), default=0)
-    return Expression(values, reader.operations, decimals, reader.first)
+    if "%" in tokens:
+        decimals += 2
+    return Expression(values, reader.operations, decimals, reader.begun)
 
 
 class _Reader:
@@ -72,44 +76,46 @@ class _Reader:
         self.tokens = tokens
         self.place = 0
         self.operations = 0
-        self.first: Values = frozenset()
+        self.begun: Values = frozenset()
 
     def sum(self, depth: int) -> Values:
         if depth > MAX_DEPTH:
             raise NotNumeric("nested too deeply")
-        total = self.product(depth)
-        if not depth and not self.first:
-            self.first = total
+        total = self.product(depth, begins=not depth)
         while self.peek() in ("+", "-"):
-            sign = self.take()
-            total = _both(
-                total, self.product(depth), _add if sign == "+" else lambda a, b: _add(a, -b)
-            )
+            if not depth:
+                self.begun |= total
+            sign = 1 if self.take() == "+" else -1
+            term = frozenset(sign * value for value in self.product(depth))
+            ways = [_combined(total, term, _add)]
+            if self.tokens[self.place - 1] == "%":
+                ways.append(_combined(total, term, lambda a, b: a + a * b))
+            total = _within_caps(ways)
             self.operations += 1
         return total
 
-    def product(self, depth: int) -> Values:
+    def product(self, depth: int, *, begins: bool = False) -> Values:
         total = self.signed(depth)
-        if not depth and not self.first:
-            self.first = total
         divided: Values | None = None  # the dividend, while its divisor may go on: 1/2(3)
         last = total
         while True:
             token = self.peek()
+            if begins and token is not None:
+                self.begun |= total
             if token in ("*", "/"):
                 self.take()
                 factor = self.signed(depth)
-                ways = [_both(total, factor, _multiply if token == "*" else _divide)]
+                ways = [_combined(total, factor, _multiply if token == "*" else _divide)]
                 if token == "/" and divided is not None:  # 28 / 1/5
-                    ways.append(_both(divided, _both(last, factor, _divide), _divide))
+                    ways.append(_combined(divided, _combined(last, factor, _divide), _divide))
                 divided = total if token == "/" else None
-                total, last = _any(ways), factor
+                total, last = _within_caps(ways), factor
             elif token in OPEN or token in FUNCTIONS:
                 factor = self.power(depth)
-                ways = [_both(total, factor, _multiply)]
+                ways = [_combined(total, factor, _multiply)]
                 if divided is not None:
-                    ways.append(_both(divided, _both(last, factor, _multiply), _divide))
-                total = _any(ways)
+                    ways.append(_combined(divided, _combined(last, factor, _multiply), _divide))
+                total = _within_caps(ways)
             else:
                 return total
             self.operations += 1
@@ -123,7 +129,7 @@ class _Reader:
                 return values
             turned = frozenset(-value for value in values)
             powered = "^" in self.tokens[start : self.place] and _is_number(self.tokens[start])
-            return _any((turned, values)) if powered else turned
+            return _within_caps((turned, values)) if powered else turned
         return self.power(depth)
 
     def power(self, depth: int) -> Values:
@@ -133,17 +139,20 @@ class _Reader:
         self.take()
         exponent = self.sum_in_brackets(depth) if self.peek() in OPEN else self.signed(depth + 1)
         self.operations += 1
-        return _both(base, exponent, _power)
+        return _combined(base, exponent, _power)
 
     def postfixed(self, depth: int) -> Values:
         values = self.atom(depth)
         while self.peek() in ("!", "%"):
-            if self.take() == "%":
-                values = _any((values, frozenset(value / 100 for value in values)))
+            sign, after = self.take(), self.peek()
+            if after == sign or (sign == "%" and after is not None and _begins_a_term(after)):
+                raise NotNumeric(f"{sign}{after}")  # a double factorial, a remainder
+            if sign == "%":
+                values = _within_caps((values, frozenset(value / 100 for value in values)))
             else:
                 self.operations += 1
                 grown = [_factorial(value) for value in values if 0 <= value <= MAX_FACTORIAL]
-                values = _any((values, frozenset(one for one in grown if one is not None)))
+                values = _within_caps((values, frozenset(one for one in grown if one is not None)))
         return values
 
     def atom(self, depth: int) -> Values:
@@ -159,18 +168,15 @@ class _Reader:
             self.take()
             above, below = self.argument(depth), self.argument(depth)
             self.operations += 1
-            return _both(above, below, _divide)
+            return _combined(above, below, _divide)
         if token == "\\binom":
             self.take()
             self.operations += 1
-            return _both(self.argument(depth), self.argument(depth), _binomial)
+            return _combined(self.argument(depth), self.argument(depth), _binomial)
         if token == "\\sqrt":
             self.take()
             self.operations += 1
-            index: Values = frozenset({Fraction(2)})
-            if self.peek() == "[":
-                index = self.sum_in_brackets(depth)
-            return _both(self.argument(depth), index, _root)
+            return _combined(self.argument(depth), frozenset({Fraction(2)}), _root)
         raise NotNumeric(f"unexpected {token!r}")
 
     def mixed(self, whole: Fraction, depth: int) -> Values:
@@ -178,10 +184,10 @@ class _Reader:
         after = list(self.tokens[self.place : self.place + 3])
         if whole.denominator == 1 and self.peek() == "\\frac":
             self.operations += 1
-            values, part = frozenset({whole}), self.power(depth)
-            return _any((_both(values, part, _add), _both(values, part, _multiply)))
-        is_fraction = len(after) == 3 and after[1] == "/" and after[0].isdigit()
-        if not (is_fraction and after[2].isdigit() and whole.denominator == 1):
+            values, part = frozenset({whole}), self.atom(depth)
+            return _within_caps((_combined(values, part, _add), _combined(values, part, _multiply)))
+        is_fraction = len(after) == 3 and after[1] == "/" and _is_integer(after[0])
+        if not (is_fraction and _is_integer(after[2]) and whole.denominator == 1):
             return frozenset({whole})
         self.place += 3
         part_value = _divide(_number(after[0]), _number(after[2]))
@@ -194,7 +200,7 @@ class _Reader:
         token = self.peek()
         if token in OPEN:
             return self.sum_in_brackets(depth)
-        if token is not None and len(token) == 1 and token.isdigit():
+        if token is not None and len(token) == 1 and _is_integer(token):
             self.take()
             return frozenset({Fraction(int(token))})
         raise NotNumeric("a command without arguments")
@@ -222,6 +228,14 @@ def _is_number(token: str) -> bool:
     return NUMBER.fullmatch(token) is not None
 
 
+def _is_integer(token: str) -> bool:
+    return token.isascii() and token.isdigit()
+
+
+def _begins_a_term(token: str) -> bool:
+    return _is_number(token) or token in OPEN or token in FUNCTIONS
+
+
 def _number(token: str) -> Fraction:
     if len(token) > MAX_DIGITS:
         raise NotNumeric("too many digits")
@@ -230,15 +244,15 @@ def _number(token: str) -> Fraction:
     return Fraction(token.replace(",", ""))
 
 
-def _both(
+def _combined(
     left: Values, right: Values, combine: Callable[[Fraction, Fraction], Fraction | None]
 ) -> Values:
     """Every value of the combination that is defined and within the caps."""
     found = (combine(a, b) for a in left for b in right)
-    return _any([frozenset(value for value in found if value is not None)])
+    return _within_caps([frozenset(value for value in found if value is not None)])
 
 
-def _any(ways: Iterable[Values]) -> Values:
+def _within_caps(ways: Iterable[Values]) -> Values:
     values = frozenset().union(*ways)
     if not values:
         raise NotNumeric("no value")
@@ -283,14 +297,20 @@ def _binomial(n: Fraction, k: Fraction) -> Fraction | None:
 
 
 def _root(value: Fraction, index: Fraction) -> Fraction | None:
-    """The rational root, or None where it is not rational."""
-    if index.denominator != 1 or not 2 <= index <= MAX_POWER or value < 0:
+    """The rational square, cube or fourth root, or None."""
+    if index not in ROOTS or value < 0:
         return None
-    parts = [_integer_root(part, index.numerator) for part in (value.numerator, value.denominator)]
-    return Fraction(parts[0], parts[1]) if None not in parts else None  # type: ignore[arg-type]
+    above, below = (
+        _integer_root(part, index.numerator) for part in (value.numerator, value.denominator)
+    )
+    return None if above is None or below is None else Fraction(above, below)
 
 
 def _integer_root(value: int, index: int) -> int | None:
+    if index % 2 == 0:
+        root = math.isqrt(value)
+        whole = root if root * root == value else None
+        return whole if index == ROOTS[0] or whole is None else _integer_root(whole, index // 2)
     low, high = 0, 1 << (value.bit_length() // index + 1)
     while low < high:
         middle = (low + high) // 2

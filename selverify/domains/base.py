@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
 
@@ -73,7 +73,6 @@ class Domain(Protocol):
         ...
 
 
-@runtime_checkable
 class GeneratedDomain(Domain, Protocol):
     """A domain that draws its own problems and knows the exact truth about every state of them."""
 

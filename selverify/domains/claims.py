@@ -2,14 +2,15 @@
 
 Knows: where a numeric expression begins and ends in a sentence, units, LaTeX around it. Does not
 know: what the step is about. A claim is taken only where both of its sides are numeric from end to
-end, and is false only if no reading of it is true: a gate must not refuse a right step.
+end, nobody asks, denies or supposes it, and units agree; it is false only if no reading of it is
+true. A gate must not refuse a right step.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -23,31 +24,35 @@ from selverify.domains.arithmetic import (
     read_expression,
 )
 
-MAX_TEXT = 4_000
-MAX_CLAIMS = 50
+MAX_TEXT = 2_000
+MAX_RELATIONS = 40
+"""Equality signs of a step that are looked at."""
 MAX_UNITS = 3
 """Words between a number and the next operation: 5 red apples + 3."""
-
+NEAR = 14
+"""How many tokens away a word like "about" still concerns a claim."""
 ROUNDED = Fraction(1, 100)
 """How far apart, relatively, the sides may lie where one of them is written as a decimal."""
 
 REPLACED = (
     (re.compile(r"\\!"), ""),
-    (re.compile(r"\$\$|\$\s+\$|\\q?quad\b"), " ; "),
-    (re.compile(r"\\left\b|\\right\b|\\displaystyle\b|\\[,;: ]|\\\$|[$~&]"), " "),
-    (re.compile(r"\\[\[\]()]|<<|>>|\*\*(?=\s|$)|(?:(?<=\s)|^)\*\*"), " ; "),
+    (re.compile(r"!=|\\neq?\b|\\not\s*=|[\u2260]|[<>]=|==+|=>|:="), " # "),
+    (re.compile(r"~\s*=|=\s*~|\\(?:approx|doteq|simeq|cong|sim)\b|[\u2248\u2243\u2245]"), " # "),
+    (re.compile(r"(?<=[\d)])\s*\*\*\s*(?=[\d(])"), "^"),
+    (re.compile(r"\$\$|\$\s+\$"), " ; "),
+    (re.compile(r"\\q?quad\b(?!\s*[-+*/=])"), " ; "),
+    (re.compile(r"\\left\b|\\right\b|\\displaystyle\b|\\q?quad\b|\\[,;: ]|\\\$|[$~&]"), " "),
+    (re.compile(r"\\[\[\]()]|<<|>>|\*\*"), " ; "),
     (re.compile(r"\{,\}"), ","),
-    (re.compile(r"\*\*(?=\d)"), "^"),
     (re.compile("\\\\times\\b|\\\\cdot\\b|[\u00d7\u00b7\u22c5\u2217]"), "*"),
-    (re.compile(r"\\div\b|÷"), "/"),
+    (re.compile("\\\\div\\b|\u00f7"), "/"),
     (re.compile("[\u2212\u2013]"), "-"),
     (re.compile(r"\\[dt]frac"), r"\\frac"),
     (re.compile(r"\\[dt]binom"), r"\\binom"),
     (re.compile(r"\\(frac|binom)\s*(\d)\s*(\d)"), r"\\\1{\2}{\3}"),
     (re.compile(r"\\sqrt\s*(\d)"), r"\\sqrt{\1}"),
-    (re.compile(r"\^\s*\{?\\circ\}?|°|\^\s*\\degree"), " "),
+    (re.compile("\\^\\s*\\{?\\\\circ\\}?|\u00b0|\\^\\s*\\\\degree"), " "),
     (re.compile(r"\\%"), "%"),
-    (re.compile(r"\\(?:approx|doteq)\b|≈|≃"), "≈"),
     (re.compile(r"\\(?:text|textbf|mathrm|mbox|textit)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\\(?:boxed|fbox)\s*(?=\{)"), " "),
 )
@@ -58,23 +63,49 @@ TOKEN = re.compile(
 )
 NUMERIC = frozenset("+-*/^!%(){}")
 OPERATIONS = frozenset("+-*/^")
-ENDS = frozenset({".", ",", ";", "?", "\n", "=", "≈", ":"})
+ENDS = frozenset({".", ",", ";", "?", "\n", "="})
+AFTER_A_POINT = frozenset({")", '"', "'", ";", "\n", "}", "]"})
+ENDS_A_SENTENCE = frozenset({".", "?", "!", "\n"})
 SPOILING = frozenset(
     """
-    of times plus minus by than to from per half double twice thrice triple quarter third
-    square squared cube cubed root log ln lg sin cos tan cot sec csc arcsin arccos arctan max min
+    of times plus minus by than to from per half halves double twice thrice triple quarter quarters
+    third thirds fourth fourths fifth fifths sixth sixths eighth eighths tenth tenths square squared
+    cube cubed root sqrt log ln lg exp abs sin cos tan cot sec csc arcsin arccos arctan max min
     gcd lcm mod modulo remainder floor ceil sum product difference quotient average mean ratio
-    power base factorial choose each every multiplied divided more less over at with one
-    two three four five six seven eight nine ten hundred thousand million billion dozen percent
-    cents ago later past o clock am pm
+    power base factorial choose each every multiplied divided more less over at with negative
+    opposite inverse pi one two three four five six seven eight nine ten ones tens hundred hundreds
+    thousand thousands million millions billion dozen percent cents ago later past o clock am pm
+    step case part day week month year question problem figure equation number method
     """.split()  # noqa: SIM905
 )
 """Words beside an expression that change its value; without them a word is a unit or prose."""
+SUPPOSING = frozenset(
+    """
+    if whether suppose supposing assume assuming would could should not no never cannot false wrong
+    incorrect contradiction contradicts impossible instead isn doesn don didn wouldn can't unless
+    mistake error incorrectly wrongly
+    """.split()  # noqa: SIM905
+)
+"""Words of a sentence that may deny its claims."""
+ELSEWHERE = frozenset(
+    """
+    base bases binary octal hexadecimal hex mod modulo pmod bmod congruent parity xor digit digits
+    """.split()  # noqa: SIM905
+)
+"""Words of a step that may reckon in other numbers."""
+ROUNDING = frozenset(
+    """
+    about approximately approx roughly around nearly almost rounded round rounds rounding estimate
+    estimated estimating estimates nearest
+    """.split()  # noqa: SIM905
+)
+LEFT_OVER = frozenset({"remainder", "remaining", "remains", "left", "leftover", "full", "whole"})
+"""Words near a quotient of which only the whole part may be meant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """``left`` equals ``right``, as it was written; ``holds`` under at least one reading."""
+    """``left`` equals ``right``: their tokens without units. ``holds``: under some reading."""
 
     left: str
     right: str
@@ -88,18 +119,34 @@ class _Token:
     spaced: bool  # white space stands before it
 
 
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The readings of one side of an equality sign, and its units (right of it: all its words)."""
+
+    readings: tuple[tuple[str, ...], ...]
+    units: frozenset[str]
+
+
+_Read = dict[tuple[str, ...], Expression | None]
+"""Sides by their tokens; one that stands between two equality signs is read once."""
+
+
 def find_claims(text: str) -> tuple[Claim, ...]:
-    """The arithmetic claims of ``text``, from left to right; at most 50, in 4,000 characters."""
-    if "=" not in text and "≈" not in text and "\\approx" not in text:
+    """The arithmetic claims of ``text``, from left to right.
+
+    Of a longer text the first 2,000 characters are read, of many equality signs the first 40.
+    """
+    if "=" not in text:
         return ()
-    tokens = _tokens(text[:MAX_TEXT])
-    found: list[Claim] = []
-    for place, token in enumerate(tokens):
-        if token.text in ("=", "≈") and len(found) < MAX_CLAIMS:
-            claim = _claim(tokens, place)
-            if claim is not None:
-                found.append(claim)
-    return tuple(found)
+    if len(text) > MAX_TEXT:
+        text = text[:MAX_TEXT].rpartition(" ")[0]
+    tokens = _tokens(text)
+    if any(token.text.lower().lstrip("\\") in ELSEWHERE for token in tokens):
+        return ()
+    relations = [place for place, token in enumerate(tokens) if token.text == "="]
+    read: _Read = {}
+    found = (_claim(tokens, place, read) for place in relations[:MAX_RELATIONS])
+    return tuple(claim for claim in found if claim is not None)
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -112,8 +159,7 @@ def _tokens(text: str) -> list[_Token]:
         if kind == "space":
             spaced = True
             continue
-        token = _Token("\n" if kind == "newline" else match[0], kind, spaced)
-        tokens.append(token)
+        tokens.append(_Token("\n" if kind == "newline" else match[0], kind, spaced))
         spaced = kind == "newline"
     return _with_times(tokens)
 
@@ -128,53 +174,65 @@ def _with_times(tokens: list[_Token]) -> list[_Token]:
     return found
 
 
-def _claim(tokens: Sequence[_Token], place: int) -> Claim | None:
-    left = _left_side(tokens, place)
-    right = _right_side(tokens, place)
-    if left is None or right is None:
+def _claim(tokens: Sequence[_Token], place: int, read: _Read) -> Claim | None:
+    if _is_near(tokens, place, ROUNDING) or _is_denied(tokens, place):
         return None
-    try:
-        sides = [[read_expression(way) for way in ways] for ways in (left, right)]
-    except NotNumeric:
+    left, right = _left_side(tokens, place), _right_side(tokens, place)
+    if left is None or right is None or not _units_agree(left, right):
         return None
-    if not any(side.operations for ways in sides for side in ways):
+    lefts, rights = _expressions(left, read), _expressions(right, read)
+    if not lefts or not rights:
         return None
-    if not sides[0][0].operations and not _stands_alone(tokens, place):
+    if not any(side.operations for side in (*lefts, *rights)):
+        return None
+    if not lefts[0].operations and not _stands_alone(tokens, place):
         return None  # all 4 subjects = 186 + 62
-    goes_on = _goes_on(tokens, place)
-    nearly = tokens[place].text == "≈" or _is_near(tokens, place, HEDGES)
-    whole = _is_near(tokens, place, LEFT_OVER)
+    goes_on, floored = _goes_on(tokens, place), _is_near(tokens, place, LEFT_OVER)
     holds = any(
-        _agree(one, other, goes_on=goes_on, nearly=nearly, whole=whole)
-        for one in sides[0]
-        for other in sides[1]
+        _agree(one, other, goes_on=goes_on, floored=floored) for one in lefts for other in rights
     )
-    return Claim(" ".join(left[0]), " ".join(right[0]), holds)
+    return Claim(" ".join(left.readings[0]), " ".join(right.readings[0]), holds)
 
 
-def _left_side(tokens: Sequence[_Token], place: int) -> list[list[str]] | None:
-    """The readings of the expression that ends before ``place``; None unless it begins cleanly."""
+def _expressions(side: _Side, read: _Read) -> list[Expression]:
+    """What the readings of a side are worth; none unless all of them are numeric."""
+    for reading in side.readings:
+        if reading not in read:
+            try:
+                read[reading] = read_expression(reading)
+            except NotNumeric:
+                read[reading] = None
+    found = [read[reading] for reading in side.readings]
+    return [one for one in found if one is not None] if None not in found else []
+
+
+def _left_side(tokens: Sequence[_Token], place: int) -> _Side | None:
+    """The expression that ends before ``place``; None unless it begins cleanly."""
     start = place
     kept: list[str] = []
+    units: set[str] = set()
     while start and len(kept) <= MAX_TOKENS:
         token = tokens[start - 1]
         if _is_numeric(token):
             kept.append(token.text)
-        elif not _is_unit(tokens, start - 1):
+        elif _is_unit(tokens, start - 1):
+            if tokens[start].kind != "word":  # apples, of 5 red apples
+                units.add(_singular(token.text))
+        else:
             break
         start -= 1
     kept.reverse()
     if not kept or (start and not _is_clean(tokens, start - 1)):
         return None
     if kept[0] in ("+", "-"):
-        opening = not start or tokens[start - 1].text in ("\n", ";", "=", "≈")
-        return [kept, kept[1:]] if opening and kept[0] == "-" and len(kept) > 1 else None
-    if start and tokens[start - 1].text == "," and not tokens[start].spaced:
-        return None
-    return [kept]
+        opening = not start or tokens[start - 1].text in ("\n", ";", "=")
+        if not opening or kept[0] == "+" or len(kept) == 1:
+            return None
+        return _Side((tuple(kept), tuple(kept[1:])), frozenset(units))  # a sign, or a list's dash
+    return _Side((tuple(kept),), frozenset(units))
 
 
-def _right_side(tokens: Sequence[_Token], place: int) -> list[list[str]] | None:
+def _right_side(tokens: Sequence[_Token], place: int) -> _Side | None:
     """The expression that begins after ``place``; None unless it ends cleanly."""
     stop = place + 1
     kept: list[str] = []
@@ -185,18 +243,28 @@ def _right_side(tokens: Sequence[_Token], place: int) -> list[list[str]] | None:
         elif not _is_unit(tokens, stop):
             break
         stop += 1
-    if not kept or (stop < len(tokens) and not _ends_cleanly(tokens, stop)):
+    if stop < len(tokens) and not _ends_cleanly(tokens, stop):
         return None
+    words = {_singular(token.text) for token in tokens[place + 1 : stop + MAX_UNITS]}
     while kept and kept[-1] in OPEN:  # a remark in brackets follows
         kept.pop()
-    return [kept] if kept else None
+    return _Side((tuple(kept),), frozenset(words)) if kept else None
+
+
+def _units_agree(left: _Side, right: _Side) -> bool:
+    """Whether all numbers count one thing: 1 hour + 30 minutes = 90 minutes is right."""
+    return not left.units or (len(left.units) == 1 and left.units <= right.units)
+
+
+def _singular(word: str) -> str:
+    return word.lower().rstrip("s")
 
 
 def _stands_alone(tokens: Sequence[_Token], place: int) -> bool:
     """Whether the side before ``place`` is all that its line or the last relation left."""
     while place and _is_numeric(tokens[place - 1]):
         place -= 1
-    return not place or tokens[place - 1].text in ("\n", ";", "=", "≈")
+    return not place or tokens[place - 1].text in ("\n", ";", "=")
 
 
 def _is_numeric(token: _Token) -> bool:
@@ -214,7 +282,7 @@ def _is_unit(tokens: Sequence[_Token], place: int) -> bool:
     after = place + 1
     while after < len(tokens) and after - place < MAX_UNITS and _is_plain_word(tokens[after]):
         after += 1
-    follows = after < len(tokens) and (tokens[after].text in ("+", "-", "*", "/", "=", "≈", ")"))
+    follows = after < len(tokens) and tokens[after].text in ("+", "-", "*", "/", "=", ")")
     return before >= 0 and tokens[before].kind == "number" and follows
 
 
@@ -225,71 +293,78 @@ def _is_plain_word(token: _Token) -> bool:
 def _is_clean(tokens: Sequence[_Token], place: int) -> bool:
     """Whether an expression can begin after this token."""
     token, after = tokens[place], tokens[place + 1]
+    before = tokens[place - 1] if place else None
+    counted = before is not None and (before.kind == "number" or before.text in (")", "}"))
     if token.text == ":":
-        return after.spaced
+        return after.spaced and not counted  # Total: 3 + 4, but not 12 : 4
     if token.text == "\n":
-        return not place or tokens[place - 1].text not in OPERATIONS
-    if token.text in ENDS:
-        return True
-    return _is_plain_word(token) and after.spaced
+        broken = before is not None and before.text in OPERATIONS
+        return not broken and not (counted and (after.text in OPEN or after.text in FUNCTIONS))
+    if token.text == ",":
+        return after.spaced
+    if token.text in ("and", "or"):
+        return after.spaced and not counted  # 2 and 1/2
+    return token.text in ENDS or (_is_plain_word(token) and after.spaced)
 
 
 def _ends_cleanly(tokens: Sequence[_Token], place: int) -> bool:
     """Whether an expression can end before this token."""
     token = tokens[place]
     after = tokens[place + 1] if place + 1 < len(tokens) else None
-    if token.text in (":", ".", "\n") and after is not None:
+    if after is not None:
+        if token.text == ".":
+            return after.spaced or after.text in AFTER_A_POINT
         if token.text == "\n":
-            return after.text not in OPERATIONS
-        return after.spaced or after.kind == "sign"
+            return after.text not in OPERATIONS | OPEN.keys() and after.text not in FUNCTIONS
+        if token.text in ("and", "or") and after.kind == "number":
+            return False
     if token.text in ENDS:
         return True
-    if token.text == "and" and after is not None and after.kind == "number":
-        return False  # 5 and 2/3
     return _is_plain_word(token) and (token.spaced or tokens[place - 1].text in ("}", ")"))
 
 
 def _goes_on(tokens: Sequence[_Token], place: int) -> bool:
     """Whether another relation follows in the same line: 3 * 4 = 12 + 5 = 17."""
     for token in tokens[place + 1 :]:
-        if token.text in ("=", "≈"):
+        if token.text == "=":
             return True
         if token.text in ("\n", ";", ","):
             return False
     return False
 
 
-HEDGES = frozenset(
-    {"about", "approximately", "approx", "roughly", "around", "nearly", "rounded", "round"}
-)
-LEFT_OVER = frozenset({"remainder", "remaining", "remains", "left", "leftover", "full", "whole"})
-
-
 def _is_near(tokens: Sequence[_Token], place: int, words: frozenset[str]) -> bool:
-    near = tokens[max(0, place - 12) : place + 16]
+    near = tokens[max(0, place - NEAR) : place + NEAR]
     return any(token.text.lower() in words for token in near)
 
 
-def _agree(
-    left: Expression, right: Expression, *, goes_on: bool, nearly: bool, whole: bool
-) -> bool:
-    others = right.values | (right.first if goes_on else frozenset())
+def _is_denied(tokens: Sequence[_Token], place: int) -> bool:
+    """Whether the sentence asks, or may deny or suppose, what it says."""
+    for step in (-1, 1):
+        at = place + step
+        while 0 <= at < len(tokens):
+            token = tokens[at]
+            if token.text.lower() in SUPPOSING or (step > 0 and token.text == "?"):
+                return True
+            if token.text in ENDS_A_SENTENCE:
+                break
+            at += step
+    return False
+
+
+def _agree(left: Expression, right: Expression, *, goes_on: bool, floored: bool) -> bool:
+    others = right.values | (right.begun if goes_on else frozenset())
     if left.values & others:
         return True
-    if whole and any(math.floor(one) == other for one in left.values for other in others):
+    if floored and any(math.floor(one) == other for one in left.values for other in others):
         return True
     places = max(left.decimals, right.decimals)
-    if not places and not nearly:
-        return False
-    return any(_close(one, other, places) for one in left.values for other in others)
+    return bool(places) and any(
+        _close(one, other, places) for one in left.values for other in others
+    )
 
 
 def _close(one: Fraction, other: Fraction, places: int) -> bool:
     """Within one unit of the last decimal written, or one percent."""
     apart = abs(one - other)
     return apart <= Fraction(1, 10**places) or apart <= ROUNDED * max(abs(one), abs(other))
-
-
-def false_claims(text: str) -> Iterator[Claim]:
-    """The claims of ``text`` that no reading makes true."""
-    return (claim for claim in find_claims(text) if not claim.holds)

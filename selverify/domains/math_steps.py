@@ -23,7 +23,7 @@ from selverify.types import Arguments, Candidate, Malformed, Move, Problem, Stat
 END_OF_STEP = "\n\n"
 MAX_STEP = 4_000
 WORDS_OF_A_STEP = 4
-LABEL = re.compile(r"^\s*#(\d{1,4})\.", re.MULTILINE)
+LABEL = re.compile(r"(?:(?<=[\s*-])|^)#\s?(\d{1,4})[.:](?!\d)")
 CITED = re.compile(r"\(by ((?:#\d{1,4}[ ,and]*)+)\)")
 NUMBER = re.compile(r"#(\d{1,4})")
 UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -113,12 +113,15 @@ class MathSteps:
         return "repeats an earlier step" if again else None
 
     def context_violation(self, state: State, move: Move) -> str | None:
-        """A premise that nothing states, or arithmetic that no reading makes true."""
+        """A premise beyond the last label stated, or arithmetic that no reading makes true.
+
+        Labels can be written in ways that are not recognised, so a gap among them is no offence.
+        """
         known, step = _progress(state).labels, _step(move)
-        own = {*step.labels}
+        stated = known.union(step.labels)
         for premise in step.premises:
-            if premise not in known and premise not in own:
-                return f"scope: #{premise} is not stated"
+            if stated and premise > max(stated):
+                return f"scope: #{premise} is not stated yet"
         for left, right, holds in step.claims:
             if not holds:
                 return f"arithmetic: {left} is not {right}"

@@ -46,10 +46,10 @@ def test_brackets_leave_one_reading(drawn: tuple[str, Fraction]) -> None:
 @given(st.lists(st.sampled_from((*"012+-*/^!%(){}", "17", "3.5", "\\frac", "\\sqrt", "\\binom"))))
 def test_any_tokens_are_read_or_refused(tokens: list[str]) -> None:
     """Nothing else than a value or NotNumeric, and soon."""
-    started = time.perf_counter()
+    started = time.process_time()
     with suppress(NotNumeric):
         assert read_expression(tokens).values
-    assert time.perf_counter() - started < EVERY_CALL * 4
+    assert time.process_time() - started < EVERY_CALL
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,8 @@ def test_any_tokens_are_read_or_refused(tokens: list[str]) -> None:
         ("8 - 3 - 2", {3}),
         ("- 2 ^ 2", {-4, 4}),
         ("2 ^ 3 ^ 2", {512}),
+        ("2 \\frac { 1 } { 2 } %", {Fraction(5, 2), 1, Fraction(1, 40), Fraction(1, 100)}),
+        ("200 + 10 %", {210, 220, 2200, Fraction(2001, 10)}),
         ("2 1 / 2", {Fraction(5, 2)}),
         ("2 \\frac { 1 } { 2 }", {Fraction(5, 2), 1}),
         ("1 / 2 ( 3 )", {Fraction(3, 2), Fraction(1, 6)}),
@@ -78,7 +80,20 @@ def test_readings(text: str, expected: set[Fraction]) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "2 +", "( 2", "2 )", "x", "1 / 0", "\\sqrt { 2 }", "0130 + 1", "9 ^ 9 ^ 9 ^ 9", "* 2"],
+    [
+        "",
+        "2 +",
+        "\\frac ² 3",
+        "1 ² / 3",
+        "( 2",
+        "2 )",
+        "x",
+        "1 / 0",
+        "\\sqrt { 2 }",
+        "0130 + 1",
+        "9 ^ 9 ^ 9 ^ 9",
+        "* 2",
+    ],
 )
 def test_what_has_no_rational_value_is_refused(text: str) -> None:
     """Also what is too large, or may be a time."""
@@ -102,6 +117,33 @@ def test_what_has_no_rational_value_is_refused(text: str) -> None:
         ("**9**2 = 81**", True),
         ("\\$1.50 * 4 = \\$7", False),
         ("4 / 3 = 1 and 1/3", None),
+        ("Each is $\\frac{5}{6} = 83\\frac{1}{3}\\%$.", True),
+        ("2/3 = 67%", True),
+        ("2 ** 3 + 1 = 9", True),
+        ("1 hour + 30 minutes = 90 minutes", None),
+        ("3 * 2 feet = 72 inches", None),
+        ("2 thirds + 1 = 5/3", None),
+        ("Is 3 + 4 = 8? No, it is 7.", None),
+        ("If x = 2 then 3*2 + 1 = 8, which is wrong.", None),
+        ("This would give 2 + 2 = 5.", None),
+        ("In base 8, $7 + 1 = 10$.", None),
+        ("$3\\cdot 5=1\\quad(\\text{mod }7)$", None),
+        ("So 2 + 3 != 6.", None),
+        ("10 / 3 ~= 3", None),
+        ("17 % (2 * 5) = 7", None),
+        ("3 : 4 = 3 * 5 : 4 * 5", None),
+        ("12 : 4 + 1 = 4", None),
+        ("1/7 = 0.(142857)", None),
+        ("5!! = 15", None),
+        ("23 * 47 \\approx 20 * 50", None),
+        ("17/3 = 6, rounding up", None),
+        ("2 and 1/2 + 1 = 3 1/2", None),
+        ("The sum is negative 3 + 5 = 2.", None),
+        ("sqrt (16) + 2 = 6", None),
+        ("2\n(3+4) = 14", None),
+        ("10+10 = 4\n(5)", None),
+        ("Step 2 1/2 + 1/2 = 1", None),
+        ("x" * 3985 + " 1000 + 234 = 1234", None),
         ("x + 3 = 7", None),
         ("2xy + 2yz = 384", None),
         ("f(3) + 4 = 9", None),
@@ -124,6 +166,7 @@ def test_claims_in_sentences(text: str, holds: bool | None) -> None:
 def test_a_running_total_may_stand_in_a_chain() -> None:
     """3 * 4 = 12 + 5 = 17 is how people write; 18 at its end is still wrong."""
     assert all(claim.holds for claim in find_claims("3 * 4 = 12 + 5 = 17"))
+    assert all(claim.holds for claim in find_claims("10 + 7 = 12 + 5 - 3 = 14"))
     assert [claim.holds for claim in find_claims("3 * 4 = 12 + 5 = 18")] == [True, False]
 
 
@@ -140,13 +183,19 @@ def test_a_running_total_may_stand_in_a_chain() -> None:
         "\\frac" * 50_000 + " = 1",
         "word " * 200_000 + "= 3",
         "1 a " * 5_000 + "= 3",
+        "=".join(["0*\\sqrt{{9^60}^{10}" + "*1%" * 14 + "}"] * 60),
+        "=".join(["1%" + "*1%" * 14 + "*({7^60}^9)" + "/1" * 60] * 20),
+        "=".join(["1" + "/1" * 90] * 20),
+        "2%=" * 1_333,
+        ("1+" * 95 + "1=") * 20,
+        "-" * 4_000 + "1 = 1",
     ],
 )
 def test_hostile_text_is_read_at_once(text: str) -> None:
     """Expression bombs end within 50 ms."""
-    started = time.perf_counter()
+    started = time.process_time()
     find_claims(text)
-    assert time.perf_counter() - started < EVERY_CALL
+    assert time.process_time() - started < EVERY_CALL
 
 
 @settings(max_examples=300)

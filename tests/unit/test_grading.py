@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selverify import grading
 from selverify.answers import extract_boxed
 from selverify.errors import ParamsError, ProtocolError
-from selverify.grading import Grader, cluster, compare_quickly, grade
+from selverify.grading import (
+    Grader,
+    cluster,
+    compare_quickly,
+    compare_with_math_verify,
+    grade,
+)
 
 
 def hang_or_answer(gold: str, answer: str) -> str:
@@ -184,3 +191,37 @@ def test_limits_are_checked(seconds: float, workers: int) -> None:
     """A limit of no time or no workers is refused by name."""
     with pytest.raises(ParamsError, match=f"seconds {seconds} and workers {workers}"):
         Grader(seconds, workers)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "status"),
+    [
+        (r"\frac{1}{2}", "0.5", "correct"),
+        ("10", "10%", "correct"),
+        ("10", r"10 cm^2", "correct"),
+        ("1000", "1 000", "correct"),
+        (r"x \geq 5", "$x >= 5$", "correct"),
+        (r"74^\circ", "74°", "correct"),
+        ("no solution", "No Solution.", "correct"),
+        ("2", r"2\pi", "wrong"),
+        ("3", "3x", "wrong"),
+        ("4", r"4\sqrt{3}", "wrong"),
+        ("7", "7i", "wrong"),
+        ("3", "n=3k", "wrong"),
+        ("5", "6 or 5", "wrong"),
+        ("5", "between 3 and 5", "wrong"),
+        ("3", "3 dozen", "wrong"),
+        ("1", "1e5", "wrong"),
+    ],
+)
+def test_math_verify_on_bare_answers_and_prose(gold: str, answer: str, status: str) -> None:
+    """What is put in dollars, what is read as plain text, and what only looks like the number."""
+    found = compare_with_math_verify(gold, answer)
+    assert found == status or (status == "wrong" and found == "unparsed")
+
+
+def test_a_long_answer_of_letters_is_settled_at_once() -> None:
+    """Looking for prose takes time linear in the text."""
+    began = time.process_time()
+    assert grading._delimited("a" * 10_000) == f"${'a' * 10_000}$"
+    assert time.process_time() - began < 0.1

@@ -98,9 +98,12 @@ def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> N
     )
     wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
     workers = [int(path.name) for path in tmp_path.iterdir()]
-    parent.send_signal(how)
-    parent.wait(30)
-    wait_until(lambda: not any(map(alive, workers)))
+    try:
+        parent.send_signal(how)
+        parent.wait(30)
+        wait_until(lambda: not any(map(alive, workers)))
+    finally:
+        parent.kill()
 
 
 def wait_until(condition) -> None:  # type: ignore[no-untyped-def]

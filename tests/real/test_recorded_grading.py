@@ -26,7 +26,7 @@ def test_every_gold_equals_itself() -> None:
 
 
 def test_at_least_as_many_facts_as_math_verify_alone(facts: tuple[Fact, ...]) -> None:
-    """In all, and in every source but one of two facts at most."""
+    """In all, and in every source."""
     ours: Counter[str] = Counter()
     alone: Counter[str] = Counter()
     for fact in facts:
