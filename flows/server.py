@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from signal import SIGINT, SIGTERM
 from urllib.error import URLError
 from urllib.request import urlopen
 
@@ -78,12 +79,17 @@ def serve_ui() -> None:
 
 @contextmanager
 def stop_on_signals() -> Iterator[None]:
-    """Make a termination signal end the block the way Ctrl-C does, so that servers are stopped."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    """Make a termination signal end the block the way Ctrl-C does, so that servers are stopped.
+
+    Ctrl-C itself too: a shell starts what runs in its background with interrupts ignored, and what
+    we start would inherit that and not end.
+    """
+    before = {number: signal.signal(number, _interrupt) for number in (SIGTERM, SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _interrupt(number: int, frame: object) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
-from conftest import Project
+from conftest import Project, clean_environment, make_project
 from mlflow import MlflowClient
 
+from flows.server import PREFECT_API_URL
 from selverify.storage import digest
 
 
@@ -138,3 +143,43 @@ def test_the_pipeline_flow_restores_stops_and_cleans(
     assert project.flows("clean").returncode == 0
     assert not (project.root / "data" / "first").exists()
     assert (project.root / ".mlflow" / "mlflow.db").is_file()
+
+
+def test_a_run_in_the_background_of_a_script_can_be_ended(tmp_path: Path, api: str) -> None:
+    """Such a run begins with interrupts ignored; a termination ends it and its stage."""
+    project = make_project(tmp_path / "project")
+    mark = tmp_path / "stage"
+    sleeping = f"import os, pathlib, time\npathlib.Path({str(mark)!r}).write_text(str(os.getpid()))"
+    (project.root / "tasks" / "first.py").write_text(
+        f"{sleeping}\ntime.sleep(300)\ndef run(params, inputs, outputs): return {{}}\n"
+    )
+    ignoring = (
+        "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN);"
+        "os.execv(sys.executable, [sys.executable, '-m', 'flows', 'run'])"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", ignoring],
+        cwd=project.root,
+        env={**clean_environment(project.root), PREFECT_API_URL: api},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: mark.is_file() and mark.read_text() != "", launcher)
+        launcher.terminate()
+        assert launcher.wait(60) != 0
+        stage = Path(f"/proc/{mark.read_text()}")
+        deadline = time.monotonic() + 30
+        while stage.exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert not stage.exists()
+    finally:
+        launcher.kill()
+
+
+def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    """Poll for at most two minutes, while the process lives."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.2)
