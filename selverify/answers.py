@@ -15,7 +15,7 @@ MAX_WORDS = 3
 
 
 def stated_answer(text: str) -> str | None:
-    r"""The last ``\\boxed{}``; without one, what the last ``####`` or "the answer is" gives.
+    r"""The last ``\boxed{}``; without one, what the last ``####`` or "the answer is" gives.
 
     These give an answer where a formula follows, or at most three words: neither a heading
     (``#### Step 2: find x``) nor "the answer is not obvious" states one.

@@ -82,8 +82,8 @@ SPOILING = frozenset(
 SUPPOSING = frozenset(
     """
     if whether suppose supposing assume assuming would could should not no never cannot false wrong
-    incorrect contradiction contradicts impossible instead isn doesn don didn wouldn can't unless
-    mistake error incorrectly wrongly
+    incorrect contradiction contradicts impossible instead isn doesn don didn wouldn
+    unless mistake error incorrectly wrongly
     """.split()  # noqa: SIM905
 )
 """Words of a sentence that may deny its claims."""

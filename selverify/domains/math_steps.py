@@ -4,8 +4,8 @@ Knows: what can be read off a step without understanding it (arithmetic claims, 
 a final answer) and which of it can be refuted for free. Does not know: the exact truth, or models.
 
 Steps are separated by an empty line, as the step tokens of published reward models expect. The
-gates refuse a step whose arithmetic no reading makes true, that cites a premise that does not
-exist, or that repeats an earlier step.
+gates refuse a step whose arithmetic no reading makes true, that cites a premise beyond the last one
+stated, or that repeats an earlier step.
 """
 
 from __future__ import annotations
