@@ -10,10 +10,9 @@ from typing import Any, cast
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import GeneratedDomain
+from selverify.domains.base import GeneratedDomain, split_moves
 from selverify.gates import reject
 from selverify.requests import Complete, CompleteItem, Verify, VerifyItem
-from selverify.search.solutions import split_moves
 from selverify.types import Move, Sample, State, Verdict
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+from selverify.domains.base import split_moves
 from selverify.requests import Complete, Propose, Rank, Reply, Request, Verify
 from selverify.types import Sample
 
@@ -40,8 +41,8 @@ class Ledger:
 def cost(request: Request, reply: Reply, *, end_of_move: str) -> Ledger:
     """What ``request`` and its ``reply`` add to a ledger.
 
-    A sample of a Propose is one move; a sample of a Complete has as many moves as it has words
-    ``end_of_move``. A Note costs nothing.
+    A sample of a Propose is one move; one of a Complete has as many as ``end_of_move`` sets apart.
+    A Note costs nothing.
     """
     if isinstance(request, Verify):
         steps = sum(len(item.steps) for item in request.items)
@@ -54,10 +55,14 @@ def cost(request: Request, reply: Reply, *, end_of_move: str) -> Ledger:
         return Ledger(generated_moves=len(samples), generated_tokens=tokens)
     if isinstance(request, Complete):
         samples = _samples(reply)
-        moves = sum(sample.text.split().count(end_of_move) for sample in samples)
+        moves = sum(_moves(sample.text, end_of_move) for sample in samples)
         tokens = sum(sample.tokens for sample in samples)
         return Ledger(generated_moves=moves, generated_tokens=tokens)
     return Ledger()
+
+
+def _moves(text: str, end_of_move: str) -> int:
+    return sum(1 for _ in split_moves(text, end_of_move))
 
 
 def _samples(reply: Reply) -> list[Sample]:

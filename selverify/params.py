@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from selverify.errors import ParamsError
 
@@ -17,9 +25,10 @@ Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
-DomainName = Literal["word_problems", "countdown"]
-BackboneName = Literal["small", "base"]
-RewardKind = Literal["evidence", "value"]
+DomainName = Literal["word_problems", "countdown", "algebra", "math", "math_structured"]
+BackboneName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
+RewardKind = Literal["evidence", "value", "head", "source"]
+Precision = Literal["float32", "bfloat16", "float16"]
 
 
 class Section(BaseModel):
@@ -54,6 +63,39 @@ class Benchmark(Section):
         if self.minimum > self.maximum:
             raise ValueError(f"minimum {self.minimum} exceeds maximum {self.maximum}")
         return self
+
+
+class TextSplit(Section):
+    """Problems of a public benchmark, from the hub or from the local file ``path``.
+
+    Without ``path``, ``source`` is one of ``selverify.text_benchmarks.KNOWN``. Where fewer problems
+    are wanted than there are, ``seed`` draws them.
+    """
+
+    source: str
+    path: str | None
+    problems: Positive
+    seed: NonNegative
+
+
+class TextBenchmark(Section):
+    """Which problems of a domain of text: no two splits may share one."""
+
+    train: TextSplit
+    validation: TextSplit
+    test: TextSplit
+
+
+def _benchmark_kind(given: object) -> str:
+    split = given.get("test") if isinstance(given, dict) else getattr(given, "test", None)
+    named = "source" in split if isinstance(split, dict) else hasattr(split, "source")
+    return "<text>" if named else "<generated>"
+
+
+AnyBenchmark = Annotated[
+    Annotated[Benchmark, Tag("<generated>")] | Annotated[TextBenchmark, Tag("<text>")],
+    Discriminator(_benchmark_kind),
+]
 
 
 class Shape(Section):
@@ -94,6 +136,60 @@ class Generator(Section):
         return self
 
 
+class Pretrained(Section):
+    """A causal language model of the hub (``model`` is owner/name), or of a folder.
+
+    ``prompt``: which few-shot prompt it is shown (``selverify/prompts``); null shows it the bare
+    text. ``kept_tokens``: how many tokens' keys and values are kept for prompts that begin alike.
+    """
+
+    kind: Literal["transformers"]
+    model: str
+    revision: str | None
+    dtype: Precision
+    prompt: str | None
+    kept_tokens: Positive
+
+
+class Server(Section):
+    """An OpenAI-compatible server and the model to ask it for.
+
+    ``key_variable`` names the environment variable that holds its key; null sends none.
+    """
+
+    url: str
+    model: str
+    key_variable: str | None
+    concurrency: Positive
+    timeout_seconds: Rate
+    max_retries: NonNegative
+
+
+class Served(Server):
+    """A generator behind a server, by its completions or its chat endpoint.
+
+    ``structured`` asks for moves under the domain's JSON schema. ``embeddings`` is the model that
+    the embeddings endpoint serves; without one nothing can be ranked.
+    """
+
+    kind: Literal["server"]
+    api: Literal["completions", "chat"]
+    structured: bool
+    embeddings: str | None
+    prompt: str | None
+
+
+def _generator_kind(given: object) -> str:
+    kind = given.get("kind") if isinstance(given, dict) else getattr(given, "kind", None)
+    return f"<{'trained' if kind is None else kind}>"
+
+
+AnyGenerator = Annotated[
+    Annotated[Generator, Tag("<trained>")]
+    | Annotated[Pretrained, Tag("<transformers>")]
+    | Annotated[Served, Tag("<server>")],
+    Discriminator(_generator_kind),
+]
 class Sampling(Section):
     """How moves and solutions are sampled; ``batch_rows`` bounds one decoding batch.
 
@@ -251,8 +347,8 @@ class Params(Section):
     domain: DomainName
     backbones: tuple[BackboneName, ...] = Field(strict=False, min_length=1)
     strengths: tuple[str, ...] = Field(strict=False, min_length=1)
-    benchmark: dict[DomainName, Benchmark]
-    generator: dict[DomainName, dict[BackboneName, Generator]]
+    benchmark: dict[DomainName, AnyBenchmark]
+    generator: dict[DomainName, dict[BackboneName, AnyGenerator]]
     sampling: dict[DomainName, Sampling]
     rollouts: Rollouts
     verifier: Verifier
@@ -296,13 +392,13 @@ class Params(Section):
             if self.domain not in stated:
                 raise ValueError(f"domain {self.domain} without {name}.{self.domain}")
         deepest = self.sampling[self.domain].max_moves
-        size = self.benchmark[self.domain].maximum
-        if deepest < size:
+        benchmark = self.benchmark[self.domain]
+        if isinstance(benchmark, Benchmark) and deepest < benchmark.maximum:
             raise ValueError(
                 f"sampling.{self.domain}.max_moves {deepest} below "
-                f"benchmark.{self.domain}.maximum {size}, which take as many moves"
+                f"benchmark.{self.domain}.maximum {benchmark.maximum}, which take as many moves"
             )
-        available = self.benchmark[self.domain].test.problems
+        available = benchmark.test.problems
         if self.evaluation.problems > available:
             raise ValueError(
                 f"evaluation.problems {self.evaluation.problems} above "
@@ -344,7 +440,9 @@ def _sentence(error: ValidationError) -> str:
     # A misspelt key is also a missing one; the word that was written is what the reader looks for.
     errors = error.errors()
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
-    field = ".".join(str(part) for part in first["loc"]) or "(the whole file)"
+    places = [str(part) for part in first["loc"]]
+    # Which kind of section it was read as is no key of the file.
+    field = ".".join(part for part in places if not part.startswith("<")) or "(the whole file)"
     others = error.error_count() - 1
     more = f" (and {others} more)" if others else ""
     if first["type"] == "extra_forbidden":

@@ -28,7 +28,7 @@ SCHEMA = pa.schema(
         ("index", pa.int64()),
         ("event", pa.string()),
         ("problem_id", pa.string()),
-        ("trace", pa.string()),
+        ("derivation", pa.list_(pa.string())),
         ("budget", pa.int64()),
         *((counter, pa.int64()) for counter in COUNTERS),
         ("data", pa.string()),
@@ -97,14 +97,14 @@ def read_events(
         raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")
     rows = table.to_pylist()
     found: dict[str, list[Event]] = {}
-    states: dict[tuple[str, str], State] = {}
+    states: dict[tuple[str, tuple[str, ...]], State] = {}
     for row in sorted(rows, key=lambda row: row["index"]):
         name = row["problem_id"]
         if name not in problems:
             raise SchemaError(f"{path}: problem {name!r}, expected one of the benchmark's")
-        key = name, row["trace"]
+        key = name, tuple(row["derivation"])
         if key not in states:
-            states[key] = _state(path, domain, problems[name], row["trace"])
+            states[key] = _state(path, domain, problems[name], row["derivation"])
         found.setdefault(row["search"], []).append(
             Event(
                 row["index"],
@@ -117,13 +117,12 @@ def read_events(
     return {search: tuple(events) for search, events in found.items()}
 
 
-def _state(path: Path, domain: Domain, problem: Problem, trace: str) -> State:
+def _state(path: Path, domain: Domain, problem: Problem, derivation: Sequence[str]) -> State:
     state = domain.initial_state(problem, budget=0)
-    end = f" {domain.end_of_move}"
-    for text in trace.split(end)[:-1]:
-        move = domain.parse(f"{text.strip()}{end}")
+    for text in derivation:
+        move = domain.parse(text)
         if not isinstance(move, Move):
-            raise SchemaError(f"{path}: {text.strip()[:80]!r}, expected a move of {domain.name}")
+            raise SchemaError(f"{path}: {text[:80]!r}, expected a move of {domain.name}")
         state = domain.apply(state, move)
     return state
 
@@ -135,7 +134,7 @@ def _row(search: str, event: Event) -> dict[str, object]:
         "index": event.index,
         "event": event.event,
         "problem_id": event.state.problem.problem_id,
-        "trace": event.state.trace,
+        "derivation": [move.text for move in event.state.derivation],
         "budget": event.state.budget,
         **counters,
         "data": json.dumps(dict(event.data)),

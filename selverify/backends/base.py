@@ -1,13 +1,28 @@
 """What answers requests: a generator, a ranker and a verifier behind one method.
 
-Knows: the shape of the call. Does not know: budgets, counting, caching, or any search.
+Knows: the shape of the calls, and which part answers which kind. Does not know: budgets, counting,
+caching, or any search.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
-from selverify.requests import Reply, Request
+from selverify.errors import ProtocolError
+from selverify.requests import (
+    Complete,
+    CompleteItem,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Sample, Verdict
 
 
 class Backend(Protocol):
@@ -27,3 +42,84 @@ class Backend(Protocol):
         A ``Note`` never arrives here.
         """
         ...
+
+
+class Proposer(Protocol):
+    """A generator: any causal language model, here or behind a server."""
+
+    def identity(self) -> str:
+        """Content id of the model and of all settings that its samples depend on."""
+        ...
+
+    def propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
+        """For each item ``count`` samples, each the text of one move."""
+        ...
+
+    def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
+        """For each item ``count`` samples, each a whole continuation to the end."""
+        ...
+
+
+class Ranker(Protocol):
+    """What orders the survivors of the gates without a verifier call."""
+
+    def identity(self) -> str:
+        """Content id of all that its scores depend on."""
+        ...
+
+    def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
+        """For each item one score a move, lower first."""
+        ...
+
+
+class Verifier(Protocol):
+    """A process reward model, a judge or a tool. A new one is one class in one file."""
+
+    def identity(self) -> str:
+        """Content id of all that its verdicts depend on."""
+        ...
+
+    def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        """For each item one verdict: a score in [0, 1] for each of its steps."""
+        ...
+
+
+class ComposedBackend:
+    """A backend of parts; a kind of request whose part is missing is refused."""
+
+    def __init__(
+        self, proposer: Proposer, *, ranker: Ranker | None = None, verifier: Verifier | None = None
+    ) -> None:
+        self._proposer = proposer
+        self._ranker = ranker
+        self._verifier = verifier
+
+    def identity(self, kind: str) -> str:
+        """That of the part which answers requests of ``kind``."""
+        part: Proposer | Ranker | Verifier | None = self._proposer
+        if kind in (Rank.kind, Verify.kind):
+            part = self._ranker if kind == Rank.kind else self._verifier
+        return "none" if part is None else part.identity()
+
+    def answer(self, request: Request) -> Reply:
+        """The reply of the part that the request is for.
+
+        Raises:
+            ProtocolError: there is no such part.
+        """
+        if isinstance(request, Propose):
+            return self._proposer.propose(request.items)
+        if isinstance(request, Complete):
+            return self._proposer.complete(request.items)
+        if isinstance(request, Rank) and self._ranker is not None:
+            return self._ranker.rank(request.items)
+        if isinstance(request, Verify) and self._verifier is not None:
+            return self._verifier.verify(request.items)
+        raise ProtocolError(
+            f"given a {type(request).__name__}, expected a request that one of these answers: "
+            f"{', '.join(type(one).__name__ for one in self._parts())}"
+        )
+
+    def _parts(self) -> list[Proposer | Ranker | Verifier]:
+        parts = (self._proposer, self._ranker, self._verifier)
+        return [part for part in parts if part is not None]

@@ -6,7 +6,8 @@ Does not know: models, gates' bookkeeping, search. Model text is hostile until `
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
@@ -18,7 +19,7 @@ class Domain(Protocol):
     name: str
     operators: Mapping[str, type[Arguments]]
     end_of_move: str
-    """The word that closes a move's text."""
+    """The word that closes a move's text, or the white space that stands between two moves."""
 
     def read(self, text: str, *, problem_id: str) -> Problem:
         """The problem that ``text`` states, words joined by one space; its goal is the question's.
@@ -122,3 +123,27 @@ class GeneratedDomain(Domain, Protocol):
     def right(self, state: State, move: Move, truth: Truth) -> bool:
         """Exact truth, for audits only: is this a right step here? No gate may refuse one."""
         ...
+
+
+def split_moves(text: str, end_of_move: str) -> Iterator[str]:
+    """The moves' texts in a solution's ``text``.
+
+    Where a word ends a move, an open tail is dropped. Where white space separates moves, each part
+    that is not blank is one.
+    """
+    if not end_of_move.strip():
+        lines = end_of_move.count("\n")
+        parts = re.split(r"\n[^\S\n]*" * lines, text) if lines else text.split()
+        yield from (part.strip() for part in parts if part.strip())
+        return
+    words: list[str] = []
+    for word in text.split():
+        words.append(word)
+        if word == end_of_move:
+            yield " ".join(words)
+            words = []
+
+
+def close_move(text: str, end_of_move: str) -> str:
+    """One move's text as ``parse`` reads it, from what came before its end was generated."""
+    return " ".join((*text.split(), end_of_move)) if end_of_move.strip() else text.strip()

@@ -6,10 +6,10 @@ Knows: how a solution's text falls into moves. Does not know: the verifier.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from selverify.domains.base import Domain
+from selverify.domains.base import Domain, split_moves
 from selverify.gates import reject
 from selverify.requests import CompleteItem
 from selverify.search.asking import Asking, complete
@@ -51,16 +51,6 @@ def read_solution(domain: Domain, start: State, text: str, *, count: int) -> Sol
         if domain.is_final(state):
             return Solution(state, legal, count)
     return None
-
-
-def split_moves(text: str, end_of_move: str) -> Iterator[str]:
-    """The pieces of ``text`` that end with the word ``end_of_move``; an open tail is dropped."""
-    words: list[str] = []
-    for word in text.split():
-        words.append(word)
-        if word == end_of_move:
-            yield " ".join(words)
-            words = []
 
 
 def eligible(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_truth
 
+from selverify.domains.base import close_move, split_moves
 from selverify.errors import ParamsError
 from selverify.ledger import Ledger
 from selverify.scheduler import Result, Search, run_lockstep
@@ -18,7 +19,6 @@ from selverify.search import (
 )
 from selverify.search.asking import Asking
 from selverify.search.candidates import checked
-from selverify.search.solutions import split_moves
 from selverify.types import Outcome
 
 DOMAIN = ToyDomain()
@@ -37,6 +37,16 @@ def run(search: Asking[Outcome], backend: ScriptedBackend) -> Result[Outcome]:
 
 def texts(outcome: Outcome) -> list[str]:
     return [step.text for step in outcome.derivation or ()]
+
+
+def test_steps_of_text_are_set_apart_by_empty_lines() -> None:
+    assert list(split_moves("a\nb\n\n  \n c \n \nd\n", "\n\n")) == ["a\nb", "c", "d"]
+    assert list(split_moves('{"op": 1}\n\n{"op": 2}', "\n")) == ['{"op": 1}', '{"op": 2}']
+
+
+def test_a_move_is_closed_as_its_domain_writes_it() -> None:
+    assert close_move("add  1", ";") == "add 1 ;"
+    assert close_move(" So 6 * 7 = 42. ", "\n\n") == "So 6 * 7 = 42."
 
 
 def test_split_moves_cuts_at_the_closing_word_and_drops_an_open_tail() -> None:

@@ -9,11 +9,11 @@ import selverify
 PACKAGE = Path(selverify.__file__).parent
 ROWS = (
     "types errors params storage solver answers",
-    "domains requests tokenizer",
+    "domains requests tokenizer prompting prompts",
     "gates allocation grading retrieval heuristic",
     "search",
-    "scheduler ledger traces reply_cache backends",
-    "benchmark inspection rollouts "
+    "scheduler ledger traces reply_cache backends verifiers",
+    "benchmark text_benchmarks inspection rollouts assembly "
     "difficulty exploration training evaluation selection statistics audits "
     "plots reporting policy trace_text installation",
     "cli",
