@@ -14,7 +14,8 @@ from pathlib import Path
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.errors import ArtifactError
-from selverify.params import load_params
+from selverify.params import Generator, Params, load_params
+from selverify.sources import has_source, read_source, write_source
 
 DVC_DIRECTORY = Path(".dvc")
 LEFTOVER = re.compile(r"\.(?:tmp|old)-(\d+)$")
@@ -27,12 +28,34 @@ def preflight() -> dict[str, Stage]:
         ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
         ArtifactError: this is no DVC project.
     """
-    stages = load_stages(load_params(PARAMS_FILE))
+    params = load_params(PARAMS_FILE)
+    stages = load_stages(params)
     if not DVC_DIRECTORY.is_dir():
         raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
     mend_lock(DVC_DIRECTORY / "tmp" / "rwlock")
     remove_leftovers(path for stage in stages.values() for path in stage.outputs.values())
+    name_sources(params, stages)
     return stages
+
+
+def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
+    """Write ``source.json`` for models that are not trained here, where it says something else.
+
+    The generator's stage is frozen, because a training takes long; to name a model takes nothing.
+    Returns the folders written.
+    """
+    written = []
+    for stage in stages.values():
+        if stage.task != "generator":
+            continue
+        folder = stage.outputs["generator"]
+        settings = params.generator[params.domain][stage.item["backbone"]]
+        if isinstance(settings, Generator):
+            continue
+        if not has_source(folder) or read_source(folder) != settings:
+            write_source(folder, settings)
+            written.append(folder)
+    return written
 
 
 def mend_lock(path: Path) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import GeneratedDomain
+from selverify.domains.base import Domain, knows_truth
 from selverify.errors import BudgetError, ParamsError
 from selverify.gates import GATES, STRUCTURAL
 from selverify.grading import Grader, grade
@@ -68,7 +68,7 @@ class Setting:
     proposals: int
 
 
-Builder = Callable[[GeneratedDomain, Task, int, Setting, Rules], Asking[Outcome]]
+Builder = Callable[[Domain, Task, int, Setting, Rules], Asking[Outcome]]
 
 
 def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> GatedSettings:
@@ -99,7 +99,7 @@ def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> Ga
 
 def _gated(**changes: Any) -> Builder:
     def build(
-        domain: GeneratedDomain, task: Task, n: int, setting: Setting, rules: Rules
+        domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
     ) -> Asking[Outcome]:
         chosen = dict(changes)
         if chosen.pop("retrieve", False):
@@ -118,9 +118,7 @@ def _gated(**changes: Any) -> Builder:
 
 
 def _best_of_n(gates: bool) -> Builder:
-    def build(
-        domain: GeneratedDomain, task: Task, n: int, _: Setting, rules: Rules
-    ) -> Asking[Outcome]:
+    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
         how = rules.params.evaluation.aggregation
         return best_of_n(domain, task.problem, n=n, gates=gates, aggregation=how)
 
@@ -132,9 +130,7 @@ def _majority(gates: bool) -> Builder:
 
 
 def _beam(variant: str, gates: bool) -> Builder:
-    def build(
-        domain: GeneratedDomain, task: Task, n: int, _: Setting, rules: Rules
-    ) -> Asking[Outcome]:
+    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
         evaluation = rules.params.evaluation
         return beam_search(
             domain,
@@ -151,9 +147,7 @@ def _beam(variant: str, gates: bool) -> Builder:
 
 
 def _dvts(gates: bool) -> Builder:
-    def build(
-        domain: GeneratedDomain, task: Task, n: int, _: Setting, rules: Rules
-    ) -> Asking[Outcome]:
+    def build(domain: Domain, task: Task, n: int, _: Setting, rules: Rules) -> Asking[Outcome]:
         expansion = rules.params.evaluation.beam_expansion
         return dvts(
             domain, task.problem, n=n, expansion=expansion, gates=gates, max_moves=rules.max_moves
@@ -164,8 +158,13 @@ def _dvts(gates: bool) -> Builder:
 
 def _oracle(selective: bool) -> Builder:
     def build(
-        domain: GeneratedDomain, task: Task, n: int, setting: Setting, rules: Rules
+        domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
     ) -> Asking[Outcome]:
+        if not knows_truth(domain):
+            raise ParamsError(
+                f"evaluation.methods: given an oracle, expected none: nobody knows which steps of "
+                f"{domain.name} are right"
+            )
         return oracle(
             domain,
             task.problem,
@@ -265,7 +264,7 @@ def settings_of(method: str, params: Params) -> tuple[Setting, ...]:
 
 
 def evaluate(
-    domain: GeneratedDomain,
+    domain: Domain,
     backend: Backend,
     tasks: Sequence[Task],
     rules: Rules,
@@ -300,7 +299,7 @@ def evaluate(
 
 
 def _run_method(
-    domain: GeneratedDomain,
+    domain: Domain,
     backend: Backend,
     tasks: Sequence[Task],
     rules: Rules,

@@ -15,10 +15,13 @@ from selverify.search.gated import Exploration
 from selverify.types import Move, State
 
 
-def to_rows(task: Task, exploration: Exploration) -> list[dict[str, Any]]:
-    """One row a visited state; ``remaining`` is g(w) on the path to a right answer, else None."""
+def to_rows(task: Task, exploration: Exploration, *, right: bool) -> list[dict[str, Any]]:
+    """One row a visited state; ``remaining`` is g(w) on the path to a right answer, else None.
+
+    Args:
+        right: whether the walk's answer is.
+    """
     outcome = exploration.outcome
-    right = outcome.answer == task.truth.answer
     path = [move.text for move in outcome.derivation or ()] if right else []
     rows = []
     for index, item in enumerate(exploration.lists):

@@ -179,6 +179,10 @@ class Grader:
         for worker in tuple(self._pool):
             self._discard(worker)
 
+    def matches(self, gold: str, answer: str | None) -> bool:
+        """Whether ``answer`` grades correct; asked for again, it costs a look-up."""
+        return self.grade_many(((gold, answer),))[0].correct
+
     def grade_many(self, pairs: Sequence[tuple[str, str | None]]) -> tuple[Grade, ...]:
         """One grade a (gold, answer). A candidate that kills its worker is ``unparsed``.
 

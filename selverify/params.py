@@ -66,10 +66,10 @@ class Benchmark(Section):
 
 
 class TextSplit(Section):
-    """Problems of a public benchmark, from the hub or from the local file ``path``.
+    """Problems of the public benchmark ``source``, from the hub or from a copy at ``path``.
 
-    Without ``path``, ``source`` is one of ``selverify.text_benchmarks.KNOWN``. Where fewer problems
-    are wanted than there are, ``seed`` draws them.
+    ``source`` is one of ``selverify.text_benchmarks.KNOWN``, or ``file`` for any other questions
+    and answers at ``path``. Where fewer problems are wanted than there are, ``seed`` draws them.
     """
 
     source: str
@@ -165,17 +165,25 @@ class Server(Section):
     max_retries: NonNegative
 
 
+class EmbeddingsModel(Section):
+    """A model of the embeddings endpoint: numbers a text, and texts a request."""
+
+    model: str
+    dimension: Positive
+    batch: Positive
+
+
 class Served(Server):
     """A generator behind a server, by its completions or its chat endpoint.
 
-    ``structured`` asks for moves under the domain's JSON schema. ``embeddings`` is the model that
-    the embeddings endpoint serves; without one nothing can be ranked.
+    ``structured`` asks for moves under the domain's JSON schema. Without ``embeddings`` nothing can
+    be ranked, and no head trained.
     """
 
     kind: Literal["server"]
     api: Literal["completions", "chat"]
     structured: bool
-    embeddings: str | None
+    embeddings: EmbeddingsModel | None
     prompt: str | None
 
 
@@ -190,6 +198,8 @@ AnyGenerator = Annotated[
     | Annotated[Served, Tag("<server>")],
     Discriminator(_generator_kind),
 ]
+
+
 class Sampling(Section):
     """How moves and solutions are sampled; ``batch_rows`` bounds one decoding batch.
 
@@ -330,11 +340,16 @@ class Evaluation(Section):
 
 
 class Tracking(Section):
-    """Where runs are recorded, and how many threads they use."""
+    """Where runs are recorded, and on what they run.
+
+    ``device`` is where a model from the hub runs: cpu, cuda or cuda:1; models trained here are
+    small and stay on the CPU.
+    """
 
     experiment: str
     threads: Positive
     reply_cache: str
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 
 class Params(Section):
@@ -391,6 +406,12 @@ class Params(Section):
         for name, stated in by_domain.items():
             if self.domain not in stated:
                 raise ValueError(f"domain {self.domain} without {name}.{self.domain}")
+        for backbone in self.backbones:
+            if backbone not in self.generator[self.domain]:
+                raise ValueError(
+                    f"backbones: given {backbone}, expected one of "
+                    f"{', '.join(self.generator[self.domain])} (generator.{self.domain})"
+                )
         deepest = self.sampling[self.domain].max_moves
         benchmark = self.benchmark[self.domain]
         if isinstance(benchmark, Benchmark) and deepest < benchmark.maximum:
@@ -449,4 +470,6 @@ def _sentence(error: ValidationError) -> str:
         return f"unknown key {field!r}{more}; check its spelling"
     if first["type"] == "missing":
         return f"key {field!r} is missing{more}"
+    if first["type"] == "value_error" and isinstance(first["input"], dict):
+        return f"{field}: {first['ctx']['error']}{more}"
     return f"{field}: given {first['input']!r}, expected: {first['msg']}{more}"

@@ -11,18 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from selverify.assembly import open_models
 from selverify.backends.base import Backend
-from selverify.backends.local import LocalBackend
-from selverify.backends.models import REWARD_HEAD, load_backbone, load_reward_model
-from selverify.backends.models import load_policy as load_heuristic
-from selverify.domains import domain_by_name
-from selverify.domains.base import GeneratedDomain
+from selverify.backends.models import REWARD_HEAD
+from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ArtifactError, BudgetError, SchemaError
 from selverify.gates import GATES
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.asking import Asking
 from selverify.search.gated import GatedSettings, gated_competition
 from selverify.solver import Solver, load_solver
+from selverify.sources import has_source
 from selverify.traces import Event
 from selverify.types import Outcome, Problem
 
@@ -58,12 +57,12 @@ class TrainedPolicy:
     may have so that every derivation fits the models.
     """
 
-    domain: GeneratedDomain
+    domain: Domain
     backend: Backend
     solver: Solver
     reference_dispersion: float
     patterns: tuple[str, ...]
-    longest: int
+    longest: int | None
 
     def solve(self, problem: str | Problem, *, budget: int) -> Solved:
         """Solve one problem; see ``solve_many``."""
@@ -101,24 +100,27 @@ class TrainedPolicy:
             SchemaError: as in ``solve_many``.
         """
         given = problem.text if isinstance(problem, Problem) else problem
-        words = given.split()
-        text = " ".join(words)
+        text = " ".join(given.split()) if knows_truth(self.domain) else given.strip()
         name = problem.problem_id if isinstance(problem, Problem) else _name(text)
         if isinstance(problem, Problem) and problem.domain != self.domain.name:
             raise SchemaError(
                 f"{name}: a problem of {problem.domain}, expected one of {self.domain.name}, for "
                 "which this policy was trained"
             )
-        known = frozenset(self.domain.vocabulary)
+        if knows_truth(self.domain):
+            self._check_words(name, text.split(), frozenset(self.domain.vocabulary))
+        return self.domain.read(text, problem_id=name)
+
+    def _check_words(self, name: str, words: Sequence[str], known: frozenset[str]) -> None:
+        """Refuse what models that were trained on words alone cannot be told."""
         unknown = next((word for word in words if word not in known), None)
         if unknown is not None:
             raise SchemaError(
                 f"{name}: unknown word {unknown[:40]!r}; expected words of {self.domain.name}, "
                 "with a space before and after each word and each mark"
             )
-        if len(words) > self.longest:
+        if self.longest is not None and len(words) > self.longest:
             raise SchemaError(f"{name}: {len(words)} words, expected at most {self.longest}")
-        return self.domain.read(text, problem_id=name)
 
     def settings(self, budget: int) -> GatedSettings:
         """The full method's rules at ``budget``, as the evaluation runs it."""
@@ -149,12 +151,13 @@ class TrainedPolicy:
         )
 
 
-def load_policy(folder: str | Path) -> TrainedPolicy:
+def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
     """The policy that the pipeline trained.
 
     Args:
         folder: the project's ``models/<backbone>-<strength>``, with ``verifier/``, ``policy/`` and
             ``solver.json`` in it; the backbone's folder ``<domain>-<backbone>/`` is beside it.
+        device: where a model of the hub runs.
 
     Raises:
         ArtifactError: a file is missing; the message names the stage that writes it.
@@ -162,25 +165,29 @@ def load_policy(folder: str | Path) -> TrainedPolicy:
     """
     models = Path(folder).resolve()
     solver = load_solver(models)
-    _require(models.parent / solver.backbone, "generator", *CHECKPOINT, "tokenizer.json")
-    _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)
+    generator = models.parent / solver.backbone
+    if not has_source(generator):
+        _require(generator, "generator", *CHECKPOINT, "tokenizer.json")
+        _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)
     _require(models / POLICY, "residual", "policy.json", "heuristic.safetensors")
-    domain = domain_by_name(solver.domain)
-    backbone = load_backbone(models.parent / solver.backbone, domain.vocabulary)
-    reward = load_reward_model(models / VERIFIER, domain.vocabulary)
-    policy = load_heuristic(models / POLICY, backbone)
-    backend = LocalBackend(
-        domain, backbone, solver.sampling, seed=solver.seed, reward=reward, policy=policy
+    opened = open_models(
+        solver.domain,
+        solver.sampling,
+        seed=solver.seed,
+        device=device,
+        generator=generator,
+        verifier=models / VERIFIER,
+        policy=models / POLICY,
     )
-    positions = min(len(backbone.decoder.cos), len(reward.decoder.cos))
-    derivation = solver.sampling.max_moves * solver.sampling.max_move_tokens
+    if opened.policy is None:
+        raise SchemaError(f"{models / POLICY}: given no policy, expected one")
     return TrainedPolicy(
-        domain=domain,
-        backend=backend,
+        domain=opened.domain,
+        backend=opened.backend,
         solver=solver,
-        reference_dispersion=policy.reference_dispersion[SCORER],
-        patterns=policy.patterns,
-        longest=positions - derivation - 1,  # one position is the word that opens every text
+        reference_dispersion=opened.policy.reference_dispersion[SCORER],
+        patterns=opened.policy.patterns,
+        longest=opened.longest,
     )
 
 

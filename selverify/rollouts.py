@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import GeneratedDomain
+from selverify.domains.base import Domain, knows_truth
 from selverify.gates import reject
+from selverify.grading import Grader
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import Solution, read_solution
 from selverify.training.tuning import ValuedSolution
@@ -33,7 +34,7 @@ class SampledSolution:
 
 
 def sample_solutions(
-    domain: GeneratedDomain, backend: Backend, tasks: Sequence[Task], *, solutions: int
+    domain: Domain, backend: Backend, tasks: Sequence[Task], *, solutions: int
 ) -> list[SampledSolution]:
     """The distinct solutions of each task, each cut before its first move that a gate refuses.
 
@@ -56,7 +57,7 @@ def sample_solutions(
     return found
 
 
-def _legal_states(domain: GeneratedDomain, start: State, solution: Solution) -> tuple[State, ...]:
+def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[State, ...]:
     """The states after each move of ``solution`` before the first that a gate refuses."""
     states, state = [], start
     for move in solution.state.derivation:
@@ -68,11 +69,12 @@ def _legal_states(domain: GeneratedDomain, start: State, solution: Solution) -> 
 
 
 def value_solutions(
-    domain: GeneratedDomain,
+    domain: Domain,
     backend: Backend,
     sampled: Sequence[SampledSolution],
     *,
     rollouts: int,
+    grader: Grader,
 ) -> list[ValuedSolution]:
     """The share of ``rollouts`` continuations of each state that reach the gold answer.
 
@@ -89,28 +91,34 @@ def value_solutions(
     }
     replies = _complete(backend, [state for _, state in open_states.values()], rollouts)
     values = {
-        key: sum(_reaches(domain, state, sample, task.truth.answer) for sample in samples)
+        key: sum(_reaches(domain, state, sample, task.truth.answer, grader) for sample in samples)
         / rollouts
         for (key, (task, state)), samples in zip(open_states.items(), replies, strict=True)
     }
-    return [_valued(domain, one, values) for one in sampled]
+    return [_valued(domain, one, values, grader) for one in sampled]
 
 
 def to_rows(
-    domain: GeneratedDomain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
+    domain: Domain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
 ) -> list[dict[str, Any]]:
-    """Table rows: the solution, its values, and (for audits) the exact truth of each step."""
+    """Table rows: the solution, its values, and (for audits) the truth of each step if known."""
     return [
         {
             "problem_id": one.problem_id,
             "text": one.text,
             "moves": list(one.moves),
             "values": list(one.values),
-            "alive": [domain.alive(state, source.task.truth) for state in source.states],
+            "alive": _alive(domain, source),
             "count": source.count,
         }
         for one, source in zip(valued, sampled, strict=True)
     ]
+
+
+def _alive(domain: Domain, source: SampledSolution) -> list[bool] | None:
+    if not knows_truth(domain):
+        return None
+    return [domain.alive(state, source.task.truth) for state in source.states]
 
 
 def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
@@ -122,11 +130,14 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
 
 
 def _valued(
-    domain: GeneratedDomain, one: SampledSolution, values: dict[tuple[str, str], float]
+    domain: Domain,
+    one: SampledSolution,
+    values: dict[tuple[str, str], float],
+    grader: Grader,
 ) -> ValuedSolution:
     problem, gold = one.task.problem, one.task.truth.answer
     steps = tuple(
-        float(domain.answer(state) == gold)
+        float(grader.matches(gold, domain.answer(state)))
         if domain.is_final(state)
         else values[problem.problem_id, state.trace]
         for state in one.states
@@ -135,11 +146,11 @@ def _valued(
     return ValuedSolution(problem.problem_id, problem.text, moves, steps)
 
 
-def _reaches(domain: GeneratedDomain, state: State, sample: Sample, gold: str) -> bool:
+def _reaches(domain: Domain, state: State, sample: Sample, gold: str, grader: Grader) -> bool:
     solution = read_solution(domain, state, sample.text, count=1)
     if solution is None or not solution.legal:
         return False
-    return domain.answer(solution.state) == gold
+    return grader.matches(gold, domain.answer(solution.state))
 
 
 def _complete(

@@ -11,23 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
-from transformers.utils import logging as hf_logging
 
-from selverify.backends.local import LocalBackend
-from selverify.backends.models import load_backbone, load_policy, load_reward_model
 from selverify.benchmark import Task, from_rows
-from selverify.domains import domain_by_name
-from selverify.domains.base import GeneratedDomain
 from selverify.errors import ParamsError
-from selverify.params import Params
 from selverify.storage import read_json, read_table, write_json, write_table
 
 VERSION = 1
 log = logging.getLogger(__name__)
-
-hf_logging.set_verbosity_error()  # a stage's own lines are its progress; loading bars drown them
-hf_logging.disable_progress_bar()
 
 
 def write_rows(folder: Path, stage: str, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -97,23 +87,6 @@ def read_training(folder: Path, share: float) -> tuple[tuple[Task, ...], tuple[T
             "expected at least one problem in the share and one outside it"
         )
     return tasks[:valued], tasks[valued:]
-
-
-def local_backend(
-    params: Params, inputs: Mapping[str, Path], *, seed: int
-) -> tuple[GeneratedDomain, LocalBackend]:
-    """The domain and a backend of the trained models that are among ``inputs``."""
-    torch.set_num_threads(params.tracking.threads)
-    domain = domain_by_name(params.domain)
-    backbone = load_backbone(inputs["generator"], domain.vocabulary)
-    reward = (
-        load_reward_model(inputs["verifier"], domain.vocabulary) if "verifier" in inputs else None
-    )
-    policy = load_policy(inputs["residual"], backbone) if "residual" in inputs else None
-    backend = LocalBackend(
-        domain, backbone, params.sampling[params.domain], seed=seed, reward=reward, policy=policy
-    )
-    return domain, backend
 
 
 def say(text: str) -> None:

@@ -1,23 +1,70 @@
-"""Stage ``benchmark``: generate the problems and check that no test problem is trained on."""
+"""Stage ``benchmark``: the problems of three splits, and a check that they share none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from selverify.benchmark import build, check_leaks, to_rows
-from selverify.domains import domain_by_name
-from selverify.params import Params
-from tasks.artifacts import write_rows
+from selverify.benchmark import Task, build, check_leaks, to_rows
+from selverify.domains import domain_by_name, generated_by_name
+from selverify.params import Benchmark, Params, TextBenchmark, TextSplit
+from selverify.text_benchmarks import (
+    Draw,
+    Questions,
+    load_known,
+    load_questions,
+    tasks_from,
+    without,
+)
+from tasks.artifacts import say, write_rows
 
 
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
     """Write ``problems`` and ``truths`` of all splits."""
-    tasks = build(domain_by_name(params.domain), params.benchmark[params.domain])
+    settings = params.benchmark[params.domain]
+    if isinstance(settings, Benchmark):
+        tasks = build(generated_by_name(params.domain), settings)
+    else:
+        tasks = _from_text(params.domain, settings)
     check_leaks(tasks)
     problems, truths = to_rows(tasks)
     write_rows(outputs["benchmark"], "benchmark", "problems", problems)
     write_rows(outputs["benchmark"], "benchmark", "truths", truths)
     return {"problems": len(problems)}
+
+
+def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
+    """Questions of files; what stands in the test's file is not trained on."""
+    test, validation, train = (
+        _questions(split) for split in (settings.test, settings.validation, settings.train)
+    )
+    pools = {"test": test}
+    for name, pool in (("validation", validation), ("train", train)):
+        pools[name] = pool if pool == test else without(pool, test)
+        if len(pools[name].items) < len(pool.items):
+            left_out = len(pool.items) - len(pools[name].items)
+            say(
+                f"benchmark: {left_out} questions of {pool.source} stand in {test.source}: left out"
+            )
+    draws = {
+        name: Draw(pool, getattr(settings, name).problems, getattr(settings, name).seed)
+        for name, pool in pools.items()
+    }
+    return tasks_from(
+        domain_by_name(domain),
+        train=draws["train"],
+        validation=draws["validation"],
+        test=draws["test"],
+    )
+
+
+def _questions(split: TextSplit) -> Questions:
+    path = None if split.path is None else Path(split.path)
+    if split.source == ANY_FILE and path is not None:
+        return load_questions(path)
+    return load_known(split.source, path)
+
+
+ANY_FILE = "file"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -11,25 +10,18 @@ import numpy as np
 
 from selverify.benchmark import Task
 from selverify.difficulty import bin_agreement, difficulty_bins
-from selverify.domains.base import GeneratedDomain
+from selverify.domains.base import Domain, knows_truth
+from selverify.grading import Grader
 from selverify.params import Params
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import read_solution
 from selverify.types import Sample
-from tasks.artifacts import local_backend, read_tasks, say, write_rows
-from tasks.shards import map_shards, one_thread
+from tasks.artifacts import read_tasks, say, write_rows
+from tasks.models import open_grader, open_models
+from tasks.shards import Shard, work_on
 
 SHARD = 50
-"""Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Test problems to sample solutions of."""
-
-    params: Params
-    inputs: Mapping[str, Path]
-    tasks: tuple[Task, ...]
+"""Problems a shard."""
 
 
 def run(
@@ -38,10 +30,7 @@ def run(
     """Write ``difficulty``: pass rates, halves, right derivations and the bin of each problem."""
     settings = params.difficulty
     tasks = read_tasks(inputs["benchmark"], "test", limit=params.evaluation.problems)
-    starts = range(0, len(tasks), SHARD)
-    each = one_thread(params)
-    shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
-    parts = map_shards(sample_shard, shards, workers=params.tracking.threads)
+    parts = work_on(sample_shard, tasks, params, inputs, size=SHARD)
     hits = np.array([hit for part in parts for hit in part])
     answered, derived = hits[..., 0], hits[..., 1]
     rates = answered.mean(1)
@@ -74,25 +63,36 @@ def run(
 def sample_shard(shard: Shard) -> list[list[tuple[bool, bool]]]:
     """The hits of each problem of one shard."""
     settings = shard.params.difficulty
-    domain, backend = local_backend(shard.params, shard.inputs, seed=settings.seed)
+    models = open_models(shard.params, shard.inputs, seed=settings.seed)
+    domain = models.domain
     items = tuple(
         CompleteItem(domain.initial_state(task.problem, budget=1), 0, settings.samples)
         for task in shard.tasks
     )
-    replies = cast(tuple[tuple[Sample, ...], ...], backend.answer(Complete(items)))
+    replies = cast(tuple[tuple[Sample, ...], ...], models.backend.answer(Complete(items)))
     say(f"difficulty: to {shard.tasks[-1].problem.problem_id}, {settings.samples} samples each")
-    return [_hits(domain, task, s) for task, s in zip(shard.tasks, replies, strict=True)]
+    with open_grader(shard.params) as grader:
+        return [
+            _hits(domain, task, samples, grader)
+            for task, samples in zip(shard.tasks, replies, strict=True)
+        ]
 
 
 def _hits(
-    domain: GeneratedDomain, task: Task, samples: Sequence[Sample]
+    domain: Domain, task: Task, samples: Sequence[Sample], grader: Grader
 ) -> list[tuple[bool, bool]]:
-    """For each sample whether its answer is right, and whether its derivation is, too."""
+    """For each sample whether its answer is right, and whether its derivation is, too.
+
+    Where nobody knows the truth about a derivation, a right answer stands for it.
+    """
     start = domain.initial_state(task.problem, budget=1)
     found = []
     for sample in samples:
         solution = read_solution(domain, start, sample.text, count=1)
-        right = solution is not None and domain.answer(solution.state) == task.truth.answer
-        derived = right and solution is not None and domain.alive(solution.state, task.truth)
-        found.append((right, derived))
+        if solution is None:
+            found.append((False, False))
+            continue
+        right = grader.matches(task.truth.answer, domain.answer(solution.state))
+        alive = not knows_truth(domain) or domain.alive(solution.state, task.truth)
+        found.append((right, right and alive))
     return found

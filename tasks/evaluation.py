@@ -14,7 +14,7 @@ import pandas as pd
 
 from selverify.backends.base import Backend
 from selverify.benchmark import Task
-from selverify.domains.base import GeneratedDomain
+from selverify.domains.base import Domain
 from selverify.evaluation import LEAVE_ONE_OUT, Rules, evaluate, gated_settings, settings_of
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
@@ -23,20 +23,12 @@ from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import gated_competition
 from selverify.solver import save_solver
 from selverify.traces import Event, write_events
-from tasks.artifacts import local_backend, read_tasks, say, write_rows
-from tasks.shards import map_shards, one_thread
+from tasks.artifacts import read_tasks, say, write_rows
+from tasks.models import open_grader, open_models
+from tasks.shards import Shard, work_on
 
 SHARD = 125
-"""Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """``tasks`` under every sampling seed, one after the other: they share ranks and verdicts."""
-
-    params: Params
-    inputs: Mapping[str, Path]
-    tasks: tuple[Task, ...]
+"""Problems a shard."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +53,7 @@ def run(
     cache.parent.mkdir(parents=True, exist_ok=True)
     CachedBackend.create(cache)  # once, before several processes open it
     tasks = read_tasks(inputs["benchmark"], "test", limit=evaluation.problems)
-    starts = range(0, len(tasks), SHARD)
-    each = one_thread(params)
-    shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
-    parts = map_shards(evaluate_shard, shards, workers=params.tracking.threads)
+    parts = work_on(evaluate_shard, tasks, params, inputs, size=SHARD)
     save_solver(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]
     rows = [row for part in parts for row in part.outcomes]
@@ -84,8 +73,8 @@ def evaluate_shard(shard: Shard) -> Part:
 
 def _under_seed(shard: Shard, seed: int) -> Part:
     params = shard.params
-    domain, local = local_backend(params, shard.inputs, seed=seed)
-    policy = local.policy
+    models = open_models(params, shard.inputs, seed=seed)
+    domain, policy = models.domain, models.policy
     rules = Rules(
         params=params,
         dispersion=policy.reference_dispersion if policy else {},
@@ -98,15 +87,20 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     def report(method: str, number: int, of: int) -> None:
         say(f"evaluation: {first} to {last}, seed {seed}: method {number} of {of}, {method}")
 
-    backend = CachedBackend(local, Path(params.tracking.reply_cache))
+    backend = CachedBackend(models.backend, Path(params.tracking.reply_cache))
     try:
         found = evaluate(domain, backend, shard.tasks, rules, methods=methods, report=report)
         outcomes = [{"sampling_seed": seed, **row} for row in found]
         if seed != params.evaluation.sampling_seeds[0]:
             return Part(outcomes, [], {})
-        walked, items = inspect_samples(
-            domain, backend, shard.tasks, samples=params.verifier.audit_samples
-        )
+        with open_grader(params) as grader:
+            walked, items = inspect_samples(
+                domain,
+                backend,
+                shard.tasks,
+                samples=params.verifier.audit_samples,
+                grader=grader,
+            )
         steps = add_scores(backend, walked, items)
         return Part(outcomes, steps, _trace(domain, backend, shard.tasks, rules))
     finally:
@@ -114,7 +108,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
 
 
 def _trace(
-    domain: GeneratedDomain, backend: Backend, tasks: tuple[Task, ...], rules: Rules
+    domain: Domain, backend: Backend, tasks: tuple[Task, ...], rules: Rules
 ) -> dict[str, tuple[Event, ...]]:
     """The full method's events at the headline budget, under the settings of ``search``."""
     n = rules.params.evaluation.headline_budget

@@ -1,4 +1,4 @@
-"""Stage ``generator`` (frozen): train the backbone from scratch."""
+"""Stage ``generator`` (frozen): train the backbone from scratch, or name one of the hub."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 
 from selverify.benchmark import SPLITS, held_out_marks
-from selverify.domains import domain_by_name
-from selverify.params import Params
+from selverify.domains import generated_by_name
+from selverify.errors import ParamsError
+from selverify.params import Benchmark, Generator, Params
+from selverify.sources import write_source
 from selverify.training.generator import Progress, train_generator
 from tasks.artifacts import read_tasks, say, write_facts
 
@@ -17,21 +19,39 @@ from tasks.artifacts import read_tasks, say, write_facts
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write a checkpoint in the Hugging Face layout; no problem of the benchmark is trained on.
+    """Write a checkpoint in the Hugging Face layout, or which model of the hub or a server it is.
+
+    Raises:
+        ParamsError: a training on a benchmark of files, from which nothing can be drawn.
+    """
+    settings = params.generator[params.domain][params.backbones[0]]
+    if isinstance(settings, Generator):
+        return _train(params, settings, inputs["benchmark"], outputs["generator"])
+    write_source(outputs["generator"], settings)
+    return {}
+
+
+def _train(params: Params, settings: Generator, benchmark: Path, folder: Path) -> dict[str, float]:
+    """Train; no problem of the benchmark is trained on.
 
     A generator that knows the training problems by heart is surer of itself there than on new ones,
     and verifier and ranker would learn from the wrong behaviour.
     """
+    sizes = params.benchmark[params.domain]
+    if not isinstance(sizes, Benchmark):
+        raise ParamsError(
+            f"generator.{params.domain}.{params.backbones[0]}: given a training, expected a model "
+            "of the hub or a server: this domain does not draw problems"
+        )
     torch.set_num_threads(params.tracking.threads)
-    held_out = [task for split in SPLITS for task in read_tasks(inputs["benchmark"], split)]
-    marks = {"marks": held_out_marks(held_out)}
-    write_facts(outputs["generator"], "generator", "held_out", marks)
+    held_out = [task for split in SPLITS for task in read_tasks(benchmark, split)]
+    write_facts(folder, "generator", "held_out", {"marks": held_out_marks(held_out)})
     return train_generator(
-        domain_by_name(params.domain),
-        params.benchmark[params.domain],
-        params.generator[params.domain][params.backbones[0]],
+        generated_by_name(params.domain),
+        sizes,
+        settings,
         forbidden=frozenset(task.fingerprint for task in held_out),
-        folder=outputs["generator"],
+        folder=folder,
         report=_report,
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from selverify.assembly import Models
 from selverify.audits import CandidateList, ranker_table
-from selverify.backends.local import LocalBackend
 from selverify.backends.models import save_policy
 from selverify.domains.base import Domain
 from selverify.exploration import moves_of, state_of
@@ -21,7 +21,8 @@ from selverify.retrieval import PatternStore
 from selverify.statistics import Bootstrap
 from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy
 from selverify.types import Move, State
-from tasks.artifacts import local_backend, read_rows, read_tasks, say, write_rows
+from tasks.artifacts import read_rows, read_tasks, say, write_rows
+from tasks.models import open_models
 
 RECALL_AT = (1, 2, 3, 4)
 
@@ -31,10 +32,11 @@ def run(
 ) -> dict[str, float]:
     """Write the policy, its patterns, and ``rankers`` (audit on held-out training problems)."""
     settings = params.residual
-    domain, backend = local_backend(params, inputs, seed=settings.seed)
+    models = open_models(params, inputs, seed=settings.seed)
+    domain = models.domain
     rows = read_rows(inputs["exploration"], "exploration", "lists")
     items = _items(domain, rows, inputs["benchmark"])
-    lists = _label(backend, rows, items)
+    lists = _label(models, rows, items)
     heuristic, dispersion = train_policy(lists, settings, report=_report)
     store = PatternStore.build(domain, _labelled_moves(items, rows))
     folder = outputs["residual"]
@@ -45,7 +47,7 @@ def run(
         width=lists[0].rows.state.shape[1],
         seen=lists[0].rows.evidence.shape[1],
         hidden=settings.hidden,
-        backbone=backend.backbone.digest,
+        backbone=models.backbone,
         reference_dispersion=dispersion,
         patterns=store.patterns(settings.retrieval_patterns),
     )
@@ -66,13 +68,13 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -
 
 
 def _label(
-    backend: LocalBackend, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
+    models: Models, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
 ) -> list[LabelledList]:
     return [
         LabelledList(
             row["problem_id"], embedded, tuple(row["labels"]), row["committed"], row["remaining"]
         )
-        for row, embedded in zip(rows, backend.embed(items), strict=True)
+        for row, embedded in zip(rows, models.embedding()(items), strict=True)
     ]
 
 

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from selverify.benchmark import SPLITS, Task, check_held_out
+from selverify.benchmark import SPLITS, check_held_out
 from selverify.params import Params
 from selverify.rollouts import sample_solutions, to_rows, value_solutions
-from tasks.artifacts import local_backend, read_facts, read_tasks, read_training, say, write_rows
-from tasks.shards import map_shards, one_thread
+from selverify.sources import has_source
+from tasks.artifacts import read_facts, read_tasks, read_training, say, write_rows
+from tasks.models import open_grader, open_models
+from tasks.shards import Shard, work_on
 
 SHARD = 50
-"""Problems a shard. Fixed: sums over batches of other sizes could round otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shard:
-    """Training problems to value."""
-
-    params: Params
-    inputs: Mapping[str, Path]
-    tasks: tuple[Task, ...]
+"""Problems a shard."""
 
 
 def run(
@@ -31,10 +23,7 @@ def run(
     """Write ``values``: training problems, valued."""
     _check_held_out(inputs)
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
-    starts = range(0, len(tasks), SHARD)
-    each = one_thread(params)
-    shards = [Shard(each, inputs, tasks[start : start + SHARD]) for start in starts]
-    parts = map_shards(value_shard, shards, workers=params.tracking.threads)
+    parts = work_on(value_shard, tasks, params, inputs, size=SHARD)
     rows = [row for part, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
     parsed = sum(count for _, count in parts) / (params.rollouts.solutions * len(tasks))
@@ -44,9 +33,13 @@ def run(
 def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     """The valued solutions of one shard, and how many samples could be parsed."""
     settings = shard.params.rollouts
-    domain, backend = local_backend(shard.params, shard.inputs, seed=settings.seed)
+    models = open_models(shard.params, shard.inputs, seed=settings.seed)
+    domain, backend = models.domain, models.backend
     sampled = sample_solutions(domain, backend, shard.tasks, solutions=settings.solutions)
-    valued = value_solutions(domain, backend, sampled, rollouts=settings.rollouts)
+    with open_grader(shard.params) as grader:
+        valued = value_solutions(
+            domain, backend, sampled, rollouts=settings.rollouts, grader=grader
+        )
     rows = to_rows(domain, valued, sampled)
     say(f"rollouts: to {shard.tasks[-1].problem.problem_id}, {len(rows)} solutions valued")
     return rows, sum(one.count for one in sampled)
@@ -54,6 +47,9 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
 
 def _check_held_out(inputs: Mapping[str, Path]) -> None:
     """The first use of the frozen generator: no test problem may stand in its training."""
+    if has_source(inputs["generator"]):
+        say(f"rollouts: nobody here knows what {inputs['generator']} was trained on")
+        return
     marks = read_facts(inputs["generator"], "generator", "held_out")["marks"]
     for split in SPLITS:
         tasks = read_tasks(inputs["benchmark"], split)

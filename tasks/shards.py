@@ -12,17 +12,21 @@ import os
 import queue
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 from multiprocessing.queues import Queue
+from pathlib import Path
 from typing import TypeVar
 
+from selverify.benchmark import Task
 from selverify.errors import ProtocolError
 from selverify.params import Params
+from selverify.sources import has_source
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -33,6 +37,35 @@ def one_thread(params: Params) -> Params:
     """``params`` for a shard: one thread, since sums on several can round otherwise."""
     tracking = params.tracking.model_copy(update={"threads": 1})
     return params.model_copy(update={"tracking": tracking})
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """Tasks that one process works on, with all that a stage gives it."""
+
+    params: Params
+    inputs: Mapping[str, Path]
+    tasks: tuple[Task, ...]
+
+
+def work_on(
+    work: Callable[[Shard], T],
+    tasks: Sequence[Task],
+    params: Params,
+    inputs: Mapping[str, Path],
+    *,
+    size: int,
+) -> list[T]:
+    """``work`` of every ``size`` tasks, each shard on one thread, in the order of the tasks.
+
+    ``size`` is fixed by the stage: sums over batches of other sizes could round otherwise. A model
+    of the hub, which is large, or behind a server is asked by one process.
+    """
+    each = one_thread(params)
+    starts = range(0, len(tasks), size)
+    shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
+    workers = 1 if has_source(inputs["generator"]) else params.tracking.threads
+    return map_shards(work, shards, workers=workers)
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:

@@ -8,15 +8,17 @@ from typing import Any
 
 import torch
 
-from selverify.domains import domain_by_name
+from selverify.domains import generated_by_name
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
 from selverify.rollouts import from_rows
 from selverify.statistics import area_under_roc
 from selverify.tokenizer import load_words
-from selverify.training.tuning import Epoch
+from selverify.training.head import train_head
+from selverify.training.tuning import Epoch, ValuedSolution
 from selverify.training.verifier import train_verifier
-from tasks.artifacts import local_backend, read_rows, read_tasks, say
+from tasks.artifacts import read_rows, read_tasks, say
+from tasks.models import open_grader, open_models
 
 REPORT_EVERY = 5
 
@@ -26,27 +28,62 @@ def run(
 ) -> dict[str, float]:
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
-    domain = domain_by_name(params.domain)
-    losses = train_verifier(
-        from_rows(read_rows(inputs["rollouts"], "rollouts", "values")),
+    solutions = from_rows(read_rows(inputs["rollouts"], "rollouts", "values"))
+    kind = params.verifier.kind[params.domain]
+    train = _train_head if kind == "head" else _train_model
+    losses = train(solutions, params, inputs, outputs["verifier"])
+    return {**losses, **_audit(params, {**inputs, "verifier": outputs["verifier"]})}
+
+
+def _train_model(
+    solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
+) -> dict[str, float]:
+    """A reward model of its own, tuned from the backbone."""
+    domain = generated_by_name(params.domain)
+    return train_verifier(
+        solutions,
         params.verifier.kind[params.domain],
         params.verifier,
         load_words(inputs["generator"], domain.vocabulary),
         share=params.verifier.share[params.strengths[0]],
         end_of_move=domain.end_of_move,
         backbone=inputs["generator"],
-        folder=outputs["verifier"],
+        folder=folder,
         report=_report,
     )
-    return {**losses, **_audit(params, {**inputs, "verifier": outputs["verifier"]})}
+
+
+def _train_head(
+    solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
+) -> dict[str, float]:
+    """A head on the hidden states of the generator, which stays as it is."""
+    generator = {"generator": inputs["generator"]}
+    models = open_models(params, generator, seed=params.verifier.seed)
+    return train_head(
+        solutions,
+        params.verifier,
+        models.domain,
+        models.embedding(),
+        share=params.verifier.share[params.strengths[0]],
+        backbone=models.backbone,
+        folder=folder,
+        report=_report,
+    )
 
 
 def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
     """Step AUC against exact truth on validation problems, of all steps and of first errors."""
-    domain, backend = local_backend(params, inputs, seed=params.verifier.seed)
+    models = open_models(params, inputs, seed=params.verifier.seed)
     tasks = read_tasks(inputs["benchmark"], "validation")
-    walked, items = inspect_samples(domain, backend, tasks, samples=params.verifier.audit_samples)
-    rows = [row for row in add_scores(backend, walked, items) if row["score"] is not None]
+    with open_grader(params) as grader:
+        walked, items = inspect_samples(
+            models.domain,
+            models.backend,
+            tasks,
+            samples=params.verifier.audit_samples,
+            grader=grader,
+        )
+    rows = [row for row in add_scores(models.backend, walked, items) if row["score"] is not None]
     decided = [row for row in rows if row["before"]]
     found = {
         "validation_step_auc": area_under_roc(*_columns(rows)),

@@ -144,8 +144,8 @@ def save_policy(
     (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
 
 
-def load_policy(folder: Path, backbone: Backbone) -> Policy:
-    """The heuristic that was trained on the embeddings of ``backbone``.
+def load_policy(folder: Path, backbone: str) -> Policy:
+    """The heuristic trained on embeddings of the generator that ``backbone`` identifies.
 
     Raises:
         ArtifactError: a file is missing.
@@ -155,9 +155,9 @@ def load_policy(folder: Path, backbone: Backbone) -> Policy:
     described = _json(path)
     if described.get("schema") != POLICY_SCHEMA:
         raise SchemaError(f"{path}: schema {described.get('schema')}, expected {POLICY_SCHEMA}")
-    if described["backbone"] != backbone.digest:
+    if described["backbone"] != backbone:
         raise SchemaError(
-            f"{path}: backbone {described['backbone'][:12]}, expected {backbone.digest[:12]}; "
+            f"{path}: backbone {described['backbone'][:12]}, expected {backbone[:12]}; "
             "train the residual again for this generator"
         )
     heuristic = Heuristic(described["width"], described["seen"], described["hidden"])

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selverify.errors import ArtifactError, ParamsError
-from selverify.prompting import Prompt
+from selverify.prompting import Prompt, plain_text
 from selverify.storage import digest
 
 
@@ -63,12 +63,6 @@ class Pretrained:
         configured = self.model.generation_config.eos_token_id  # type: ignore[union-attr]
         listed = configured if isinstance(configured, list) else [configured]
         return frozenset(one for one in (*listed, self.tokenizer.eos_token_id) if one is not None)
-
-
-def plain_text(prompt: Prompt) -> str:
-    """The prompt without a chat's marks: each message after its role, and the answer begun."""
-    said = [f"{role.capitalize()}:\n{text}\n\n" for role, text in prompt.messages]
-    return "".join((*said, "Assistant:\n" if said else "", prompt.begun))
 
 
 def load_pretrained(source: str, *, revision: str | None, dtype: str, device: str) -> Pretrained:

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from selverify.domains.base import GeneratedDomain
+from selverify.domains.algebra import Algebra
+from selverify.domains.base import Domain, GeneratedDomain
 from selverify.domains.countdown import Countdown
+from selverify.domains.math_steps import MathSteps
+from selverify.domains.math_structured import MathStructured
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError
 
-_ALL: tuple[GeneratedDomain, ...] = (WordProblems(), Countdown())
-DOMAINS: Mapping[str, GeneratedDomain] = MappingProxyType({domain.name: domain for domain in _ALL})
+_GENERATED: tuple[GeneratedDomain, ...] = (WordProblems(), Countdown(), Algebra())
+_TEXT: tuple[Domain, ...] = (MathSteps(), MathStructured())
+GENERATED: Mapping[str, GeneratedDomain] = MappingProxyType({one.name: one for one in _GENERATED})
+"""Domains that draw their own problems and know the exact truth."""
+DOMAINS: Mapping[str, Domain] = MappingProxyType(
+    {**GENERATED, **{domain.name: domain for domain in _TEXT}}
+)
 
 
-def domain_by_name(name: str) -> GeneratedDomain:
+def domain_by_name(name: str) -> Domain:
     """The domain called ``name``.
 
     Raises:
@@ -23,3 +31,17 @@ def domain_by_name(name: str) -> GeneratedDomain:
     if name not in DOMAINS:
         raise ParamsError(f"domain: given {name!r}, expected one of {', '.join(DOMAINS)}")
     return DOMAINS[name]
+
+
+def generated_by_name(name: str) -> GeneratedDomain:
+    """The domain called ``name``, which draws its own problems.
+
+    Raises:
+        ParamsError: there is no such domain, or its problems come from files.
+    """
+    if name not in GENERATED:
+        raise ParamsError(
+            f"domain: given {name!r}, expected one that draws its own problems: "
+            f"{', '.join(GENERATED)}"
+        )
+    return GENERATED[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
 
@@ -123,6 +123,11 @@ class GeneratedDomain(Domain, Protocol):
     def right(self, state: State, move: Move, truth: Truth) -> bool:
         """Exact truth, for audits only: is this a right step here? No gate may refuse one."""
         ...
+
+
+def knows_truth(domain: Domain) -> TypeGuard[GeneratedDomain]:
+    """Whether the exact truth about every state of ``domain`` is known."""
+    return hasattr(domain, "alive")
 
 
 def split_moves(text: str, end_of_move: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 from selverify.domains.arithmetic import (
     FUNCTIONS,
@@ -147,6 +148,23 @@ def find_claims(text: str) -> tuple[Claim, ...]:
     read: _Read = {}
     found = (_claim(tokens, place, read) for place in relations[:MAX_RELATIONS])
     return tuple(claim for claim in found if claim is not None)
+
+
+@lru_cache(maxsize=100_000)
+def canonical_answer(answer: str) -> str:
+    """The same text for answers that are plainly equal: 1/2, 0.5 and \\frac12.
+
+    By the exact value where an answer is a number with one reading; otherwise without the spacing
+    and the spellings that mean nothing.
+    """
+    if answer.isascii() and answer.isdigit() and len(answer) < MAX_TOKENS:
+        return str(int(answer))
+    tokens = tuple(token.text for token in _tokens(answer[:MAX_TEXT]))
+    try:
+        values = read_expression(tokens).values
+    except NotNumeric:
+        values = frozenset()
+    return str(min(values)) if len(values) == 1 else "".join(tokens)
 
 
 def _tokens(text: str) -> list[_Token]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from selverify.domains.base import Domain, split_moves
+from selverify.domains.claims import canonical_answer
 from selverify.gates import reject
 from selverify.requests import CompleteItem
 from selverify.search.asking import Asking, complete
@@ -62,17 +63,23 @@ def eligible(
 
 
 def vote(domain: Domain, weighted: Iterable[tuple[State, float]]) -> Outcome:
-    """The answer of the largest summed weight, ties to the first seen; its heaviest derivation."""
+    """The answer of the largest summed weight, ties to the first seen; its heaviest derivation.
+
+    Answers that are plainly equal vote together, in the words of the first one.
+    """
     totals: dict[str, float] = {}
     heaviest: dict[str, tuple[float, State]] = {}
+    said: dict[str, str] = {}
     for state, weight in weighted:
         answer = domain.answer(state)
         if answer is None:
             continue
-        totals[answer] = totals.get(answer, 0.0) + weight
-        if answer not in heaviest or weight > heaviest[answer][0]:
-            heaviest[answer] = (weight, state)
+        same = canonical_answer(answer)
+        said.setdefault(same, answer)
+        totals[same] = totals.get(same, 0.0) + weight
+        if same not in heaviest or weight > heaviest[same][0]:
+            heaviest[same] = (weight, state)
     if not totals:
         return Outcome(None, None, "no answer")
     winner = max(totals, key=totals.__getitem__)
-    return Outcome(winner, heaviest[winner][1].derivation, "answered")
+    return Outcome(said[winner], heaviest[winner][1].derivation, "answered")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selverify.domains.arithmetic import NotNumeric, read_expression
-from selverify.domains.claims import find_claims
+from selverify.domains.claims import canonical_answer, find_claims
 
 EVERY_CALL = 0.05  # seconds
 
@@ -34,6 +34,23 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, Fraction]:
         sign = "+"
     value = {"+": a + b, "-": a - b, "*": a * b, "/": a / b if b else a}[sign]
     return f"( {left} {sign} {right} )", value
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("1/2", "0.5"), (r"\frac{1}{2}", r"\dfrac12"), ("007", "7"), (r"x + 1", r"x+1"),
+     (r"\left( 3, 4 \right)", "(3,4)"), ("1,000", "1000"), (r"\text{Evelyn}", "Evelyn")],
+)  # fmt: skip
+def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> None:
+    assert canonical_answer(one) == canonical_answer(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("20%", "20"), ("(3,4)", "(4,3)"), ("3", "-3"), ("x^2", "x^3"), ("2/3", "3/2")],
+)
+def test_other_answers_vote_apart(one: str, other: str) -> None:
+    assert canonical_answer(one) != canonical_answer(other)
 
 
 @given(expressions())

@@ -8,7 +8,7 @@ import selverify
 
 PACKAGE = Path(selverify.__file__).parent
 ROWS = (
-    "types errors params storage solver answers",
+    "types errors params storage solver sources answers",
     "domains requests tokenizer prompting prompts",
     "gates allocation grading retrieval heuristic",
     "search",

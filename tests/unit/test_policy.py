@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import selverify
-from selverify.domains import DOMAINS
+from selverify.domains import GENERATED
 from selverify.errors import ArtifactError, BudgetError, SchemaError
 from selverify.evaluation import Rules, gated_settings, settings_of
 from selverify.ledger import Ledger
@@ -101,7 +101,7 @@ def test_the_rules_are_those_of_the_evaluation(policy):
             assert own.generation_cap(n) == rules.generation_cap(n)
 
 
-@pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
+@pytest.mark.parametrize("domain", GENERATED.values(), ids=GENERATED)
 def test_a_domain_reads_its_own_problems(domain):
     """Text alone gives back the goal of every generated problem."""
     rng = random.Random(4)
@@ -110,7 +110,7 @@ def test_a_domain_reads_its_own_problems(domain):
         assert domain.read(problem.text, problem_id=f"p{index}") == problem
 
 
-@pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
+@pytest.mark.parametrize("domain", GENERATED.values(), ids=GENERATED)
 @pytest.mark.parametrize("text", ["", "?", "find", "find 7 ?", "use 1 to make", "apples find ?"])
 def test_a_text_without_a_question_is_refused(domain, text):
     """The message names the problem and shows what a question looks like."""
@@ -195,7 +195,7 @@ def test_another_schema_is_refused(models):
 
 def test_a_verifier_of_other_words_is_refused(models):
     """It would read one word for another."""
-    Words(DOMAINS["word_problems"].vocabulary[:-1]).save(models / "verifier")
+    Words(GENERATED["word_problems"].vocabulary[:-1]).save(models / "verifier")
     with pytest.raises(SchemaError, match="another vocabulary"):
         load_policy(models)
 

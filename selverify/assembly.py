@@ -1,0 +1,199 @@
+"""Checkpoints and sources on disk, put together into what answers requests.
+
+Knows: which file of a folder says what it holds. Does not know: stages, searches.
+
+A generator's folder holds a backbone that we trained, or ``source.json``, which names a model of
+the hub or behind a server. A verifier's folder holds a reward model that we trained, a head on the
+generator's hidden states, or ``source.json``, which names a published one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selverify.backends.base import Backend, ComposedBackend, Proposer, Verifier
+from selverify.backends.causal import CausalModel
+from selverify.backends.hidden_states import HiddenStates, TrainedRanker
+from selverify.backends.local import LocalBackend
+from selverify.backends.models import Policy, load_backbone, load_policy, load_reward_model
+from selverify.backends.prefixes import Prefixes
+from selverify.backends.pretrained import load_pretrained
+from selverify.backends.served_states import ServedStates
+from selverify.domains import domain_by_name, generated_by_name
+from selverify.domains.base import Domain
+from selverify.errors import ParamsError
+from selverify.params import Pretrained, Sampling, Served
+from selverify.prompting import Prompt, Prompting, load_prompt, move_schema, plain
+from selverify.sources import has_source, read_source
+from selverify.types import State
+from selverify.verifiers.head import Embed, HeadVerifier, load_head
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """A domain, what answers its requests, and what the ranker is made of.
+
+    ``embed`` reads moves with the generator, which ``backbone`` identifies; None where its hidden
+    states cannot be had. ``longest`` is the most words that a problem may have where that is known.
+    """
+
+    domain: Domain
+    backend: Backend
+    embed: Embed | None
+    backbone: str
+    policy: Policy | None
+    longest: int | None
+
+    def embedding(self) -> Embed:
+        """``embed``.
+
+        Raises:
+            ParamsError: there is none.
+        """
+        if self.embed is None:
+            raise ParamsError(
+                f"generator.{self.domain.name}: given a server without embeddings, expected the "
+                "name of a model that it embeds with: a ranker and a head read embeddings"
+            )
+        return self.embed
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    proposer: Proposer
+    embed: Embed | None
+    backbone: str
+
+
+def open_models(
+    domain: str,
+    sampling: Sampling,
+    *,
+    seed: int,
+    device: str,
+    generator: Path,
+    verifier: Path | None = None,
+    policy: Path | None = None,
+) -> Models:
+    """The models of these folders, ready to answer.
+
+    Raises:
+        ArtifactError: a file or a model is missing.
+        SchemaError: a file was written under another schema, or models do not belong together.
+        ParamsError: a policy for a generator whose hidden states cannot be had.
+    """
+    if has_source(generator):
+        parts = _generator(
+            domain_by_name(domain), read_source(generator), sampling, seed=seed, device=device
+        )
+        return _composed(domain_by_name(domain), parts, verifier=verifier, policy=policy)
+    known = generated_by_name(domain)
+    backbone = load_backbone(generator, known.vocabulary)
+    reward = load_reward_model(verifier, known.vocabulary) if verifier is not None else None
+    trained = load_policy(policy, backbone.digest) if policy is not None else None
+    local = LocalBackend(known, backbone, sampling, seed=seed, reward=reward, policy=trained)
+    positions = [len(one.decoder.cos) for one in (backbone, reward) if one is not None]
+    derivation = sampling.max_moves * sampling.max_move_tokens
+    longest = min(positions) - derivation - 1  # one position is the word that opens every text
+    return Models(known, local, local.embed, backbone.digest, trained, longest)
+
+
+def _composed(
+    domain: Domain, parts: _Parts, *, verifier: Path | None, policy: Path | None
+) -> Models:
+    trained = load_policy(policy, parts.backbone) if policy is not None else None
+    ranker = None
+    if parts.embed is not None:
+        ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone)
+    judge = None if verifier is None else _verifier(verifier, parts)
+    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=judge)
+    return Models(domain, backend, parts.embed, parts.backbone, trained, None)
+
+
+def _generator(
+    domain: Domain, source: Pretrained | Served, sampling: Sampling, *, seed: int, device: str
+) -> _Parts:
+    prompting, shown = _prompting(domain, source.prompt)
+    if isinstance(source, Served):
+        return _served(domain, source, prompting, shown, sampling=sampling, seed=seed)
+    pretrained = load_pretrained(
+        source.model, revision=source.revision, dtype=source.dtype, device=device
+    )
+    prefixes = Prefixes(
+        pretrained.model, capacity=source.kept_tokens, positions=pretrained.positions
+    )
+    proposer = CausalModel(
+        pretrained,
+        prefixes,
+        end_of_move=domain.end_of_move,
+        prompting=prompting,
+        prompting_id=shown,
+        sampling=sampling,
+        seed=seed,
+    )
+    states = HiddenStates(pretrained, prefixes, prompting=prompting, end_of_move=domain.end_of_move)
+    return _Parts(proposer, states.embed, f"{pretrained.digest} {shown}")
+
+
+def _served(
+    domain: Domain,
+    source: Served,
+    prompting: Callable[[State], Prompt],
+    shown: str,
+    *,
+    sampling: Sampling,
+    seed: int,
+) -> _Parts:
+    client, served = _server_modules()
+    proposer = served.ServedModel(
+        client.Client(source),
+        end_of_move=domain.end_of_move,
+        prompting=prompting,
+        prompting_id=shown,
+        sampling=sampling,
+        seed=seed,
+        api=source.api,
+        schema=move_schema(domain) if source.structured else None,
+    )
+    if source.embeddings is None:
+        return _Parts(proposer, None, proposer.identity())
+    embedder = served.ServedEmbeddings(
+        client.Client(source.model_copy(update={"model": source.embeddings.model})),
+        batch=source.embeddings.batch,
+        dimension=source.embeddings.dimension,
+    )
+    return _Parts(proposer, ServedStates(embedder, domain).embed, embedder.identity())
+
+
+def _server_modules() -> tuple[Any, Any]:
+    """The modules that ask servers: they need a package that is an extra.
+
+    Raises:
+        ParamsError: it is not installed.
+    """
+    try:
+        from selverify.backends import client, served  # noqa: PLC0415
+    except ImportError as error:
+        raise ParamsError(
+            "generator: given a server, expected the extra that asks it to be installed: "
+            f"pip install 'selverify[servers]' ({error})"
+        ) from error
+    return client, served
+
+
+def _prompting(domain: Domain, name: str | None) -> tuple[Callable[[State], Prompt], str]:
+    """What the model is shown of a state, and what identifies it."""
+    if name is None:
+        return plain(domain), "plain"
+    prompting = Prompting(load_prompt(name), end_of_move=domain.end_of_move)
+    return prompting, prompting.identity()
+
+
+def _verifier(folder: Path, parts: _Parts) -> Verifier:
+    if parts.embed is None:
+        raise ParamsError(f"{folder}: given a head, expected a generator whose states it can read")
+    head, known = load_head(folder, backbone=parts.backbone)
+    return HeadVerifier(parts.embed, head, identity=known)

@@ -1,0 +1,1 @@
+"""Verifiers beside those that this library trains: published models, servers, judges, tools."""

@@ -1,0 +1,116 @@
+"""A process reward model of our own: a small head on the hidden states of a frozen generator.
+
+Knows: what the head reads of a step, its file. Does not know: how it is trained, or how hidden
+states are computed. A step costs no more than reading it, and most of that was read to propose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from selverify.errors import ArtifactError, SchemaError
+from selverify.heuristic.embedding import Embeddings, concatenate
+from selverify.requests import RankItem, VerifyItem
+from selverify.storage import digest, read_json, write_json
+from selverify.types import State, Verdict
+
+WEIGHTS, DESCRIBED = "head.safetensors", "head.json"
+SCHEMA, VERSION = "verifier.head", 1
+MEMORY = 500_000
+"""Judged steps that are remembered; a derivation's are asked for again with each new step."""
+Embed = Callable[[Sequence[RankItem]], list[Embeddings]]
+
+
+class StepHead(nn.Module):
+    """The log odds that the right answer follows, from z_w' and the step's evidence."""
+
+    def __init__(self, width: int, seen: int, hidden: int) -> None:
+        super().__init__()
+        self.after = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 1)
+        )
+        self.doubt = nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
+
+    def forward(self, rows: Embeddings) -> Tensor:
+        """Log odds [rows]."""
+        odds: Tensor = self.after(rows.after) + self.doubt(rows.evidence)
+        return odds.squeeze(-1)
+
+
+class HeadVerifier:
+    """Satisfies ``Verifier``: the head's probability after each step."""
+
+    def __init__(self, embed: Embed, head: StepHead, *, identity: str) -> None:
+        self._embed = embed
+        self._head = head
+        self._identity = identity
+        self._known: dict[tuple[str, str, str], float] = {}
+
+    def identity(self) -> str:
+        """Of the backbone and the head."""
+        return self._identity
+
+    @torch.inference_mode()
+    def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        """A verdict an item; each step is judged once."""
+        if len(self._known) > MEMORY:
+            self._known.clear()
+        walks = [list(single_steps(item)) for item in items]
+        asked = {key(one): one for walk in walks for one in walk if key(one) not in self._known}
+        if asked:
+            scores = torch.sigmoid(self._head(concatenate(self._embed(list(asked.values())))))
+            self._known.update(zip(asked, scores.tolist(), strict=True))
+        verdicts = []
+        for walk in walks:
+            steps = tuple(self._known[key(one)] for one in walk)
+            verdicts.append(Verdict(steps[-1], steps))
+        return tuple(verdicts)
+
+
+def single_steps(item: VerifyItem) -> list[RankItem]:
+    """Each step of ``item`` at the state that it is taken from."""
+    found, state = [], item.state
+    for step in item.steps:
+        found.append(RankItem(state, (step,), ""))
+        state = replace(state, derivation=(*state.derivation, step))
+    return found
+
+
+def key(one: RankItem) -> tuple[str, str, str]:
+    """What a step's score follows from."""
+    state: State = one.state
+    return state.problem.text, state.trace, one.moves[0].text
+
+
+def save_head(folder: Path, head: StepHead, *, sizes: tuple[int, int, int], backbone: str) -> None:
+    """Write the head and what it is for; ``sizes`` are those it was made with."""
+    save_file(head.state_dict(), folder / WEIGHTS)
+    described = {"sizes": list(sizes), "backbone": backbone}
+    write_json(folder / DESCRIBED, described, schema=SCHEMA, version=VERSION)
+
+
+def load_head(folder: Path, *, backbone: str) -> tuple[StepHead, str]:
+    """The head that ``save_head`` wrote, and its digest.
+
+    Raises:
+        ArtifactError: a file is missing.
+        SchemaError: another schema, or a head for another backbone.
+    """
+    described = read_json(folder / DESCRIBED, schema=SCHEMA, version=VERSION)
+    if described["backbone"] != backbone:
+        raise SchemaError(
+            f"{folder}: a head for the backbone {described['backbone']}, expected {backbone}; "
+            "train the verifier again for this generator"
+        )
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise ArtifactError(f"{weights}: no such file; expected the head beside {DESCRIBED}")
+    head = StepHead(*described["sizes"])
+    head.load_state_dict(load_file(weights))
+    return head.eval(), f"{digest(weights)} {backbone}"

@@ -1,0 +1,85 @@
+"""What the tests of servers share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from selverify.backends.base import ComposedBackend, Proposer
+from selverify.backends.fake import FakeBackend, pool_proposer
+from selverify.domains.word_problems import WordProblems
+from selverify.gates import GATES
+from selverify.requests import Rank, RankItem, Verify, VerifyItem
+from selverify.scheduler import Result, Search, run_lockstep
+from selverify.search.cot import chain_of_thought
+from selverify.search.gated import GatedSettings, gated_competition
+from selverify.search.majority import majority_vote
+from selverify.types import Outcome, Problem, Verdict
+
+DOMAIN = WordProblems()
+BUDGET = 8
+SETTINGS = GatedSettings(
+    proposals=3,
+    k_base=2.0,
+    beta=0.0,
+    k_min=1,
+    k_max=2,
+    tau=0.3,
+    max_retries=1,
+    max_moves=12,
+    scorer="distance",
+    max_doubt=0.0,
+    allocation="fixed",
+    reference_dispersion=1.0,
+    gates=GATES,
+    patterns=(),
+    commit="verifier",
+    rank_weight=0.0,
+    fallback=False,
+)
+
+
+@pytest.fixture(autouse=True)
+def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client's first pause, which no public setting shortens, as short as tests need."""
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+
+
+class Judge:
+    """A ranker and a verifier by hash."""
+
+    def __init__(self) -> None:
+        self._fake = FakeBackend(DOMAIN, pool_proposer([""]), name="", seed=5, max_moves=1)
+
+    def identity(self) -> str:
+        return self._fake.identity("verify")
+
+    def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
+        return self._fake.answer(Rank(tuple(items)))
+
+    def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        return self._fake.answer(Verify(tuple(items)))
+
+
+def _solve(
+    problems: Sequence[Problem], proposer: Proposer
+) -> dict[tuple[str, str], Result[Outcome]]:
+    searches = {}
+    for problem in problems:
+        gated = gated_competition(
+            DOMAIN, problem, settings=SETTINGS, budget=BUDGET, generation_cap=40, traced=False
+        )
+        searches[problem.problem_id, "gated"] = Search(gated, budget=BUDGET)
+        votes = majority_vote(DOMAIN, problem, n=2, gates=True)
+        searches[problem.problem_id, "majority"] = Search(votes, budget=None)
+        greedy = chain_of_thought(DOMAIN, problem)
+        searches[problem.problem_id, "greedy"] = Search(greedy, budget=None)
+    backend = ComposedBackend(proposer, ranker=Judge(), verifier=Judge())
+    return run_lockstep(searches, backend, end_of_move=DOMAIN.end_of_move)
+
+
+@pytest.fixture(scope="session")
+def solve() -> Callable[[Sequence[Problem], Proposer], dict[tuple[str, str], Result[Outcome]]]:
+    """Three searches a problem, all in step: gated, by majority, and one greedy solution."""
+    return _solve
