@@ -15,7 +15,7 @@ from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.errors import ArtifactError
 from selverify.params import Generator, Params, load_params
-from selverify.sources import has_source, read_source, write_source
+from selverify.sources import has_source, read_generator_source, write_generator_source
 
 DVC_DIRECTORY = Path(".dvc")
 LEFTOVER = re.compile(r"\.(?:tmp|old)-(\d+)$")
@@ -52,8 +52,8 @@ def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
         settings = params.generator[params.domain][stage.item["backbone"]]
         if isinstance(settings, Generator):
             continue
-        if not has_source(folder) or read_source(folder) != settings:
-            write_source(folder, settings)
+        if not has_source(folder) or read_generator_source(folder) != settings:
+            write_generator_source(folder, settings)
             written.append(folder)
     return written
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from selverify.backends.base import Backend, ComposedBackend, Proposer, Verifier
+from selverify.backends.base import Backend, ComposedBackend, Proposer, Verifier, WithVerifier
 from selverify.backends.causal import CausalModel
 from selverify.backends.hidden_states import HiddenStates, TrainedRanker
 from selverify.backends.local import LocalBackend
@@ -25,11 +25,12 @@ from selverify.backends.served_states import ServedStates
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
-from selverify.params import Pretrained, Sampling, Served
+from selverify.params import Pretrained, Sampling, Served, Server
 from selverify.prompting import Prompt, Prompting, load_prompt, move_schema, plain
-from selverify.sources import has_source, read_source
+from selverify.sources import has_source, read_generator_source
 from selverify.types import State
 from selverify.verifiers.head import Embed, HeadVerifier, load_head
+from selverify.verifiers.named import named_verifier
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +88,57 @@ def open_models(
     """
     if has_source(generator):
         parts = _generator(
-            domain_by_name(domain), read_source(generator), sampling, seed=seed, device=device
+            domain_by_name(domain),
+            read_generator_source(generator),
+            sampling,
+            seed=seed,
+            device=device,
         )
-        return _composed(domain_by_name(domain), parts, verifier=verifier, policy=policy)
-    known = generated_by_name(domain)
-    backbone = load_backbone(generator, known.vocabulary)
-    reward = load_reward_model(verifier, known.vocabulary) if verifier is not None else None
+        known = domain_by_name(domain)
+        return _composed(known, parts, verifier=verifier, policy=policy, device=device)
+    return _local(domain, sampling, seed, generator=generator, verifier=verifier, policy=policy)
+
+
+def _local(
+    name: str,
+    sampling: Sampling,
+    seed: int,
+    *,
+    generator: Path,
+    verifier: Path | None,
+    policy: Path | None,
+) -> Models:
+    """Models that were trained here, but for a verifier that may have been named."""
+    domain = generated_by_name(name)
+    backbone = load_backbone(generator, domain.vocabulary)
+    named = verifier is not None and has_source(verifier)
+    reward = None
+    if verifier is not None and not named:
+        reward = load_reward_model(verifier, domain.vocabulary)
     trained = load_policy(policy, backbone.digest) if policy is not None else None
-    local = LocalBackend(known, backbone, sampling, seed=seed, reward=reward, policy=trained)
+    local = LocalBackend(domain, backbone, sampling, seed=seed, reward=reward, policy=trained)
     positions = [len(one.decoder.cos) for one in (backbone, reward) if one is not None]
     derivation = sampling.max_moves * sampling.max_move_tokens
     longest = min(positions) - derivation - 1  # one position is the word that opens every text
-    return Models(known, local, local.embed, backbone.digest, trained, longest)
+    backend: Backend = local
+    if verifier is not None and named:
+        backend = WithVerifier(local, named_verifier(domain, verifier, device="cpu", ask=_asks))
+    return Models(domain, backend, local.embed, backbone.digest, trained, longest)
 
 
 def _composed(
-    domain: Domain, parts: _Parts, *, verifier: Path | None, policy: Path | None
+    domain: Domain, parts: _Parts, *, verifier: Path | None, policy: Path | None, device: str
 ) -> Models:
     trained = load_policy(policy, parts.backbone) if policy is not None else None
     ranker = None
     if parts.embed is not None:
         ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone)
-    judge = None if verifier is None else _verifier(verifier, parts)
-    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=judge)
+    chosen: Verifier | None = None
+    if verifier is not None and has_source(verifier):
+        chosen = named_verifier(domain, verifier, device=device, ask=_asks)
+    elif verifier is not None:
+        chosen = _head(verifier, parts)
+    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=chosen)
     return Models(domain, backend, parts.embed, parts.backbone, trained, None)
 
 
@@ -161,11 +190,16 @@ def _served(
     if source.embeddings is None:
         return _Parts(proposer, None, proposer.identity())
     embedder = served.ServedEmbeddings(
-        client.Client(source.model_copy(update={"model": source.embeddings.model})),
+        client.Client(source.embeddings),
         batch=source.embeddings.batch,
         dimension=source.embeddings.dimension,
     )
     return _Parts(proposer, ServedStates(embedder, domain).embed, embedder.identity())
+
+
+def _asks(server: Server) -> Any:
+    client, _ = _server_modules()
+    return client.Client(server)
 
 
 def _server_modules() -> tuple[Any, Any]:
@@ -192,7 +226,7 @@ def _prompting(domain: Domain, name: str | None) -> tuple[Callable[[State], Prom
     return prompting, prompting.identity()
 
 
-def _verifier(folder: Path, parts: _Parts) -> Verifier:
+def _head(folder: Path, parts: _Parts) -> Verifier:
     if parts.embed is None:
         raise ParamsError(f"{folder}: given a head, expected a generator whose states it can read")
     head, known = load_head(folder, backbone=parts.backbone)

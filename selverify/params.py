@@ -165,10 +165,9 @@ class Server(Section):
     max_retries: NonNegative
 
 
-class EmbeddingsModel(Section):
-    """A model of the embeddings endpoint: numbers a text, and texts a request."""
+class ServedEmbedder(Server):
+    """A model behind an embeddings endpoint: numbers a text, and texts a request."""
 
-    model: str
     dimension: Positive
     batch: Positive
 
@@ -183,8 +182,55 @@ class Served(Server):
     kind: Literal["server"]
     api: Literal["completions", "chat"]
     structured: bool
-    embeddings: EmbeddingsModel | None
+    embeddings: ServedEmbedder | None
     prompt: str | None
+
+
+class Tool(Section):
+    """A verifier that executes a tool: sympy in algebra, enumeration in countdown."""
+
+    kind: Literal["tool"]
+
+
+class PretrainedVerifier(Section):
+    """A published process reward model of the hub, or of a folder.
+
+    ``format`` names its family: math_shepherd or rlhflow (step tokens), skywork or qwen_math (value
+    heads). ``batch_tokens`` are read at once; ``kept_tokens`` as for generators.
+    """
+
+    kind: Literal["step_token", "value_head"]
+    format: str
+    model: str
+    revision: str | None
+    dtype: Precision
+    batch_tokens: Positive
+    kept_tokens: NonNegative
+
+
+class ServedVerifier(Server):
+    """A process reward model behind a server: vLLM's pooling endpoint, or the chat endpoint.
+
+    ``tokenizer`` and ``revision``: of the model, for pooling, which is sent tokens.
+    """
+
+    kind: Literal["pooled", "step_token_chat"]
+    format: str
+    tokenizer: str | None
+    revision: str | None
+
+
+class ServedJudge(Server):
+    """A chat model as judge of each step, under the rubric of ``selverify/verifiers``."""
+
+    kind: Literal["judge"]
+    max_tokens: Positive
+    schema_constrained: bool
+
+
+AnyVerifier = Annotated[
+    Tool | PretrainedVerifier | ServedVerifier | ServedJudge, Field(discriminator="kind")
+]
 
 
 def _generator_kind(given: object) -> str:
@@ -228,13 +274,15 @@ class Rollouts(Section):
 class Verifier(Section):
     """The process reward model.
 
-    ``kind`` evidence judges a move by how probable its words are, value by the state after it.
+    ``kind`` evidence judges a move by how probable its words are, value by the state after it, head
+    is a small one on the generator's hidden states, source is that of ``source``, not trained here.
     ``tune_*``: the backbone is tuned for so many epochs; that of an evidence model on solutions up
     to their last step worth ``tune_value``. ``share``: of its batches, after which every training
     of a model of that strength stops; one that stops early is the deliberately poor one.
     """
 
     kind: dict[DomainName, RewardKind]
+    source: dict[DomainName, AnyVerifier]
     targets: Literal["soft", "hard"]
     share: dict[str, Fraction]
     tune_epochs: NonNegative
@@ -391,6 +439,14 @@ class Params(Section):
         ):
             if len(set(given)) < len(given):
                 raise ValueError(f"{name}: given {list(given)}, expected each once")
+        untrained = self.verifier.kind.get(self.domain) == "source"
+        if untrained and len(self.strengths) > 1:
+            raise ValueError(
+                f"strengths: given {list(self.strengths)}, expected one: the verifier of "
+                f"{self.domain} is not trained here"
+            )
+        if untrained and self.domain not in self.verifier.source:
+            raise ValueError(f"verifier.kind.{self.domain}: given source without verifier.source")
         if unknown := set(self.strengths) - set(self.verifier.share):
             raise ValueError(f"strengths: given {sorted(unknown)[0]} without a verifier.share")
         return self

@@ -168,7 +168,8 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
     generator = models.parent / solver.backbone
     if not has_source(generator):
         _require(generator, "generator", *CHECKPOINT, "tokenizer.json")
-        _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)
+        if not has_source(models / VERIFIER):
+            _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)
     _require(models / POLICY, "residual", "policy.json", "heuristic.safetensors")
     opened = open_models(
         solver.domain,

@@ -11,7 +11,7 @@ from selverify.benchmark import SPLITS, held_out_marks
 from selverify.domains import generated_by_name
 from selverify.errors import ParamsError
 from selverify.params import Benchmark, Generator, Params
-from selverify.sources import write_source
+from selverify.sources import write_generator_source
 from selverify.training.generator import Progress, train_generator
 from tasks.artifacts import read_tasks, say, write_facts
 
@@ -27,7 +27,7 @@ def run(
     settings = params.generator[params.domain][params.backbones[0]]
     if isinstance(settings, Generator):
         return _train(params, settings, inputs["benchmark"], outputs["generator"])
-    write_source(outputs["generator"], settings)
+    write_generator_source(outputs["generator"], settings)
     return {}
 
 

@@ -12,6 +12,7 @@ from selverify.domains import generated_by_name
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
 from selverify.rollouts import from_rows
+from selverify.sources import write_verifier_source
 from selverify.statistics import area_under_roc
 from selverify.tokenizer import load_words
 from selverify.training.head import train_head
@@ -28,6 +29,9 @@ def run(
 ) -> dict[str, float]:
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
+    if params.verifier.kind[params.domain] == "source":
+        write_verifier_source(outputs["verifier"], params.verifier.source[params.domain])
+        return _audit(params, {**inputs, "verifier": outputs["verifier"]})
     solutions = from_rows(read_rows(inputs["rollouts"], "rollouts", "values"))
     kind = params.verifier.kind[params.domain]
     train = _train_head if kind == "head" else _train_model

@@ -18,7 +18,7 @@ from flows.preflight import name_sources
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
 from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_params
 from selverify.policy import load_policy
-from selverify.sources import read_source
+from selverify.sources import read_generator_source
 from tasks.artifacts import read_rows
 
 PROBLEMS = {"train": 60, "validation": 10, "test": 12}
@@ -101,7 +101,7 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     stages = load_stages(params, ROOT / PIPELINE_FILE)
     assert name_sources(params, stages) == [Path("models/math-sums")]
     assert name_sources(params, stages) == []  # it says so already
-    assert read_source(Path("models/math-sums")) == params.generator["math"]["sums"]
+    assert read_generator_source(Path("models/math-sums")) == params.generator["math"]["sums"]
     for stage in stages.values():
         if stage.frozen:
             continue
