@@ -9,6 +9,7 @@ import re
 
 MAX_TEXT = 200_000
 _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+_BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
 _FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
 MAX_WORDS = 3
@@ -33,7 +34,9 @@ def stated_answer(text: str) -> str | None:
 
 
 def extract_boxed(text: str) -> str | None:
-    r"""The content of the last balanced ``\boxed{}``, stripped; None when there is none.
+    r"""The content of the last balanced ``\boxed{}``, stripped, or of the last ``\boxed 2``.
+
+    None when there is neither.
 
     Only the last 200,000 characters are read; one pass, linear in their number.
     """
@@ -47,4 +50,7 @@ def extract_boxed(text: str) -> str | None:
             boxed, start = open_braces.pop()
             if boxed and (last is None or start > last[0]):
                 last = (start, token.start())
-    return text[last[0] : last[1]].strip() if last else None
+    if last is None:
+        bare = _BARE_BOX.findall(text)
+        return bare[-1].rstrip(".,") if bare else None
+    return text[last[0] : last[1]].strip()

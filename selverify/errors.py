@@ -27,3 +27,11 @@ class BudgetError(SelverifyError, ValueError):
 
 class ProtocolError(SelverifyError, RuntimeError):
     """A search or a backend broke the request and reply protocol."""
+
+
+class Refusal(ProtocolError):
+    """The server refused a request, and would again; ``status`` is that of HTTP."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status

@@ -522,6 +522,8 @@ def _sentence(error: ValidationError) -> str:
     field = ".".join(part for part in places if not part.startswith("<")) or "(the whole file)"
     others = error.error_count() - 1
     more = f" (and {others} more)" if others else ""
+    if places and places[-1] == "key_variable":  # somebody may have put the key itself there
+        return f"{field}: expected the name of an environment variable{more}"
     if first["type"] == "extra_forbidden":
         return f"unknown key {field!r}{more}; check its spelling"
     if first["type"] == "missing":

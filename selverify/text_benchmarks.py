@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from huggingface_hub import hf_hub_download
 
-from selverify.answers import MAX_TEXT, extract_boxed
+from selverify.answers import extract_boxed
 from selverify.benchmark import SPLITS, Task, check_leaks
 from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, LeakError, ParamsError, SchemaError
@@ -64,7 +64,6 @@ SUBJECT = ("subject", "type")
 FIELDS = frozenset({*QUESTION, *ANSWER, SOLUTION, *ID, *SUBJECT, "level"})
 
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
-_BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
 _SPACING = re.compile(r"(\\\\)|\\[,;:!>\s]|\\q?quad(?![A-Za-z])|[~\u200b-\u200d\u2060\ufeff]")
 
@@ -409,8 +408,7 @@ def _stated(text: str, *, whole: bool) -> str | None:
     if last_line.startswith("####"):
         return _THOUSANDS.sub("", last_line.removeprefix("####").strip()) or None
     if "\\boxed" in text:
-        bare = _BARE_BOX.findall(text[-MAX_TEXT:])
-        return extract_boxed(text) or (bare[-1].rstrip(".,") if bare else None)
+        return extract_boxed(text) or None
     return text if whole and "####" not in text else None
 
 

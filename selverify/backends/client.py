@@ -24,7 +24,7 @@ import httpx2
 import openai
 from anyio.from_thread import start_blocking_portal
 
-from selverify.errors import ParamsError, ProtocolError
+from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.params import Server
 
 LARGEST_REPLY = 32 << 20
@@ -41,14 +41,6 @@ VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 Fault = Callable[[Mapping[str, Any]], str | None]
 """What is wrong with a JSON object that should be a reply, or None."""
-
-
-class Refusal(ProtocolError):
-    """The server refused a request, and would again; ``status`` is that of HTTP."""
-
-    def __init__(self, message: str, *, status: int) -> None:
-        super().__init__(message)
-        self.status = status
 
 
 Asked = tuple[list[dict[str, Any] | Refusal], Exception | None]

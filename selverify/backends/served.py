@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from selverify.backends.client import Client, Refusal
+from selverify.backends.client import Client
 from selverify.domains.base import close_move
-from selverify.errors import ProtocolError
+from selverify.errors import ProtocolError, Refusal
 from selverify.params import Sampling
 from selverify.prompting import Prompt, plain_text
 from selverify.requests import CompleteItem, ProposeItem

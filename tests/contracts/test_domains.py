@@ -179,7 +179,9 @@ def test_hostile_text_is_malformed_at_once(domain: GeneratedDomain, text: str) -
 @over_domains
 @given(text=st.text(max_size=60), data=st.data())
 @settings(max_examples=100, deadline=None)
-def test_parse_is_total_and_canonical(domain: GeneratedDomain, text: str, data: st.DataObject) -> None:
+def test_parse_is_total_and_canonical(
+    domain: GeneratedDomain, text: str, data: st.DataObject
+) -> None:
     """Any text, and any words of the vocabulary, are a move equal to its text or malformed."""
     words = data.draw(st.lists(st.sampled_from(domain.vocabulary), max_size=12))
     for candidate in (domain.parse(text), domain.parse(" ".join([*words, domain.end_of_move]))):

@@ -19,7 +19,7 @@ from proxy import Fault, Proxy, Reply, rewrites, says, status
 
 from selverify.backends.base import Proposer
 from selverify.domains.word_problems import WordProblems
-from selverify.errors import ParamsError, ProtocolError
+from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.params import Sampling, Server
 from selverify.prompting import Prompt
 from selverify.scheduler import Result
@@ -27,7 +27,6 @@ from selverify.types import Outcome, Problem
 
 client = pytest.importorskip("selverify.backends.client")
 served = pytest.importorskip("selverify.backends.served")
-Refusal = client.Refusal
 
 KEY = "sk-very-secret/of-42"
 LARGEST = 200_000

@@ -29,6 +29,7 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from selverify.backends.local import LocalBackend
 from selverify.backends.models import load_backbone
 from selverify.domains.word_problems import WordProblems
+from selverify.errors import Refusal
 from selverify.params import Sampling, Server
 from selverify.prompting import Prompt
 from selverify.requests import Complete, CompleteItem, ProposeItem
@@ -253,5 +254,5 @@ def test_searches_over_a_faulty_line_end_as_in_process(
 def test_another_model_is_refused_in_one_sentence(url, checkpoint, problems) -> None:
     """The server is pinned to its own, and says so."""
     item = ProposeItem(DOMAIN.initial_state(problems[0], budget=1), 0, 1)
-    with pytest.raises(client.Refusal, match=r"refused with status 400: .+pinned to"):
+    with pytest.raises(Refusal, match=r"refused with status 400: .+pinned to"):
         over(url, checkpoint, model="another").propose([item])

@@ -48,7 +48,7 @@ def test_a_wrong_profile_writes_nothing(project: Path) -> None:
     (project / PROFILES / "wrong.yaml").write_text("evaluation: {problem: 3}\n")
     with pytest.raises(ParamsError, match=r"wrong\.yaml: unknown key 'evaluation\.problem'"):
         apply_profile("wrong")
-    with pytest.raises(ParamsError, match="no profile 'papr'; expected one of grid, .*paper, .*wrong"):
+    with pytest.raises(ParamsError, match=r"no profile 'papr'; expected one of grid, .*wrong"):
         apply_profile("papr")
     assert (project / "params.yaml").read_bytes() == before
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.word_problems import WordProblems
-from selverify.errors import ProtocolError
+from selverify.errors import ProtocolError, Refusal
 from selverify.params import Sampling, Server
 from selverify.prompting import Prompt, plain_text
 from selverify.requests import CompleteItem, ProposeItem
@@ -79,7 +79,7 @@ def writer(body: Body) -> Reply:
 
 
 def refused(status: int = 400, said: str = "unknown field") -> Any:
-    return client.Refusal(said, status=status)
+    return Refusal(said, status=status)
 
 
 def model(asked: client.Client, **changed: Any) -> Any:
