@@ -7,12 +7,14 @@ VENV ?= .venv
 TORCH_INDEX ?=
 # A set of parameters in profiles/, laid over params.yaml: make run PROFILE=paper
 PROFILE ?=
+# Where `make throughput` runs.
+DEVICE ?= cuda
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test real check ui clean install
+.PHONY: run test real throughput check ui clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -24,6 +26,11 @@ test: $(INSTALLED)
 # Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
 real: $(INSTALLED)
 	@$(FLOWS) exec python tests/real/report.py
+
+# Tokens and verifier calls a second of random weights in the shape of Llama 3.2 1B.
+throughput: $(INSTALLED)
+	@$(FLOWS) exec python tests/throughput.py --device $(DEVICE) --dtype bfloat16 \
+		--problems 64 --samples 16 --tokens 64
 
 check: $(INSTALLED)
 	@$(BIN)/ruff check .

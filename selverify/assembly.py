@@ -23,7 +23,7 @@ from selverify.backends.prefixes import Prefixes
 from selverify.backends.pretrained import load_pretrained
 from selverify.backends.served_states import ServedStates
 from selverify.domains import domain_by_name, generated_by_name
-from selverify.domains.base import Domain
+from selverify.domains.base import Domain, GeneratedDomain
 from selverify.errors import ParamsError
 from selverify.params import Pretrained, Sampling, Served, Server
 from selverify.prompting import Prompt, Prompting, load_prompt, move_schema, plain
@@ -84,7 +84,7 @@ def open_models(
     Raises:
         ArtifactError: a file or a model is missing.
         SchemaError: a file was written under another schema, or models do not belong together.
-        ParamsError: a policy for a generator whose hidden states cannot be had.
+        ParamsError: a source that names what is not there.
     """
     if has_source(generator):
         parts = _generator(
@@ -96,20 +96,28 @@ def open_models(
         )
         known = domain_by_name(domain)
         return _composed(known, parts, verifier=verifier, policy=policy, device=device)
-    return _local(domain, sampling, seed, generator=generator, verifier=verifier, policy=policy)
+    return _local(
+        generated_by_name(domain),
+        sampling,
+        seed=seed,
+        device=device,
+        generator=generator,
+        verifier=verifier,
+        policy=policy,
+    )
 
 
 def _local(
-    name: str,
+    domain: GeneratedDomain,
     sampling: Sampling,
-    seed: int,
     *,
+    seed: int,
+    device: str,
     generator: Path,
     verifier: Path | None,
     policy: Path | None,
 ) -> Models:
     """Models that were trained here, but for a verifier that may have been named."""
-    domain = generated_by_name(name)
     backbone = load_backbone(generator, domain.vocabulary)
     named = verifier is not None and has_source(verifier)
     reward = None
@@ -122,7 +130,7 @@ def _local(
     longest = min(positions) - derivation - 1  # one position is the word that opens every text
     backend: Backend = local
     if verifier is not None and named:
-        backend = WithVerifier(local, named_verifier(domain, verifier, device="cpu", ask=_asks))
+        backend = WithVerifier(local, named_verifier(domain, verifier, device=device, ask=_asks))
     return Models(domain, backend, local.embed, backbone.digest, trained, longest)
 
 
@@ -221,7 +229,7 @@ def _server_modules() -> tuple[Any, Any]:
 def _prompting(domain: Domain, name: str | None) -> tuple[Callable[[State], Prompt], str]:
     """What the model is shown of a state, and what identifies it."""
     if name is None:
-        return plain(domain), "plain"
+        return plain(domain), f"plain {domain.name} {domain.end_of_move!r}"
     prompting = Prompting(load_prompt(name), end_of_move=domain.end_of_move)
     return prompting, prompting.identity()
 

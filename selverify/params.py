@@ -157,9 +157,9 @@ class Server(Section):
     ``key_variable`` names the environment variable that holds its key; null sends none.
     """
 
-    url: str
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
     model: str
-    key_variable: str | None
+    key_variable: Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]*$")] | None
     concurrency: Positive
     timeout_seconds: Rate
     max_retries: NonNegative
@@ -451,6 +451,24 @@ class Params(Section):
             raise ValueError(f"strengths: given {sorted(unknown)[0]} without a verifier.share")
         return self
 
+    def _check_untrained(self, benchmark: Benchmark | TextBenchmark) -> None:
+        """What cannot go together would otherwise be found out hours later."""
+        kind = self.verifier.kind[self.domain]
+        oracles = [name for name in self.evaluation.methods if name.startswith("oracle")]
+        if oracles and isinstance(benchmark, TextBenchmark):
+            raise ValueError(
+                f"evaluation.methods: given {oracles[0]}, expected no oracle: nobody knows the "
+                f"right steps of {self.domain}"
+            )
+        for name in self.backbones:
+            trained = isinstance(self.generator[self.domain][name], Generator)
+            if kind != "source" and (kind == "head") == trained:
+                raise ValueError(
+                    f"verifier.kind.{self.domain}: given {kind}, expected "
+                    f"{'evidence, value' if trained else 'head'} or source, for the generator "
+                    f"{name}"
+                )
+
     @model_validator(mode="after")
     def _domain_is_complete(self) -> Params:
         by_domain = {
@@ -475,6 +493,7 @@ class Params(Section):
                 f"sampling.{self.domain}.max_moves {deepest} below "
                 f"benchmark.{self.domain}.maximum {benchmark.maximum}, which take as many moves"
             )
+        self._check_untrained(benchmark)
         available = benchmark.test.problems
         if self.evaluation.problems > available:
             raise ValueError(
@@ -482,6 +501,13 @@ class Params(Section):
                 f"benchmark.{self.domain}.test.problems {available}"
             )
         return self
+
+
+SECRET = {
+    "key_variable": "the name of an environment variable, LIKE_THIS",
+    "url": "http(s)://host/path, without a user, a query or spaces",
+}
+"""Fields whose values are not shown when they are wrong: somebody may have put a key there."""
 
 
 def load_params(path: Path) -> Params:
@@ -522,8 +548,8 @@ def _sentence(error: ValidationError) -> str:
     field = ".".join(part for part in places if not part.startswith("<")) or "(the whole file)"
     others = error.error_count() - 1
     more = f" (and {others} more)" if others else ""
-    if places and places[-1] == "key_variable":  # somebody may have put the key itself there
-        return f"{field}: expected the name of an environment variable{more}"
+    if places and places[-1] in SECRET:
+        return f"{field}: expected {SECRET[places[-1]]}{more}"
     if first["type"] == "extra_forbidden":
         return f"unknown key {field!r}{more}; check its spelling"
     if first["type"] == "missing":

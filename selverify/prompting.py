@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -22,6 +23,10 @@ from selverify.types import Arguments, State
 
 PROMPTS = "selverify.prompts"
 SUFFIX = ".json"
+
+
+CONTROL = re.compile(r"<(?=[|\uff5c]|/?\w{1,40}[>|\uff5c])|\[(?=/?[A-Z_]{4,40}\])")
+"""Where a control token of some chat template may begin: <|x|>, <x>, </x>, [INST], [/INST]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +125,13 @@ class Prompting:
 
     def __call__(self, state: State) -> Prompt:
         """The chat up to the next step; ``begun`` is empty, or ends with a move's end."""
-        begun = "".join(move.text + self._end for move in state.derivation)
-        return Prompt((*self._shown, ("user", state.problem.text)), begun)
+        begun = "".join(disarmed(move.text) + self._end for move in state.derivation)
+        return Prompt((*self._shown, ("user", disarmed(state.problem.text))), begun)
+
+
+def disarmed(text: str) -> str:
+    """Text that holds no control token of a chat template: what looks like one is broken up."""
+    return CONTROL.sub(lambda found: found[0] + " ", text)
 
 
 def plain_text(prompt: Prompt) -> str:
@@ -135,7 +145,7 @@ def plain_text(prompt: Prompt) -> str:
 def plain(domain: Domain) -> Callable[[State], Prompt]:
     """The domain's own text of a state and no more, for models that were trained on it."""
     between = "" if domain.end_of_move.strip() else domain.end_of_move
-    return lambda state: Prompt((), domain.serialise(state) + between)
+    return lambda state: Prompt((), disarmed(domain.serialise(state)) + between)
 
 
 class _Untitled(GenerateJsonSchema):

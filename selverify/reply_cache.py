@@ -103,7 +103,8 @@ class CachedBackend:
             problem.problem_id,
             problem.text,
             problem.goal,
-            state.trace,
+            str(len(state.derivation)),
+            *state.said,
         ]
         if kind == Verify.kind:
             parts += [move.text for move in item.steps]

@@ -45,12 +45,12 @@ def sample_solutions(
     replies = _complete(backend, starts, solutions)
     found: list[SampledSolution] = []
     for task, start, samples in zip(tasks, starts, replies, strict=True):
-        cut: dict[str, SampledSolution] = {}
+        cut: dict[tuple[str, ...], SampledSolution] = {}
         for sample in samples:
             solution = read_solution(domain, start, sample.text, count=1)
             states = _legal_states(domain, start, solution) if solution is not None else ()
             if solution is not None and states:
-                key = states[-1].trace
+                key = states[-1].said
                 count = cut[key].count if key in cut else 0
                 cut[key] = SampledSolution(task, states, count + 1)
         found += cut.values()
@@ -84,7 +84,7 @@ def value_solutions(
     is right.
     """
     open_states = {
-        (one.task.problem.problem_id, state.trace): (one.task, state)
+        (one.task.problem.problem_id, state.said): (one.task, state)
         for one in sampled
         for state in one.states
         if not domain.is_final(state)
@@ -132,14 +132,14 @@ def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
 def _valued(
     domain: Domain,
     one: SampledSolution,
-    values: dict[tuple[str, str], float],
+    values: dict[tuple[str, tuple[str, ...]], float],
     grader: Grader,
 ) -> ValuedSolution:
     problem, gold = one.task.problem, one.task.truth.answer
     steps = tuple(
         float(grader.matches(gold, domain.answer(state)))
         if domain.is_final(state)
-        else values[problem.problem_id, state.trace]
+        else values[problem.problem_id, state.said]
         for state in one.states
     )
     moves = tuple(move.text for move in one.states[-1].derivation)

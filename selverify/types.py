@@ -78,6 +78,11 @@ class State:
         return replace(self, budget=self.budget - calls)
 
     @property
+    def said(self) -> tuple[str, ...]:
+        """The moves' texts, which tell states of one problem apart."""
+        return tuple(move.text for move in self.derivation)
+
+    @property
     def trace(self) -> str:
         """The derivation as text, moves joined by one space; empty at the start."""
         return " ".join(move.text for move in self.derivation)

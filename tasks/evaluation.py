@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 
@@ -73,7 +73,7 @@ def evaluate_shard(shard: Shard) -> Part:
 
 def _under_seed(shard: Shard, seed: int) -> Part:
     params = shard.params
-    models = open_models(params, shard.inputs, seed=seed)
+    models = open_models(params, shard.inputs, seed=seed, cached=True)
     domain, policy = models.domain, models.policy
     rules = Rules(
         params=params,
@@ -87,7 +87,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     def report(method: str, number: int, of: int) -> None:
         say(f"evaluation: {first} to {last}, seed {seed}: method {number} of {of}, {method}")
 
-    backend = CachedBackend(models.backend, Path(params.tracking.reply_cache))
+    backend = cast(CachedBackend, models.backend)
     try:
         found = evaluate(domain, backend, shard.tasks, rules, methods=methods, report=report)
         outcomes = [{"sampling_seed": seed, **row} for row in found]

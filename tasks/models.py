@@ -6,6 +6,7 @@ Knows: which parameters say how models run. Does not know: artifacts, what a sta
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,17 +14,31 @@ from transformers.utils import logging as hf_logging
 
 from selverify import assembly
 from selverify.assembly import Models
+from selverify.errors import SchemaError
 from selverify.grading import Grader
-from selverify.params import Params
+from selverify.params import Generator, Params
+from selverify.reply_cache import CachedBackend
+from selverify.sources import has_source, read_generator_source
 
 hf_logging.set_verbosity_error()  # a stage's own lines are its progress; loading bars drown them
 hf_logging.disable_progress_bar()
 
 
-def open_models(params: Params, inputs: Mapping[str, Path], *, seed: int) -> Models:
-    """The domain and what answers its requests, from the models that are among ``inputs``."""
+def open_models(
+    params: Params, inputs: Mapping[str, Path], *, seed: int, cached: bool = False
+) -> Models:
+    """The domain and what answers its requests, from the models that are among ``inputs``.
+
+    Args:
+        cached: whether replies come from the reply cache where they are there. Those of a model
+            that was not trained here always do: they are paid for.
+
+    Raises:
+        SchemaError: the generator's folder names another model than the parameters.
+    """
     torch.set_num_threads(params.tracking.threads)
-    return assembly.open_models(
+    _check_source(params, inputs["generator"])
+    models = assembly.open_models(
         params.domain,
         params.sampling[params.domain],
         seed=seed,
@@ -32,6 +47,23 @@ def open_models(params: Params, inputs: Mapping[str, Path], *, seed: int) -> Mod
         verifier=inputs.get("verifier"),
         policy=inputs.get("residual"),
     )
+    if not cached and not has_source(inputs["generator"]):
+        return models
+    cache = Path(params.tracking.reply_cache)
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    return replace(models, backend=CachedBackend(models.backend, cache))
+
+
+def _check_source(params: Params, folder: Path) -> None:
+    """The frozen stage may have been run before the parameters were changed."""
+    wanted = params.generator[params.domain][params.backbones[0]]
+    found = read_generator_source(folder) if has_source(folder) else None
+    if found != (None if isinstance(wanted, Generator) else wanted):
+        raise SchemaError(
+            f"{folder}: holds {'a trained model' if found is None else found.model}, expected "
+            f"what generator.{params.domain}.{params.backbones[0]} says; run "
+            f"python -m flows generator@{params.backbones[0]}"
+        )
 
 
 def open_grader(params: Params) -> Grader:

@@ -217,7 +217,7 @@ def _report(
         pass_at_1=float(difficulty["pass_at_1"].mean()),
         pass_at_64=float((difficulty["right_derivation_rate"] > 0).mean()),
         gated_share=float((steps["gate"] != "").mean()),
-        step_auc=float(verifier.loc[verifier["metric"] == "step_auc", "value"].iloc[0]),
+        step_auc=float(verifier.loc[verifier["metric"] == "step_auc", "value"].mean()),
     )
     by_backbone = _by_backbone(variants, params)
     by_strength = {name: _methods(variants[backbone, name].cross.rows) for name in params.strengths}

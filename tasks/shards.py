@@ -64,7 +64,8 @@ def work_on(
     each = one_thread(params)
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
-    workers = 1 if has_source(inputs["generator"]) else params.tracking.threads
+    named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
+    workers = 1 if any(map(has_source, named)) else params.tracking.threads
     return map_shards(work, shards, workers=workers)
 
 

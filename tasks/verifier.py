@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from selverify.domains import generated_by_name
+from selverify.domains.base import knows_truth
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
 from selverify.rollouts import from_rows
@@ -89,8 +90,10 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
         )
     rows = [row for row in add_scores(models.backend, walked, items) if row["score"] is not None]
     decided = [row for row in rows if row["before"]]
+    known = knows_truth(models.domain)
     found = {
-        "validation_step_auc": area_under_roc(*_columns(rows)),
+        # Of text nobody knows which step is right, so only what is decided can be counted.
+        "validation_step_auc": area_under_roc(*_columns(rows if known else decided)),
         "validation_decision_auc": area_under_roc(*_columns(decided)),
     }
     return {name: value for name, value in found.items() if value is not None}

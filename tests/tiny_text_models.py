@@ -34,7 +34,7 @@ MERGES = [("\u010a", "\u010a"), (".", "\u010a\u010a")]  # a step's end can be pa
 
 def build(folder: Path, architecture: str, *, positions: int = 512) -> Path:
     """Write a model with its tokenizer to ``folder``."""
-    tokenizer = _tokenizer()
+    tokenizer = tokenizer_of_bytes()
     config, kind = CONFIGURED[architecture]
     settings: dict[str, Any] = {
         "vocab_size": len(tokenizer),
@@ -57,7 +57,8 @@ def build(folder: Path, architecture: str, *, positions: int = 512) -> Path:
     return folder
 
 
-def _tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer_of_bytes() -> PreTrainedTokenizerFast:
+    """A token a byte, and one for the end of a step."""
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = {letter: place for place, letter in enumerate(letters)}
     for left, right in MERGES:

@@ -108,12 +108,12 @@ class CausalModel:
             rows = torch.arange(len(chosen)).repeat_interleave(repeated)
             seeds = [seed for place in chosen for seed in self._seeds(items[place])]
             temperature = 0.0 if greedy else self._sampling.temperature
-            most = min(limit, room - max(len(prompts[place]) for place in chosen))
+            limits = [min(limit, room - len(prompts[place])) for place in chosen]
             samples = self._decode(
                 past.take(rows.to(past.lengths.device)),
                 np.array(seeds, dtype=np.uint64),
                 stop=stop,
-                limit=most,
+                limits=[limits[row] for row in rows.tolist()],
                 temperature=temperature,
             )
             said = iter(samples)
@@ -125,18 +125,28 @@ class CausalModel:
         return item_seeds(self._seed, item.state, range(item.start, item.start + item.count))
 
     def _decode(
-        self, past: Past, seeds: np.ndarray, *, stop: bool, limit: int, temperature: float
+        self,
+        past: Past,
+        seeds: np.ndarray,
+        *,
+        stop: bool,
+        limits: Sequence[int],
+        temperature: float,
     ) -> list[Sample]:
-        """One sample a row of ``past``."""
+        """One sample a row of ``past``, of at most ``limits`` tokens each."""
         rows = [_Row() for _ in seeds]
         live = np.arange(len(rows))  # which row each row of the batch continues; -1 when it ended
-        for step in range(limit):
+        most = np.array(limits)
+        for step in range(max(limits)):
             picked, logprobs = _pick(past.logits, seeds[live], step, temperature)
             for at, place in enumerate(live):
-                if place >= 0 and self._ended(rows[place], picked[at], logprobs[at], stop=stop):
+                if place < 0:
+                    continue
+                ended = self._ended(rows[place], picked[at], logprobs[at], stop=stop)
+                if ended or step + 1 == most[place]:
                     live[at] = -1
             going = np.flatnonzero(live >= 0)
-            if step + 1 == limit or not len(going):
+            if not len(going):
                 break
             if len(going) <= SHRINK * len(live):
                 past = past.take(torch.from_numpy(going).to(past.lengths.device))
@@ -152,19 +162,23 @@ class CausalModel:
             return True
         if not stop or token not in self._closing:
             return False
-        return self._end in self._pretrained.decode(row.tokens[-TAIL:])
+        if self._end not in self._pretrained.decode(row.tokens[-TAIL:]):
+            return False
+        # What is blank so far has not begun.
+        return not self._end.isspace() or bool(self._pretrained.decode(row.tokens).strip())
 
     def _finished(self, row: _Row, *, stop: bool) -> Sample:
         text = self._pretrained.decode(row.tokens)
         if stop:
-            before, end, _ = text.partition(self._end)
+            before, end, _ = text.lstrip().partition(self._end)
             text = close_move(before, self._end) if end else text.strip()
         return Sample(text, len(row.tokens), row.logprob)
 
 
 def item_seeds(seed: int, state: State, indices: range) -> list[int]:
     """64-bit seeds of the samples with these indices at ``state``, for a run's ``seed``."""
-    key = f"{seed}|{state.problem.problem_id}|{state.trace}"
+    said = "\x1f".join(state.said)
+    key = f"{seed}|{state.problem.problem_id}|{said}"
     start = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
     mask = (1 << 64) - 1
     step = 0xD1342543DE82EF95  # an odd multiplier spreads consecutive indices over 64 bits

@@ -7,7 +7,7 @@ the heuristic is trained, searches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -19,15 +19,27 @@ from selverify.backends.reward import SCALE, SEEN, WINDOW
 from selverify.errors import ProtocolError
 from selverify.heuristic.embedding import Embeddings, concatenate
 from selverify.heuristic.hybrid import UNTRAINED, Scorer, scorers
-from selverify.prompting import Prompt
+from selverify.prompting import Prompt, disarmed
 from selverify.requests import RankItem
 from selverify.types import State
 
 LOGITS_AT_ONCE = 100_000_000
 """Moves are read in batches with at most so many logits: a vocabulary has 128,000 words."""
+GOALS_AT_ONCE = 32
 MEMORY = 200_000
 """Ranked moves that are remembered, with the scores of all scorers."""
 Embed = Callable[[Sequence[RankItem]], list[Embeddings]]
+Key = tuple[str, str, tuple[str, ...], str]
+"""What a move's scores follow from: the problem, its goal, the derivation, the move."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The moves ``start`` to ``stop`` of the item at ``place``."""
+
+    place: int
+    start: int
+    stop: int
 
 
 class HiddenStates:
@@ -45,53 +57,65 @@ class HiddenStates:
         self._prefixes = prefixes
         self._prompting = prompting
         self._end = end_of_move
+        self._goals: dict[str, Tensor] = {}
 
     def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
         """Embeddings of every item's moves at its state; on the CPU, in float32."""
-        goals = self._goals({item.state.problem.goal for item in items})
+        self._read_goals({item.state.problem.goal for item in items})
         prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
         moves = [[self._tokens(move.text) for move in item.moves] for item in items]
-        found: list[Embeddings] = [Embeddings(*(torch.empty(0) for _ in fields(Embeddings)))]
-        found *= len(items)
+        found: list[list[Embeddings]] = [[] for _ in items]
         for chosen in self._batches(prompts, moves):
-            past = self._prefixes.read([prompts[place] for place in chosen])
-            sizes = [len(moves[place]) for place in chosen]
+            past = self._prefixes.read([prompts[part.place] for part in chosen])
+            sizes = [part.stop - part.start for part in chosen]
             rows = torch.arange(len(chosen)).repeat_interleave(torch.tensor(sizes))
-            state, first = past.hidden[rows], past.logits[rows]
-            tokens, mask = _padded([row for place in chosen for row in moves[place]])
             device = past.lengths.device
-            read = self._prefixes.extend(past.take(rows.to(device)), tokens.to(device))
-            parts = _embeddings(state, first, read, tokens.to(device), mask.to(device))
-            for place, part in zip(chosen, _split(parts, sizes), strict=True):
-                goal = goals[items[place].state.problem.goal].expand(len(part.state), -1)
-                found[place] = replace(part, goal=goal)
-        return found
+            rows = rows.to(device)
+            state, first = past.hidden[rows], past.logits[rows]
+            said = [row for part in chosen for row in moves[part.place][part.start : part.stop]]
+            tokens, mask = (one.to(device) for one in _padded(said))
+            read = self._prefixes.extend(past.take(rows), tokens)
+            parts = _split(_embeddings(state, first, read, tokens, mask), sizes)
+            for part, rows_of in zip(chosen, parts, strict=True):
+                goal = self._goals[items[part.place].state.problem.goal]
+                goals = goal.expand(len(rows_of.state), -1)
+                found[part.place].append(replace(rows_of, goal=goals))
+        return [concatenate(parts) for parts in found]
 
     def _tokens(self, text: str) -> tuple[int, ...]:
         """A move's own tokens, the end of the move among them."""
         end = "" if self._end.strip() else self._end
-        encoded = self._pretrained.tokenizer.encode(text + end, add_special_tokens=False)
+        encoded = self._pretrained.tokenizer.encode(disarmed(text) + end, add_special_tokens=False)
         return tuple(encoded)
 
-    def _goals(self, goals: set[str]) -> dict[str, Tensor]:
-        texts = sorted(goals)
-        prompts = [self._pretrained.encode(Prompt((), text)) for text in texts]
-        return dict(zip(texts, self._prefixes.read(prompts).hidden.cpu(), strict=True))
+    def _read_goals(self, goals: set[str]) -> None:
+        """Bring the goals' hidden states into ``_goals``."""
+        if len(self._goals) > MEMORY:
+            self._goals.clear()
+        fresh = sorted(goals - self._goals.keys())
+        for start in range(0, len(fresh), GOALS_AT_ONCE):
+            texts = fresh[start : start + GOALS_AT_ONCE]
+            prompts = [self._pretrained.encode(Prompt((), disarmed(text))) for text in texts]
+            self._goals.update(zip(texts, self._prefixes.read(prompts).hidden.cpu(), strict=True))
 
     def _batches(
         self, prompts: Sequence[Sequence[int]], moves: Sequence[Sequence[Sequence[int]]]
-    ) -> Iterator[list[int]]:
-        """Items of similar size, with at most ``LOGITS_AT_ONCE`` logits of moves together."""
+    ) -> Iterator[list[_Part]]:
+        """Moves of items of similar size, with at most ``LOGITS_AT_ONCE`` logits together."""
         words = len(self._pretrained.tokenizer)
-        longest = [max(map(len, rows)) for rows in moves]
-        batch: list[int] = []
+        longest = [max(map(len, rows), default=0) for rows in moves]
+        batch: list[_Part] = []
+        taken = 0
         for place in sorted(range(len(prompts)), key=lambda at: (longest[at], len(prompts[at]))):
-            together = [*batch, place]
-            rows = sum(len(moves[at]) for at in together)
-            if batch and rows * max(longest[at] for at in together) * words > LOGITS_AT_ONCE:
-                yield batch
-                together = [place]
-            batch = together
+            fitting = max(1, LOGITS_AT_ONCE // max(1, longest[place] * words))
+            for start in range(0, len(moves[place]), fitting):
+                part = _Part(place, start, min(start + fitting, len(moves[place])))
+                size = part.stop - part.start
+                if batch and (taken + size) * longest[place] * words > LOGITS_AT_ONCE:
+                    yield batch
+                    batch, taken = [], 0
+                batch.append(part)
+                taken += size
         if batch:
             yield batch
 
@@ -108,7 +132,7 @@ class TrainedRanker:
             heuristic = policy.heuristic
             self._scorers = {**scorers(heuristic), "doubt": heuristic.doubts}
         self._identity = f"{backbone} {policy.digest if policy else None}"
-        self._known: dict[tuple[str, str, str], tuple[float, ...]] = {}
+        self._known: dict[Key, tuple[float, ...]] = {}
 
     def identity(self) -> str:
         """Of the embeddings and the trained heuristic."""
@@ -136,7 +160,7 @@ class TrainedRanker:
 
     def _learn(self, items: Sequence[RankItem]) -> None:
         """Bring all scorers' scores of moves not yet known into ``_known``."""
-        asked: dict[tuple[str, str, str], None] = {}
+        asked: dict[Key, None] = {}
         fresh: list[RankItem] = []
         for item in items:
             new = {
@@ -153,10 +177,9 @@ class TrainedRanker:
             self._known.update(zip(asked, zip(*columns, strict=True), strict=True))
 
 
-def _keys(item: RankItem) -> list[tuple[str, str, str]]:
-    problem = item.state.problem
-    where = f"{problem.text}\0{problem.goal}"
-    return [(where, item.state.trace, move.text) for move in item.moves]
+def _keys(item: RankItem) -> list[Key]:
+    problem, said = item.state.problem, item.state.said
+    return [(problem.text, problem.goal, said, move.text) for move in item.moves]
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:

@@ -157,7 +157,7 @@ def load_policy(folder: Path, backbone: str) -> Policy:
         raise SchemaError(f"{path}: schema {described.get('schema')}, expected {POLICY_SCHEMA}")
     if described["backbone"] != backbone:
         raise SchemaError(
-            f"{path}: backbone {described['backbone'][:12]}, expected {backbone[:12]}; "
+            f"{path}: backbone {described['backbone']}, expected {backbone}; "
             "train the residual again for this generator"
         )
     heuristic = Heuristic(described["width"], described["seen"], described["hidden"])

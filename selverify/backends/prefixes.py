@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from selverify.errors import SchemaError
+from selverify.errors import ProtocolError, SchemaError
 
 SHARED = 16
 """A beginning that all prompts of a batch share is kept by itself from so many tokens on."""
@@ -73,6 +73,8 @@ class Prefixes:
         self._positions = positions
         self._kept: OrderedDict[int, Kept] = OrderedDict()
         self._size = 0
+        self._hidden: Tensor | None = None
+        model.base_model.register_forward_hook(self._take_hidden)
 
     @property
     def device(self) -> torch.device:
@@ -132,10 +134,18 @@ class Prefixes:
             position_ids=positions,
             past_key_values=cache,
             use_cache=True,
-            output_hidden_states=True,
             logits_to_keep=1 if last else 0,
         )
-        return Read(out.logits.float(), out.hidden_states[-1].float())
+        hidden, self._hidden = self._hidden, None
+        if hidden is None:
+            raise ProtocolError(
+                f"{type(self.model).__name__}: its decoder gave no last hidden state, expected one"
+            )
+        return Read(out.logits.float(), hidden.float())
+
+    def _take_hidden(self, _: object, __: object, out: Any) -> None:
+        """The decoder's last state: to ask the model for it would keep every layer's."""
+        self._hidden = out.last_hidden_state
 
     def _assemble(
         self, prompts: Sequence[Sequence[int]], known: Sequence[Tensor | None]

@@ -6,17 +6,20 @@ sampling, domains.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
-from selverify.errors import ArtifactError, ParamsError
 from selverify.prompting import Prompt, plain_text
-from selverify.storage import digest
+from selverify.verifiers.loading import load_model, load_tokenizer, local_folder
+
+DATE = "26 Jul 2024"
+"""What templates are told that show a date (Llama 3): today's would change every prompt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,28 @@ class Pretrained:
         it the end of the last step.
         """
         if prompt.messages and self.tokenizer.chat_template:
-            messages = [{"role": role, "content": text} for role, text in prompt.messages]
-            rendered = self.tokenizer.apply_chat_template(
-                messages, tokenize=False, add_generation_prompt=True
-            )
+            rendered = self._rendered(prompt.messages)
             return tuple(self.tokenizer.encode(rendered + prompt.begun, add_special_tokens=False))
         said = tuple(self.tokenizer.encode(plain_text(prompt), add_special_tokens=False))
         bos = self.tokenizer.bos_token_id
         return said if bos is None else (bos, *said)
+
+    def _rendered(self, said: Sequence[tuple[str, str]]) -> str:
+        """The chat by the model's template, up to the assistant's answer."""
+        try:
+            return self._by_template(said)
+        except TemplateError:  # some know no system's turn
+            system = [text for role, text in said if role == "system"]
+            others = [(role, text) for role, text in said if role != "system"]
+            role, first = others[0]
+            return self._by_template([(role, "\n\n".join((*system, first))), *others[1:]])
+
+    def _by_template(self, said: Sequence[tuple[str, str]]) -> str:
+        messages = [{"role": role, "content": text} for role, text in said]
+        rendered: str = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, date_string=DATE
+        )
+        return rendered
 
     def decode(self, tokens: list[int]) -> str:
         """The text of generated tokens, without special ones."""
@@ -75,32 +92,19 @@ def load_pretrained(source: str, *, revision: str | None, dtype: str, device: st
         device: ``cpu``, ``cuda``, ``cuda:1``, ...
 
     Raises:
-        ArtifactError: there is no such folder, and the hub did not give such a repository.
-        ParamsError: a repository without a revision, which would not say which weights ran.
+        ParamsError, ArtifactError, SchemaError: as ``local_folder`` and ``load_model``.
     """
-    folder = Path(source)
-    local = folder.is_dir()
-    if not local and revision is None:
-        raise ParamsError(
-            f"model {source!r}: given no revision and no folder of that name, expected a commit or "
-            "a tag of the repository"
-        )
-    options = {} if local else {"revision": revision}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], **options)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ArtifactError(
-            f"model {source!r}: expected a folder or a repository that can be reached: {first}"
-        ) from error
-    known = digest(folder) if local else f"{source}@{revision}"
-    return Pretrained(
-        model.to(device).eval().requires_grad_(False),
-        tokenizer,
-        f"{known} {dtype}",
-        int(model.config.get_text_config().max_position_embeddings),
-    )
+    folder, known = local_folder(source, revision=revision)
+    tokenizer = load_tokenizer(folder)
+    model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+    return Pretrained(model, tokenizer, f"{known} {dtype}", _positions(model.config))
 
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+def _positions(config: Any) -> int:
+    """Tokens of a text; where attention slides, those of its window, so that it never does."""
+    text = config.get_text_config()
+    positions = int(text.max_position_embeddings)
+    window = getattr(text, "sliding_window", None)
+    if window is None or not getattr(text, "use_sliding_window", True):
+        return positions
+    return min(positions, int(window))

@@ -40,7 +40,9 @@ SEEDS = (1 << 31) - 1
 """Servers take seeds as signed numbers of 32 bits."""
 MOST_TOKENS = 1 << 31
 """A count beyond it is none."""
-TOO_LONG = re.compile(r"context|too long|too large", re.IGNORECASE)
+TOO_LONG = re.compile(
+    r"(?:context|sequence|model)[ _](?:length|window|size|len)|too (?:long|large)", re.IGNORECASE
+)
 """What servers say of a prompt that leaves no room; it is the candidate that failed."""
 NOTHING = Sample("", 0, 0.0)
 
@@ -392,7 +394,8 @@ def _chat(prompt: Prompt) -> dict[str, object]:
 
 def sample_seed(seed: int, state: State, index: int) -> int:
     """31 bits for the sample with this index at ``state``, for a run's ``seed``."""
-    key = f"{seed}|{state.problem.problem_id}|{state.trace}|{index}"
+    said = "\x1f".join(state.said)
+    key = f"{seed}|{state.problem.problem_id}|{said}|{index}"
     return int.from_bytes(_digest(key)[:4], "little") & SEEDS
 
 

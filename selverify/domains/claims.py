@@ -164,7 +164,7 @@ def canonical_answer(answer: str) -> str:
         values = read_expression(tokens).values
     except NotNumeric:
         values = frozenset()
-    return str(min(values)) if len(values) == 1 else "".join(tokens)
+    return str(min(values)) if len(values) == 1 else " ".join(tokens)
 
 
 def _tokens(text: str) -> list[_Token]:

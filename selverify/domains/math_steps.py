@@ -26,6 +26,7 @@ WORDS_OF_A_STEP = 4
 LABEL = re.compile(r"(?:(?<=[\s*-])|^)#\s?(\d{1,4})[.:](?!\d)")
 CITED = re.compile(r"\(by ((?:#\d{1,4}[ ,and]*)+)\)")
 NUMBER = re.compile(r"#(\d{1,4})")
+FIGURE = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
 UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
@@ -62,7 +63,7 @@ class MathSteps:
     )
 
     def read(self, text: str, *, problem_id: str) -> Problem:
-        """The problem; its goal is its last sentence.
+        """The problem; its goal is the last sentence that asks, or else the last one.
 
         Raises:
             SchemaError: the text is empty or longer than a problem can be.
@@ -73,8 +74,7 @@ class MathSteps:
                 f"{problem_id}: given a problem of {len(text)} characters, expected 1 to "
                 f"{MAX_STEP * 4}"
             )
-        goal = re.split(r"(?<=[.?!])\s+", text)[-1]
-        return Problem(problem_id, self.name, text, goal)
+        return Problem(problem_id, self.name, text, _goal(text))
 
     def initial_state(self, problem: Problem, *, budget: int) -> State:
         """w_0: the labels of the problem's own statements may be cited."""
@@ -155,6 +155,13 @@ class MathSteps:
 def split_steps(text: str) -> tuple[str, ...]:
     """A solution's steps: its parts between empty lines, stripped, none empty."""
     return tuple(part.strip() for part in re.split(r"\n[^\S\n]*\n", text) if part.strip())
+
+
+def _goal(text: str) -> str:
+    """What is asked, without the program of a figure."""
+    sentences = re.split(r"(?<=[.?!])\s+", FIGURE.sub(" ", text).strip() or text)
+    asking = [sentence for sentence in sentences if sentence.endswith("?")]
+    return asking[-1] if asking else sentences[-1]
 
 
 def _progress(state: State) -> Progress:

@@ -30,13 +30,13 @@ def sample_solutions(domain: Domain, problem: Problem, *, n: int) -> Asking[tupl
     """The distinct solutions among ``n`` samples that end in an answer, first seen first."""
     start = domain.initial_state(problem, budget=n)
     (samples,) = yield from complete(CompleteItem(start, 0, n))
-    found: dict[str, Solution] = {}
+    found: dict[tuple[str, ...], Solution] = {}
     for text, times in Counter(sample.text for sample in samples).items():
         solution = read_solution(domain, start, text, count=times)
         if solution is not None:
-            trace = solution.state.trace
-            earlier = found[trace].count if trace in found else 0
-            found[trace] = Solution(solution.state, solution.legal, earlier + times)
+            said = solution.state.said
+            earlier = found[said].count if said in found else 0
+            found[said] = Solution(solution.state, solution.legal, earlier + times)
     return tuple(found.values())
 
 

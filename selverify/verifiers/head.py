@@ -50,7 +50,7 @@ class HeadVerifier:
         self._embed = embed
         self._head = head
         self._identity = identity
-        self._known: dict[tuple[str, str, str], float] = {}
+        self._known: dict[tuple[str, tuple[str, ...], str], float] = {}
 
     def identity(self) -> str:
         """Of the backbone and the head."""
@@ -82,10 +82,10 @@ def single_steps(item: VerifyItem) -> list[RankItem]:
     return found
 
 
-def key(one: RankItem) -> tuple[str, str, str]:
+def key(one: RankItem) -> tuple[str, tuple[str, ...], str]:
     """What a step's score follows from."""
     state: State = one.state
-    return state.problem.text, state.trace, one.moves[0].text
+    return state.problem.text, state.said, one.moves[0].text
 
 
 def save_head(folder: Path, head: StepHead, *, sizes: tuple[int, int, int], backbone: str) -> None:

@@ -22,11 +22,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.prompting import disarmed
 from selverify.requests import VerifyItem
 from selverify.types import Verdict
 from selverify.verifiers.loading import content_id
 from selverify.verifiers.pooled import CHAT, Asks, Body, ask, parsed
-from selverify.verifiers.steps import disarmed, texts
+from selverify.verifiers.steps import texts
 
 RUBRIC = Path(__file__).with_name("judge_rubric.json")
 UNREADABLE = 0.0

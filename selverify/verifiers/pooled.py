@@ -15,11 +15,12 @@ from typing import Any, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
 from selverify.errors import ParamsError, ProtocolError
+from selverify.prompting import disarmed
 from selverify.requests import VerifyItem
 from selverify.types import Verdict
 from selverify.verifiers.loading import content_id
 from selverify.verifiers.step_token import StepTokenFormat
-from selverify.verifiers.steps import Encoder, Line, Script, disarmed, texts
+from selverify.verifiers.steps import Encoder, Line, Script, texts
 from selverify.verifiers.value_head import QWEN_MATH, SKYWORK
 
 POOLING = "/pooling"

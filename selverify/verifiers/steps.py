@@ -26,8 +26,6 @@ from selverify.types import State
 
 QUESTION, STEP, MARK = "\ue000", "\ue001", "\ue002"
 """Private characters that stand for the three while a layout is rendered."""
-CONTROL = re.compile(r"<(?=[|\uff5c]|/?\w{1,40}[>|\uff5c])|\[(?=/?[A-Z_]{4,40}\])")
-"""Where a control token of some chat template may begin: <|x|>, <x>, </x>, [INST], [/INST]."""
 Pieces = tuple[tuple[str, str], ...]
 
 
@@ -195,11 +193,6 @@ def texts(item: VerifyItem, *, one_line: bool) -> tuple[str, tuple[str, ...]]:
         )
     steps = [move.text.strip() for move in (*item.state.derivation, *item.steps)]
     return item.state.problem.text.strip(), tuple(map(_one_line, steps) if one_line else steps)
-
-
-def disarmed(text: str) -> str:
-    """Text for a server, which would take control tokens in it for its own: they are broken up."""
-    return CONTROL.sub(lambda found: found[0] + " ", text)
 
 
 def _one_line(text: str) -> str:

@@ -16,10 +16,12 @@ from test_domains_end_to_end import ROOT, check_totals
 
 from flows.preflight import name_sources
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
+from selverify.errors import SchemaError
 from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_params
 from selverify.policy import load_policy
 from selverify.sources import read_generator_source
 from tasks.artifacts import read_rows
+from tasks.models import open_models
 
 PROBLEMS = {"train": 60, "validation": 10, "test": 12}
 METHODS = (
@@ -116,6 +118,7 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     check_totals(Path("results/evaluation/sums-strong"), params)
     check_truth()
     check_policy(params)
+    check_another_model_is_refused(params, dict(stages["difficulty@sums"].inputs))
 
 
 def check_truth() -> None:
@@ -135,3 +138,11 @@ def check_policy(params: Params) -> None:
     assert solved == policy.solve("What is 2+3+4?", budget=8)
     assert policy.longest is None
     assert params.domain == policy.domain.name
+
+
+def check_another_model_is_refused(params: Params, inputs: dict[str, Path]) -> None:
+    """The frozen stage was run for other parameters: nothing runs on the wrong model."""
+    sums = params.generator["math"]["sums"].model_copy(update={"dtype": "bfloat16"})
+    changed = params.model_copy(update={"generator": {"math": {"sums": sums}}})
+    with pytest.raises(SchemaError, match=r"generator\.math\.sums says; run python -m flows gen"):
+        open_models(changed, inputs, seed=1)

@@ -16,6 +16,8 @@ from strategies import BACKEND, DOMAIN, Runs, mixed_runs, searches
 from toy import move, samples, toy_problem
 
 from selverify import reply_cache
+from selverify.backends.fake import FakeBackend
+from selverify.domains.math_steps import MathSteps
 from selverify.errors import ProtocolError, SchemaError
 from selverify.reply_cache import CachedBackend
 from selverify.requests import (
@@ -32,7 +34,7 @@ from selverify.requests import (
     VerifyItem,
 )
 from selverify.scheduler import run_lockstep
-from selverify.types import Sample, Verdict
+from selverify.types import Move, Sample, State, Verdict
 
 START = DOMAIN.initial_state(toy_problem(), budget=9)
 ONE, TWO = move("add 1 ;"), move("add 2 ;")
@@ -342,3 +344,25 @@ def test_a_note_is_no_request() -> None:
         CachedBackend(BACKEND, None).answer(Note("hello", START))
     with pytest.raises(ProtocolError, match="'note'"):
         BACKEND.answer(Note("hello", START))
+
+
+def test_derivations_whose_texts_run_together_are_told_apart() -> None:
+    """One step "A. B." and the two steps "A." and "B." read alike with a space between them."""
+    domain = MathSteps()
+    start = domain.initial_state(domain.read("What is 1 + 1?", problem_id="p"), budget=3)
+
+    def after(*texts: str) -> State:
+        state = start
+        for text in texts:
+            move = domain.parse(text)
+            state = domain.apply(state, move) if isinstance(move, Move) else state
+        return state
+
+    fake = FakeBackend(
+        domain, lambda state, rng: f"step {len(state.derivation)}", name="n", seed=1, max_moves=3
+    )
+    backend = CachedBackend(fake, None)
+    one, two = after("A. B."), after("A.", "B.")
+    assert one.trace == two.trace
+    replies = backend.answer(Propose((ProposeItem(one, 0, 1), ProposeItem(two, 0, 1))))
+    assert [sample.text for (sample,) in replies] == ["step 1", "step 2"]

@@ -23,6 +23,7 @@ from selverify.evaluation import (
     settings_of,
 )
 from selverify.exploration import state_of, to_rows
+from selverify.grading import Grader
 from selverify.inspection import add_scores, inspect_samples
 from selverify.ledger import Ledger
 from selverify.params import Benchmark, Split, load_params
@@ -161,7 +162,8 @@ def test_unknown_method_is_named(rules, backend):
 
 def test_inspection_counts_no_false_reject(backend):
     """Of sampled moves the gates refuse some, and never one that was right."""
-    walked, items = inspect_samples(DOMAIN, backend, TASKS, samples=4)
+    with Grader(seconds=5.0, workers=1) as grader:
+        walked, items = inspect_samples(DOMAIN, backend, TASKS, samples=4, grader=grader)
     rows = add_scores(backend, walked, items)
     refused = [row for row in rows if row["gate"]]
     assert refused
@@ -178,7 +180,9 @@ def test_candidate_lists_come_back_from_their_rows(backend):
             explore(DOMAIN, task.problem, proposals=6, tau=0.3, max_retries=1, max_moves=12), None
         )
         result = run_lockstep({0: search}, backend, end_of_move=DOMAIN.end_of_move)[0]
-        for row, item in zip(to_rows(task, result.outcome), result.outcome.lists, strict=True):
+        for row, item in zip(
+            to_rows(task, result.outcome, right=True), result.outcome.lists, strict=True
+        ):
             assert state_of(DOMAIN, task, row).derivation == item.state.derivation
             if row["remaining"] is not None:
                 found += 1

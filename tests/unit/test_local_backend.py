@@ -63,7 +63,7 @@ def backend(tiny_models: Path) -> LocalBackend:
         SAMPLING,
         seed=3,
         reward=load_reward_model(tiny_models / "verifier", DOMAIN.vocabulary),
-        policy=load_policy(tiny_models / "policy", backbone),
+        policy=load_policy(tiny_models / "policy", backbone.digest),
     )
 
 

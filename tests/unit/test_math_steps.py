@@ -124,3 +124,16 @@ def test_hostile_steps_are_refused_at_once(text: str) -> None:
         candidate = DOMAIN.parse(part)
         reject(DOMAIN, start(), candidate)
         assert time.perf_counter() - began < 0.05  # seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("A box holds 3 pears. How many are in two? Each pear is ripe.", "How many are in two?"),
+        ("How long is x? [asy] draw((0,0)--(1,1)); [/asy]", "How long is x?"),
+        ("Let a = 3. Find a + 1.", "Find a + 1."),
+        ("[asy] dot((0,0)); [/asy]", "[asy] dot((0,0)); [/asy]"),
+    ],
+)
+def test_the_goal_is_what_is_asked(text: str, goal: str) -> None:
+    assert MathSteps().read(text, problem_id="p").goal == goal

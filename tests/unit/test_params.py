@@ -86,3 +86,64 @@ def test_parameters_are_frozen() -> None:
     """A stage cannot change what the next one reads."""
     with pytest.raises(ValidationError, match="frozen"):
         load_params(PARAMS).search.tau = 0.1  # type: ignore[misc]
+
+
+def as_math(raw: dict[str, Any]) -> None:
+    """What a profile for a model of the hub sets."""
+    raw["domain"], raw["backbones"] = "math", ["llama1b"]
+    methods = raw["evaluation"]["methods"]
+    raw["evaluation"]["methods"] = [name for name in methods if not name.startswith("oracle")]
+
+
+def test_a_domain_of_text_knows_no_oracle(tmp_path: Path) -> None:
+    """Found out at once, not at the end of the evaluation."""
+    load_changed(tmp_path, as_math)
+
+    def change(raw: dict[str, Any]) -> None:
+        as_math(raw)
+        raw["evaluation"]["methods"].append("oracle")
+
+    with pytest.raises(ParamsError, match=r"evaluation\.methods: given oracle, expected no oracle"):
+        load_changed(tmp_path, change)
+
+
+def test_a_verifier_that_does_not_go_with_the_generator_is_refused(tmp_path: Path) -> None:
+    def head(raw: dict[str, Any]) -> None:
+        raw["verifier"]["kind"]["word_problems"] = "head"
+
+    def evidence(raw: dict[str, Any]) -> None:
+        as_math(raw)
+        raw["verifier"]["kind"]["math"] = "evidence"
+
+    with pytest.raises(ParamsError, match="given head, expected evidence, value or source"):
+        load_changed(tmp_path, head)
+    with pytest.raises(ParamsError, match="given evidence, expected head or source"):
+        load_changed(tmp_path, evidence)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("key_variable", "sk-secret"), ("url", "http://me:sk-secret@host/v1")],
+)
+def test_a_key_in_the_wrong_place_is_not_shown(tmp_path: Path, field: str, value: str) -> None:
+    def change(raw: dict[str, Any]) -> None:
+        raw["generator"]["math"]["served"][field] = value
+
+    with pytest.raises(ParamsError, match=rf"generator\.math\.served\.{field}: expected") as caught:
+        load_changed(tmp_path, change)
+    assert "secret" not in str(caught.value)
+
+
+def test_an_unknown_backbone_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match=r"backbones: given large, expected one of"):
+        load_changed(tmp_path, lambda raw: raw.update(backbones=["large"]))
+
+
+def test_a_verifier_of_another_house_has_one_strength(tmp_path: Path) -> None:
+    def change(raw: dict[str, Any]) -> None:
+        raw["domain"], raw["strengths"] = "countdown", ["strong", "weak"]
+        raw["verifier"]["kind"]["countdown"] = "source"
+        raw["evaluation"]["problems"] = 10
+
+    with pytest.raises(ParamsError, match="expected one: the verifier of countdown is not trained"):
+        load_changed(tmp_path, change)

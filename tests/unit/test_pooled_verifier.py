@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tiny_reward_models import QWEN_CHAT, QWEN_TOKENS, byte_tokenizer, item
 
 from selverify.errors import ParamsError, ProtocolError
+from selverify.prompting import disarmed
 from selverify.verifiers.pooled import (
     QWEN_MATH_POOLED,
     SKYWORK_POOLED,
@@ -22,7 +23,7 @@ from selverify.verifiers.pooled import (
     StepTokenChatVerifier,
 )
 from selverify.verifiers.step_token import MATH_SHEPHERD, RLHFLOW
-from selverify.verifiers.steps import Encoder, disarmed
+from selverify.verifiers.steps import Encoder
 
 Body = Mapping[str, Any]
 QUESTION = "How much do 4 pens cost?"

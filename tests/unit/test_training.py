@@ -12,6 +12,7 @@ from selverify.benchmark import Task, build
 from selverify.domains import domain_by_name
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, SchemaError
+from selverify.grading import Grader
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
 from selverify.requests import Complete
 from selverify.rollouts import from_rows, sample_solutions, to_rows, value_solutions
@@ -47,8 +48,10 @@ GENERATOR = Generator(
     bfloat16=False,
     seed=5,
 )
+GRADER = Grader(seconds=5.0, workers=1)  # starts no process for whole numbers
 VERIFIER = Verifier(
     kind={"word_problems": "evidence"},
+    source={},
     targets="soft",
     share={"strong": 1.0, "weak": 0.5},
     tune_epochs=1,
@@ -162,7 +165,7 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     assert [one.count for one in sampled] == [1, 2] * 3
     pairs = zip(sampled[::2], sampled[1::2], strict=True)
     assert all(len(cut.states) + 1 == len(whole.states) for cut, whole in pairs)
-    valued = value_solutions(DOMAIN, backend, sampled, rollouts=4)
+    valued = value_solutions(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
     for cut, whole in zip(valued[::2], valued[1::2], strict=True):
         assert set(cut.values) == {0.75}
         assert whole.values == (*cut.values, 1.0)
@@ -283,5 +286,7 @@ def test_rollouts_through_a_refused_move_do_not_count():
             rest = super()._rest(state, 1)
             return Sample(f"{repeat} {rest.text}", rest.tokens, 0.0)
 
-    valued = value_solutions(DOMAIN, Repeating([task], right=True), sampled, rollouts=2)
+    valued = value_solutions(
+        DOMAIN, Repeating([task], right=True), sampled, rollouts=2, grader=GRADER
+    )
     assert {value for one in valued for value in one.values[:-1]} == {0.0}
