@@ -90,6 +90,7 @@ def solve(
         "data/benchmark"
     ),
     trace: Annotated[bool, typer.Option(help="Show every step of the search.")] = True,
+    device: Annotated[str, typer.Option(help="Where a model of the hub runs.")] = "cpu",
 ) -> None:
     """Solve one problem with the trained policy and show how it went."""
     if text is not None and problem is not None:
@@ -100,7 +101,7 @@ def solve(
         given = task.problem
     else:
         task, given = None, text
-    policy = _load(models)
+    policy = _load(models, device)
     solved = policy.solve(given, budget=budget)
     _show(policy, solved, task, trace=trace)
 
@@ -198,11 +199,11 @@ def _quieten() -> None:
     logging.disable_progress_bar()
 
 
-def _load(models: Path) -> TrainedPolicy:
+def _load(models: Path, device: str) -> TrainedPolicy:
     _quieten()
     from selverify.policy import load_policy
 
-    return load_policy(models)
+    return load_policy(models, device=device)
 
 
 def _find(folder: Path, problem_id: str | None) -> Task:
@@ -251,6 +252,9 @@ def _verdict(solved: Solved, task: Task | None) -> Text:
     given = f"Answer: {solved.answer}" if solved.answer is not None else "No answer"
     if task is None:
         return Text(given, style="bold")
-    if solved.answer == task.truth.answer:
+    from selverify.domains.claims import canonical_answer
+
+    said, truth = canonical_answer(solved.answer or ""), canonical_answer(task.truth.answer)
+    if said == truth:
         return Text(f"{given}, right", style="bold green")
     return Text(f"{given}, wrong: it is {task.truth.answer}", style="bold red")

@@ -154,8 +154,11 @@ class Pretrained(Section):
 class Server(Section):
     """An OpenAI-compatible server and the model to ask it for.
 
-    ``key_variable`` names the environment variable that holds its key; null sends none.
+    ``url`` goes up to and with the version, like http://127.0.0.1:8000/v1. ``key_variable`` names
+    the environment variable that holds the key; null sends none.
     """
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # a key may stand in the wrong place
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
     model: str

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selverify.domains.base import Domain
+from selverify.domains.claims import canonical_answer
 from selverify.trace_text import OUTCOMES, Round, Row, allotment, fate, read_rounds, summary
 from selverify.traces import Event
 from selverify.types import Problem, Truth
@@ -55,7 +56,7 @@ def _entry(domain: Domain, one: Searched, tau: float, reference: float) -> dict[
         "text": one.problem.text,
         "truth": one.truth.answer,
         "answer": answer,
-        "right": answer == one.truth.answer,
+        "right": canonical_answer(str(answer or "")) == canonical_answer(one.truth.answer),
         "bin": one.difficulty_bin,
         "calls": sum(event.ledger.verifier_calls for event in one.events),
         "steps": steps,

@@ -219,7 +219,7 @@ def test_a_text_is_solved_and_shown(tiny_models):
 
 def shown(monkeypatch: pytest.MonkeyPatch, benchmark: Path, *arguments: object) -> Result:
     """``selverify solve`` with the guided policy in place of trained models."""
-    monkeypatch.setattr(selverify.policy, "load_policy", lambda _: guided(1))
+    monkeypatch.setattr(selverify.policy, "load_policy", lambda _, **__: guided(1))
     return run("solve", "--benchmark", benchmark, *arguments)
 
 
