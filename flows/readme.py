@@ -2,7 +2,8 @@
 
 Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
 number was measured. The pages are written by people; only what stands between the markers is ours.
-The README tells of one domain; the results of another have a page of their own.
+The README tells of one domain; the results of another, and a run that changes nothing but the
+strengths of the verifier, have pages of their own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from selverify.storage import atomic_path
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
+STRENGTHS = Path("docs/results-strengths.md")
 FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
 REPORT_NAME = "report.md"
@@ -93,7 +95,11 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     domain = _split_title(text)[0].partition(",")[0]
     also = {stem: told for stem, told in WHERE_DRAWN.items() if (report / f"{stem}.svg").is_file()}
     drawn = {**FRONTIERS, **also}
-    if domain == README_DOMAIN:
+    by_strength = [change.partition("=")[0] for change in origin.changes] == ["strengths"]
+    if domain == README_DOMAIN and by_strength:
+        figures = FIGURES / "strengths"
+        blocks = {STRENGTHS: _long(text, origin, figures, drawn)}
+    elif domain == README_DOMAIN:
         figures = FIGURES
         blocks = {README: _short(text, origin), RESULTS: _long(text, origin, figures, drawn)}
     else:

@@ -373,3 +373,18 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
 def git(folder: Path, *arguments: str) -> None:
     """Run git in ``folder``."""
     subprocess.run(["git", "-C", str(folder), *arguments], check=True)
+
+
+def test_a_run_under_several_verifiers_alone_has_a_page_of_its_own(project: Path) -> None:
+    """The README stays; with anything else changed it is filled as usual."""
+    before = (project / "README.md").read_text(encoding="utf-8")
+    page = project / "docs" / "results-strengths.md"
+    page.write_text(f"{BEGIN}{END}", encoding="utf-8")
+    alone = replace(ORIGIN, changes=("strengths=['strong', 'weak']",))
+    fill(project, project / "report", origin=alone)
+    assert "Measured at commit `abc1234` with `strengths=" in page.read_text(encoding="utf-8")
+    assert (project / "docs" / "figures" / "strengths" / "accuracy_n.png").is_file()
+    assert (project / "README.md").read_text(encoding="utf-8") == before
+    more = replace(alone, changes=(*alone.changes, "evaluation.problems=500"))
+    fill(project, project / "report", origin=more)
+    assert (project / "README.md").read_text(encoding="utf-8") != before
