@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.utils.hydra import apply_overrides
+from dvc.utils.serialize import load_yaml
 
 from flows.__main__ import main
 from flows.profiles import PROFILES, apply_profile, read_profile
@@ -40,6 +42,18 @@ def test_a_profile_changes_what_it_says_and_nothing_else(project: Path, name: st
     assert "# the process reward model" in text
     load_params(Path("params.yaml"))
     assert apply_profile(name) == {}
+
+
+@pytest.mark.parametrize("change", ["strengths=[strong, weak]", "search.tau=0.3", "domain=math"])
+def test_one_parameter_changed_by_dvc_leaves_the_others(project: Path, change: str) -> None:
+    """``dvc exp run -S`` writes the whole file anew, in a YAML of its own."""
+    before = leaves("", yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8")))
+    apply_overrides(project / "params.yaml", [change])
+    after = leaves("", load_yaml(project / "params.yaml"))
+    assert after == leaves("", yaml.safe_load((project / "params.yaml").read_text("utf-8")))
+    name = change.partition("=")[0]
+    assert {key for key in before if before[key] != after[key]} == {name}
+    assert before.keys() == after.keys()
 
 
 def test_a_wrong_profile_writes_nothing(project: Path) -> None:
