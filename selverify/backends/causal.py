@@ -1,7 +1,7 @@
 """A generator that is any causal language model, decoding many problems together.
 
 Knows: how prompts become samples, and when a move ends. Does not know: calls, budgets, searches.
-Randomness: an item's seed follows from (run seed, problem, trace, index) alone; temperature 0 needs
+Randomness: an item's seed follows from (run seed, problem, derivation, index) alone; temperature 0 needs
 none.
 """
 

@@ -246,7 +246,7 @@ class MathStructured:
     operators = OPERATORS
 
     def read(self, text: str, *, problem_id: str) -> Problem:
-        """The problem; its goal is its last sentence.
+        """The problem, read as for ordinary steps.
 
         Raises:
             SchemaError: the text is empty or longer than a problem can be.
