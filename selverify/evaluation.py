@@ -27,9 +27,10 @@ from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
 from selverify.search.dvts import dvts
-from selverify.search.gated import GatedSettings, gated_competition
+from selverify.search.gated import gated_competition
 from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
+from selverify.search.rules import Decisions, GatedSettings
 from selverify.types import Outcome
 
 UNBUDGETED = frozenset({"cot"})
@@ -97,24 +98,40 @@ def gated_settings(setting: Setting, rules: Rules, n: int, **changes: Any) -> Ga
     return replace(changed, reference_dispersion=rules.dispersion.get(changed.scorer, 0.0))
 
 
-def _gated(**changes: Any) -> Builder:
-    def build(
-        domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
-    ) -> Asking[Outcome]:
-        chosen = dict(changes)
+@dataclass(frozen=True, slots=True)
+class _Gated:
+    """A method that is gated competition with some settings of its own."""
+
+    changes: Mapping[str, Any]
+
+    def settings(self, setting: Setting, rules: Rules, n: int) -> GatedSettings:
+        chosen = dict(self.changes)
         if chosen.pop("retrieve", False):
             chosen["patterns"] = rules.patterns
         if chosen.pop("negate_beta", False):
             chosen["beta"] = -setting.beta
+        return gated_settings(setting, rules, n, **chosen)
+
+    def __call__(
+        self, domain: Domain, task: Task, n: int, setting: Setting, rules: Rules
+    ) -> Asking[Outcome]:
+        return self.recorded(domain, task, n, Decisions(self.settings(setting, rules, n)), rules)
+
+    def recorded(
+        self, domain: Domain, task: Task, n: int, decisions: Decisions, rules: Rules
+    ) -> Asking[Outcome]:
         return gated_competition(
             domain,
             task.problem,
-            settings=gated_settings(setting, rules, n, **chosen),
+            settings=decisions.settings,
             budget=n,
             generation_cap=rules.generation_cap(n),
+            decisions=decisions,
         )
 
-    return build
+
+def _gated(**changes: Any) -> _Gated:
+    return _Gated(changes)
 
 
 def _best_of_n(gates: bool) -> Builder:
@@ -258,7 +275,7 @@ def settings_of(method: str, params: Params) -> tuple[Setting, ...]:
     found = []
     for point in itertools.product(*(getattr(grid, axis) for axis in axes)):
         values = dict(zip(axes, point, strict=True))
-        name = " ".join(f"{axis}={value:g}" for axis, value in values.items())
+        name = " ".join(f"{axis}={value:.4g}" for axis, value in values.items())
         found.append(Setting(name, **{**default, **values}))
     return tuple(found)
 
@@ -312,31 +329,102 @@ def _run_method(
     budgets = (1,) if method in UNBUDGETED else evaluation.budgets
     if method in LEAVE_ONE_OUT:
         budgets = (evaluation.headline_budget,)
+    walks = _Walks(domain, backend, tasks, rules, method=method)
     settings = settings_of(method, rules.params)
-    known: dict[tuple[Setting, str], Result[Outcome]] = {}
     for n in sorted(budgets, reverse=True):
         points = {setting.name: _as_run(method, setting, n) for setting in settings}
-        searches = {
-            (point, task.problem.problem_id): Search(
-                METHODS[method](domain, task, n, point, rules),
-                budget=n if method in GRID_AXES else None,
-            )
-            for point in dict.fromkeys(points.values())
-            for task in tasks
-            if method not in STEPWISE
-            or (point, task.problem.problem_id) not in known
-            or not same_with_less(
-                known[point, task.problem.problem_id].ledger,
-                budget=n,
-                generation_cap=rules.generation_cap(n),
-            )
-        }
-        known |= run_lockstep(searches, backend, end_of_move=domain.end_of_move)
+        results = walks.at(n, tuple(dict.fromkeys(points.values())))
         for setting_name, point in points.items():
             for problem_id, answer in gold.items():
-                row = _row(known[point, problem_id], answer, grader)
+                row = _row(results[point, problem_id], answer, grader)
                 which = {"setting": setting_name, "n": n, "problem_id": problem_id}
                 yield {"method": method, **which, **row}
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One search that was made; ``decisions`` where it is one of gated competition."""
+
+    point: Setting
+    n: int
+    decisions: Decisions | None
+    result: Result[Outcome]
+
+
+class _Walks:
+    """The searches of one method, each made once: under other settings or limits that would have
+    led it the same way it is not made again (docs/decisions/0026)."""
+
+    def __init__(
+        self,
+        domain: Domain,
+        backend: Backend,
+        tasks: Sequence[Task],
+        rules: Rules,
+        *,
+        method: str,
+    ) -> None:
+        self._domain, self._backend, self._tasks, self._rules = domain, backend, tasks, rules
+        self._method = method
+        self._made: dict[str, list[_Walk]] = {task.problem.problem_id: [] for task in tasks}
+
+    def at(self, n: int, points: Sequence[Setting]) -> dict[tuple[Setting, str], Result[Outcome]]:
+        """The result of each problem under each of ``points`` at budget ``n``.
+
+        Budgets come in falling order. A wave makes one search for each problem and number of
+        proposals, those of one problem being likely to turn out the same.
+        """
+        wanted = [(point, task) for point in points for task in self._tasks]
+        found: dict[tuple[Setting, str], Result[Outcome]] = {}
+        while wanted:
+            wave: dict[Any, tuple[Setting, Task]] = {}
+            missing = []
+            for point, task in wanted:
+                problem_id = task.problem.problem_id
+                known = self._known(point, problem_id, n)
+                if known is None:
+                    missing.append((point, task))
+                    wave.setdefault((problem_id, point.proposals), (point, task))
+                else:
+                    found[point, problem_id] = known
+            self._make(n, list(wave.values()))
+            wanted = missing
+        return found
+
+    def _known(self, point: Setting, problem_id: str, n: int) -> Result[Outcome] | None:
+        for walk in self._made[problem_id]:
+            if self._same(walk, point, n) and (walk.n == n or self._unlimited(walk, n)):
+                return walk.result
+        return None
+
+    def _same(self, walk: _Walk, point: Setting, n: int) -> bool:
+        builder = METHODS[self._method]
+        if walk.point == point:
+            return True
+        if walk.decisions is None or not isinstance(builder, _Gated):
+            return False
+        return walk.decisions.same_under(builder.settings(point, self._rules, n))
+
+    def _unlimited(self, walk: _Walk, n: int) -> bool:
+        return self._method in STEPWISE and same_with_less(
+            walk.result.ledger, budget=n, generation_cap=self._rules.generation_cap(n)
+        )
+
+    def _make(self, n: int, wave: Sequence[tuple[Setting, Task]]) -> None:
+        builder, domain, rules = METHODS[self._method], self._domain, self._rules
+        searches, decided = {}, {}
+        for point, task in wave:
+            key = point, task.problem.problem_id
+            if isinstance(builder, _Gated):
+                decided[key] = Decisions(builder.settings(point, rules, n))
+                search = builder.recorded(domain, task, n, decided[key], rules)
+            else:
+                search = builder(domain, task, n, point, rules)
+            searches[key] = Search(search, budget=n if self._method in GRID_AXES else None)
+        results = run_lockstep(searches, self._backend, end_of_move=domain.end_of_move)
+        for key, result in results.items():
+            walk = _Walk(key[0], n, decided.get(key), result)
+            self._made[key[1]].append(walk)
 
 
 def same_with_less(spent: Ledger, *, budget: int, generation_cap: int) -> bool:

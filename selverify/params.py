@@ -310,10 +310,10 @@ class Difficulty(Section):
 
 
 class Exploration(Section):
-    """The gated loop on training problems, every survivor verified."""
+    """The gated loop on training problems, every survivor verified; ``tau`` as in ``Search``."""
 
     proposals: Positive
-    tau: Fraction
+    tau: Fraction | None
     max_retries: NonNegative
     seed: NonNegative
 
@@ -338,14 +338,15 @@ class Search(Section):
     """Settings of gated competition; the grid of ``evaluation`` replaces some of them.
 
     A top-ranked move whose chance of being rejected is put below ``max_doubt`` costs no call; 0
-    verifies at every state. ``rank_weight``: how much of h counts in a ``joint`` commit.
+    verifies at every state. ``rank_weight``: how much of h counts in a ``joint`` commit. ``tau``
+    None is the one chosen for the verifier on training problems.
     """
 
     k_base: Rate
     beta: float
     k_min: Positive
     k_max: Positive
-    tau: Fraction
+    tau: Fraction | None
     max_doubt: Fraction
     max_retries: NonNegative
     proposals: Positive
@@ -360,7 +361,7 @@ class Grid(Section):
 
     k_base: tuple[Rate, ...] = Field(strict=False)
     beta: tuple[float, ...] = Field(strict=False)
-    tau: tuple[Fraction, ...] = Field(strict=False)
+    tau: tuple[Fraction | None, ...] = Field(strict=False)
     max_doubt: tuple[Fraction, ...] = Field(strict=False)
     proposals: tuple[Positive, ...] = Field(strict=False)
 
@@ -433,6 +434,26 @@ class Params(Section):
         }
         return self.model_copy(update=kept)
 
+    @property
+    def leaves_tau(self) -> bool:
+        """Whether tau is to be chosen for the verifier anywhere."""
+        given = (self.exploration.tau, self.search.tau, *self.evaluation.grid.tau)
+        return None in given
+
+    def with_tau(self, tau: float) -> Params:
+        """The same with ``tau`` where it was left to be chosen."""
+        grid = self.evaluation.grid
+        taus = tuple(tau if one is None else one for one in grid.tau)
+        changed = grid.model_copy(update={"tau": tuple(dict.fromkeys(taus))})
+        update: dict[str, Section] = {
+            "evaluation": self.evaluation.model_copy(update={"grid": changed})
+        }
+        if self.exploration.tau is None:
+            update["exploration"] = self.exploration.model_copy(update={"tau": tau})
+        if self.search.tau is None:
+            update["search"] = self.search.model_copy(update={"tau": tau})
+        return self.model_copy(update=update)
+
     @model_validator(mode="after")
     def _variants_are_known(self) -> Params:
         for name, given in (
@@ -504,6 +525,17 @@ class Params(Section):
                 f"benchmark.{self.domain}.test.problems {available}"
             )
         return self
+
+
+def settled(tau: float | None, where: str) -> float:
+    """``tau`` after it was given or chosen.
+
+    Raises:
+        ParamsError: it is still left to be chosen; ``where`` is named.
+    """
+    if tau is None:
+        raise ParamsError(f"{where}: given null, expected the number that was chosen")
+    return tau
 
 
 SECRET = {

@@ -19,7 +19,8 @@ from selverify.errors import ArtifactError, BudgetError, SchemaError
 from selverify.gates import GATES
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.asking import Asking
-from selverify.search.gated import GatedSettings, gated_competition
+from selverify.search.gated import gated_competition
+from selverify.search.rules import GatedSettings
 from selverify.solver import Solver, load_solver
 from selverify.sources import has_source
 from selverify.traces import Event

@@ -23,8 +23,8 @@ from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import gated_competition
 from selverify.solver import save_solver
 from selverify.traces import Event, write_events
-from tasks.artifacts import read_tasks, say, write_rows
-from tasks.models import open_grader, open_models
+from tasks.artifacts import read_tasks, say, write_facts, write_rows
+from tasks.models import open_grader, open_models, resolve_tau
 from tasks.shards import Shard, work_on
 
 SHARD = 125
@@ -48,6 +48,7 @@ def run(
     ``outcomes`` holds every method under every sampling seed, ``steps`` gates and verifier against
     the truth, ``events`` the full method's searches.
     """
+    params = resolve_tau(params, inputs["verifier"])
     evaluation = params.evaluation
     cache = Path(params.tracking.reply_cache)
     cache.parent.mkdir(parents=True, exist_ok=True)
@@ -58,6 +59,7 @@ def run(
     folder = outputs["evaluation"]
     rows = [row for part in parts for row in part.outcomes]
     write_rows(folder, "evaluation", "outcomes", rows)
+    write_facts(folder, "evaluation", "rules", {"tau": params.search.tau})
     write_rows(folder, "evaluation", "steps", [row for part in parts for row in part.steps])
     events = {key: listed for part in parts for key, listed in part.events.items()}
     write_events(folder / "events.parquet", events)

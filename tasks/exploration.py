@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from selverify.exploration import to_rows
-from selverify.params import Params
+from selverify.params import Params, settled
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.gated import Exploration, explore
 from tasks.artifacts import read_training, say, write_rows
-from tasks.models import open_grader, open_models
+from tasks.models import open_grader, open_models, resolve_tau
 from tasks.shards import Shard, work_on
 
 SHARD = 100
@@ -21,6 +21,7 @@ def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
     """Write ``lists``: the candidate lists of the training problems that were not valued."""
+    params = resolve_tau(params, inputs["verifier"])
     _, tasks = read_training(inputs["benchmark"], params.rollouts.share)
     parts = work_on(explore_shard, tasks, params, inputs, size=SHARD)
     by_task = list(zip(tasks, (result for part in parts for result in part), strict=True))
@@ -56,7 +57,7 @@ def explore_shard(shard: Shard) -> list[Result[Exploration]]:
                 domain,
                 task.problem,
                 proposals=settings.proposals,
-                tau=settings.tau,
+                tau=settled(settings.tau, "exploration.tau"),
                 max_retries=settings.max_retries,
                 max_moves=params.sampling[params.domain].max_moves,
             ),

@@ -19,6 +19,7 @@ from selverify.grading import Grader
 from selverify.params import Generator, Params
 from selverify.reply_cache import CachedBackend
 from selverify.sources import has_source, read_generator_source
+from selverify.threshold import load_threshold
 
 hf_logging.set_verbosity_error()  # a stage's own lines are its progress; loading bars drown them
 hf_logging.disable_progress_bar()
@@ -64,6 +65,11 @@ def _check_source(params: Params, folder: Path) -> None:
             f"what generator.{params.domain}.{params.backbones[0]} says; run "
             f"python -m flows generator@{params.backbones[0]}"
         )
+
+
+def resolve_tau(params: Params, verifier: Path) -> Params:
+    """The same with the verifier's own tau where none is given."""
+    return params.with_tau(load_threshold(verifier).tau) if params.leaves_tau else params
 
 
 def open_grader(params: Params) -> Grader:

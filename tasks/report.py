@@ -48,7 +48,7 @@ from selverify.selection import CrossValidated, Strategy, cross_validate
 from selverify.statistics import Bootstrap
 from selverify.storage import write_plain_json
 from selverify.traces import Event, read_events
-from tasks.artifacts import read_frame, read_tasks
+from tasks.artifacts import read_facts, read_frame, read_tasks
 
 TERMINAL = 118
 RELIABILITY_BINS = 10
@@ -147,6 +147,11 @@ def _of_main(params: Params, inputs: Mapping[str, Path]) -> Path:
     return inputs["evaluation"] / "-".join(_main(params))
 
 
+def _tau(params: Params, inputs: Mapping[str, Path]) -> float:
+    """The main variant's; chosen for its verifier where ``search.tau`` leaves it open."""
+    return float(read_facts(_of_main(params, inputs), "evaluation", "rules")["tau"])
+
+
 def _variant(params: Params, inputs: Mapping[str, Path], backbone: str, strength: str) -> _Variant:
     settings = params.evaluation
     outcomes = read_frame(inputs["evaluation"] / f"{backbone}-{strength}", "evaluation", "outcomes")
@@ -200,7 +205,7 @@ def _report(
     bootstrap = Bootstrap(settings.resamples, settings.seed)
     measure: _Measure = {"budget": budget, "bootstrap": bootstrap}
     visits = visits_table(
-        {name: events for name, (_, events) in searches.items()}, tau=params.search.tau
+        {name: events for name, (_, events) in searches.items()}, tau=_tau(params, inputs)
     )
     steps = _steps(params, inputs)
     decided = _decided(steps)
@@ -208,7 +213,7 @@ def _report(
         decided["score"],
         decided["alive"],
         decided["problem_id"],
-        tau=params.search.tau,
+        tau=_tau(params, inputs),
         bins=RELIABILITY_BINS,
         bootstrap=bootstrap,
     )
@@ -273,7 +278,7 @@ def _explorer(
             Searched(task.problem, task.truth, bins[name], events)
             for name, (task, events) in searches.items()
         ],
-        tau=params.search.tau,
+        tau=_tau(params, inputs),
         reference_dispersion=policy["reference_dispersion"]["hybrid"],
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -12,13 +13,16 @@ from selverify.domains import generated_by_name
 from selverify.domains.base import knows_truth
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
+from selverify.requests import Verify
 from selverify.rollouts import from_rows
 from selverify.sources import write_verifier_source
 from selverify.statistics import area_under_roc
+from selverify.threshold import choose_threshold, save_threshold
 from selverify.tokenizer import load_words
-from selverify.training.head import train_head
-from selverify.training.tuning import Epoch, ValuedSolution
+from selverify.training.head import train_head, whole_solution
+from selverify.training.tuning import Epoch, ValuedSolution, held_out, of_problems, values_before
 from selverify.training.verifier import train_verifier
+from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, say
 from tasks.models import open_grader, open_models
 
@@ -30,14 +34,17 @@ def run(
 ) -> dict[str, float]:
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
-    if params.verifier.kind[params.domain] == "source":
-        write_verifier_source(outputs["verifier"], params.verifier.source[params.domain])
-        return _audit(params, {**inputs, "verifier": outputs["verifier"]})
     solutions = from_rows(read_rows(inputs["rollouts"], "rollouts", "values"))
-    kind = params.verifier.kind[params.domain]
-    train = _train_head if kind == "head" else _train_model
-    losses = train(solutions, params, inputs, outputs["verifier"])
-    return {**losses, **_audit(params, {**inputs, "verifier": outputs["verifier"]})}
+    folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
+    losses: dict[str, float] = {}
+    if kind == "source":
+        write_verifier_source(folder, params.verifier.source[params.domain])
+    else:
+        train = _train_head if kind == "head" else _train_model
+        losses = train(solutions, params, inputs, folder)
+    with_verifier = {**inputs, "verifier": folder}
+    chosen = _choose_tau(solutions, params, with_verifier) if params.leaves_tau else {}
+    return {**losses, **chosen, **_audit(params, with_verifier)}
 
 
 def _train_model(
@@ -74,6 +81,24 @@ def _train_head(
         folder=folder,
         report=_report,
     )
+
+
+def _choose_tau(
+    solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path]
+) -> dict[str, float]:
+    """Tau on the problems that were held out of the training, written beside the verifier."""
+    _, problems = held_out(solutions, params.verifier)
+    held = of_problems(solutions, problems)
+    models = open_models(params, inputs, seed=params.verifier.seed)
+    items = tuple(whole_solution(one, models.domain) for one in held)
+    verdicts = cast(tuple[Verdict, ...], models.backend.answer(Verify(items)))
+    threshold = choose_threshold(
+        [score for verdict in verdicts for score in verdict.step_scores],
+        [value for one in held for value in values_before(one, held)],
+        [value for one in held for value in one.values],
+    )
+    save_threshold(inputs["verifier"], threshold)
+    return {f"threshold.{name}": float(value) for name, value in asdict(threshold).items()}
 
 
 def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:

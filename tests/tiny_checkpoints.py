@@ -97,5 +97,5 @@ def _save_policy(folder: Path, backbone: Path) -> None:
         reference_dispersion={"distance": 0.02, "hybrid": 0.2},
         patterns=("answer",),
     )
-    params = load_params(ROOT / "params.yaml")
+    params = load_params(ROOT / "params.yaml").with_tau(0.4)
     save_solver(folder.parent / "solver.json", params, backbone=backbone.name)

@@ -1,8 +1,8 @@
 """A generator that is any causal language model, decoding many problems together.
 
 Knows: how prompts become samples, and when a move ends. Does not know: calls, budgets, searches.
-Randomness: an item's seed follows from (run seed, problem, derivation, index) alone; temperature 0 needs
-none.
+Randomness: an item's seed follows from (run seed, problem, derivation, index) alone; temperature 0
+needs none.
 """
 
 from __future__ import annotations

@@ -11,68 +11,20 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from selverify.allocation import ALLOCATIONS, calls_at, dispersion
+from selverify.allocation import dispersion
 from selverify.domains.base import Domain
-from selverify.errors import BudgetError, ParamsError
+from selverify.errors import BudgetError
 from selverify.gates import GATES
 from selverify.requests import ProposeItem, RankItem, VerifyItem
 from selverify.search.asking import Asking, note, propose, rank, verify
-from selverify.search.candidates import Gates, inadmissible, sift
+from selverify.search.candidates import inadmissible, sift
+from selverify.search.rules import Decisions, GatedSettings
 from selverify.types import Move, Outcome, Problem, Sample, State
 
-COMMITS = ("verifier", "heuristic", "joint")
 DOUBT = "doubt"
 """The scorer that a Rank request names to be told each move's probability of being rejected."""
 SURE = 1e-6
 """Scores are kept this far from 0 and 1, so that they have log odds."""
-
-
-@dataclass(frozen=True, slots=True)
-class GatedSettings:
-    """The rules of one gated competition.
-
-    ``proposals``: samples a round at a state. ``k_base``, ``beta``, ``k_min``, ``k_max``,
-    ``reference_dispersion`` (sigma-bar): Eq. kw. ``allocation``: one of ``ALLOCATIONS``. ``tau``:
-    a move is accepted when its score is at least tau. ``max_retries``: further rounds at a state
-    without an accepted move. ``max_moves``: a state this deep has no survivors. ``scorer``: the
-    name sent with a Rank request; ``none`` (proposal order) and ``frequency`` (most often proposed
-    first) send none. ``max_doubt``: at a state where nothing was verified yet, a top-ranked move
-    whose probability of being rejected is below this is committed without a call; 0 is never.
-    ``gates``: both, the structural one, or none: every well-formed move survives. ``patterns``: the
-    retrieval store; empty is off. ``commit``: among accepted moves the highest ``verifier`` score,
-    the lowest ``heuristic``, or ``joint``: the highest log odds of the score less ``rank_weight`` *
-    h. ``fallback``: whether to go on below tau, with more samples, or unverified, once accepted
-    moves or calls have run out.
-
-    Raises:
-        ParamsError: an ``allocation`` or ``commit`` of another name, or ``proposals`` below 1.
-    """
-
-    proposals: int
-    k_base: float
-    beta: float
-    k_min: int
-    k_max: int
-    tau: float
-    max_retries: int
-    max_moves: int
-    scorer: str
-    max_doubt: float
-    allocation: str
-    reference_dispersion: float
-    gates: Gates
-    patterns: tuple[str, ...]
-    commit: str
-    rank_weight: float
-    fallback: bool
-
-    def __post_init__(self) -> None:
-        if self.allocation not in ALLOCATIONS:
-            raise ParamsError(f"allocation: given {self.allocation!r}, expected {ALLOCATIONS}")
-        if self.commit not in COMMITS:
-            raise ParamsError(f"commit: given {self.commit!r}, expected {COMMITS}")
-        if self.proposals < 1:
-            raise ParamsError(f"proposals: given {self.proposals}, expected at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +80,11 @@ class _Visit:
 
 @dataclass(slots=True)
 class _Run:
-    """One search under way: its rules, and the calls and samples it has left."""
+    """One search under way: its rules, what they decided, and the calls and samples left."""
 
     domain: Domain
     settings: GatedSettings
+    decisions: Decisions
     calls: int
     samples: int
     traced: bool
@@ -146,6 +99,7 @@ def gated_competition(
     budget: int,
     generation_cap: int,
     traced: bool = False,
+    decisions: Decisions | None = None,
 ) -> Asking[Outcome]:
     """Algorithm 1 with at most ``budget`` verifier calls and ``generation_cap`` sampled moves.
 
@@ -153,10 +107,13 @@ def gated_competition(
     (``generation``) or, without fallback, of anything left to try (``exhausted``); the derivation
     is then the one it stood at.
 
+    Args:
+        decisions: an empty record of ``settings``, filled on the way.
+
     Raises:
         BudgetError: ``budget`` or ``generation_cap`` is below 1.
     """
-    run = _start(domain, settings, budget, generation_cap, traced=traced)
+    run = _start(domain, decisions or Decisions(settings), budget, generation_cap, traced=traced)
     return (yield from _walk(run, problem))
 
 
@@ -194,20 +151,20 @@ def explore(
         fallback=False,
     )
     cap = proposals * (max_retries + 1) * max_moves
-    run = _start(domain, settings, cap, cap, traced=False)
+    run = _start(domain, Decisions(settings), cap, cap, traced=False)
     outcome = yield from _walk(run, problem)
     lists = tuple(_candidate_list(visit, tau) for visit in run.visits if visit.judged)
     return Exploration(lists, outcome)
 
 
 def _start(
-    domain: Domain, settings: GatedSettings, budget: int, generation_cap: int, *, traced: bool
+    domain: Domain, decisions: Decisions, budget: int, generation_cap: int, *, traced: bool
 ) -> _Run:
     if budget < 1:
         raise BudgetError(f"budget: given {budget} verifier calls, expected at least 1")
     if generation_cap < 1:
         raise BudgetError(f"generation_cap: given {generation_cap} samples, expected at least 1")
-    return _Run(domain, settings, budget, generation_cap, traced, [])
+    return _Run(domain, decisions.settings, decisions, budget, generation_cap, traced, [])
 
 
 def _walk(run: _Run, problem: Problem) -> Asking[Outcome]:
@@ -334,11 +291,11 @@ def _retrieved(run: _Run, state: State) -> list[Move]:
 
 def _trusted(run: _Run, visit: _Visit, scores: Sequence[float]) -> Asking[Move | None]:
     """The top-ranked survivor if the verifier is almost sure to accept it, else None."""
-    if not run.settings.max_doubt:
+    if not run.decisions.asks_for_doubt():
         return None
     top = _top(visit, scores)
     ((doubt,),) = yield from rank(RankItem(visit.state, (top,), DOUBT))
-    if doubt >= run.settings.max_doubt:
+    if not run.decisions.trusts(doubt):
         return None
     if run.traced:
         yield from note("trust", visit.state, move=top.text, doubt=doubt)
@@ -354,7 +311,7 @@ def _top(visit: _Visit, scores: Sequence[float]) -> Move:
 def _verify_top(run: _Run, visit: _Visit, scores: Sequence[float]) -> Asking[None]:
     """Verify the top min(k(w), calls left) of the pool by h, ties in proposal order."""
     pool = tuple(visit.pool.values())
-    k = _allowance(run.settings, scores)
+    k = run.decisions.allowance(scores, most=min(len(pool), run.calls))
     if run.traced:
         sigma = dispersion(scores)
         yield from note("allocate", visit.state, sigma=sigma, k=k, scores=list(scores))
@@ -378,24 +335,12 @@ def _scores(run: _Run, visit: _Visit) -> Asking[tuple[float, ...]]:
     return scores
 
 
-def _allowance(settings: GatedSettings, scores: Sequence[float]) -> int:
-    return calls_at(
-        scores,
-        allocation=settings.allocation,
-        reference=settings.reference_dispersion,
-        k_base=settings.k_base,
-        beta=settings.beta,
-        k_min=settings.k_min,
-        k_max=settings.k_max,
-    )
-
-
 def _best_accepted(run: _Run, visit: _Visit) -> Move | None:
     """The best accepted move not yet committed, by the rule of ``commit``; ties: verified first."""
     open_moves = [
         judged
         for judged in visit.judged.values()
-        if judged.score >= run.settings.tau and judged.move.text not in visit.taken
+        if judged.move.text not in visit.taken and run.decisions.accepts(judged.score)
     ]
     best = max(open_moves, key=lambda judged: _worth(run.settings, judged), default=None)
     return None if best is None else best.move

@@ -18,7 +18,7 @@ from selverify.domains.base import Domain
 from selverify.errors import SchemaError
 from selverify.heuristic.embedding import Embeddings, concatenate
 from selverify.params import Verifier
-from selverify.requests import RankItem, VerifyItem
+from selverify.requests import VerifyItem
 from selverify.training.best import Best
 from selverify.training.tuning import (
     Epoch,
@@ -93,12 +93,17 @@ def _targets(solutions: Sequence[ValuedSolution], settings: Verifier) -> Tensor:
 
 def _embedded(solutions: Sequence[ValuedSolution], domain: Domain, embed: Embed) -> Embeddings:
     """A row a step, as tensors that can be learned from."""
-    items = [item for one in solutions for item in _steps(one, domain)]
+    items = [item for one in solutions for item in single_steps(whole_solution(one, domain))]
     rows = concatenate(embed(items))
     return Embeddings(*(getattr(rows, field.name).clone() for field in fields(Embeddings)))
 
 
-def _steps(solution: ValuedSolution, domain: Domain) -> list[RankItem]:
+def whole_solution(solution: ValuedSolution, domain: Domain) -> VerifyItem:
+    """All steps of a valued solution, to be judged together.
+
+    Raises:
+        SchemaError: a step that the domain cannot read.
+    """
     problem = domain.read(solution.text, problem_id=solution.problem_id)
     moves = [domain.parse(text) for text in solution.moves]
     taken = tuple(move for move in moves if isinstance(move, Move))
@@ -107,4 +112,4 @@ def _steps(solution: ValuedSolution, domain: Domain) -> list[RankItem]:
             f"rollouts.values: {solution.problem_id}: given a step that cannot be read, expected "
             f"steps of {domain.name}"
         )
-    return single_steps(VerifyItem(domain.initial_state(problem, budget=1), taken))
+    return VerifyItem(domain.initial_state(problem, budget=1), taken)

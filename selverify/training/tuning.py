@@ -88,6 +88,15 @@ def of_problems(
     return [solution for solution in solutions if solution.problem_id in chosen]
 
 
+def values_before(
+    solution: ValuedSolution, solutions: Sequence[ValuedSolution]
+) -> tuple[float, ...]:
+    """The value of the state before each step; at the start the share of ``solutions`` of the
+    problem that are right."""
+    ends = [one.values[-1] for one in solutions if one.problem_id == solution.problem_id]
+    return (sum(ends) / len(ends), *solution.values[:-1])
+
+
 def as_tokens(
     examples: Sequence[tuple[str, Sequence[str]]], words: Words
 ) -> tuple[Tensor, Tensor, list[Tensor]]:

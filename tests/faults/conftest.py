@@ -13,8 +13,9 @@ from selverify.gates import GATES
 from selverify.requests import Rank, RankItem, Verify, VerifyItem
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.cot import chain_of_thought
-from selverify.search.gated import GatedSettings, gated_competition
+from selverify.search.gated import gated_competition
 from selverify.search.majority import majority_vote
+from selverify.search.rules import GatedSettings
 from selverify.types import Outcome, Problem, Verdict
 
 DOMAIN = WordProblems()

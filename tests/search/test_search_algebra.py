@@ -18,7 +18,8 @@ from selverify.domains.algebra import Algebra
 from selverify.gates import CONTEXT, GATES, STRUCTURAL, reject
 from selverify.requests import CompleteItem, ProposeItem
 from selverify.scheduler import Search, run_lockstep
-from selverify.search.gated import GatedSettings, gated_competition
+from selverify.search.gated import gated_competition
+from selverify.search.rules import GatedSettings
 from selverify.types import Move, Problem, Sample, State, Truth
 from selverify.verifiers.tool import ToolVerifier
 

@@ -37,7 +37,7 @@ from selverify.trace_text import (
 from selverify.types import State
 from tasks.artifacts import VERSION
 
-PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml").with_tau(0.4)
 DOMAIN = domain_by_name("word_problems")
 SPLITS = {name: Split(problems=8, seed=s) for s, name in enumerate(("train", "validation", "test"))}
 TASKS = [

@@ -32,7 +32,7 @@ from selverify.scheduler import Search, run_lockstep
 from selverify.search.gated import explore
 from selverify.types import State
 
-PARAMS = load_params(Path("params.yaml"))
+PARAMS = load_params(Path("params.yaml")).with_tau(0.4)
 DOMAIN = domain_by_name("word_problems")
 SPLITS = {name: Split(problems=6, seed=s) for s, name in enumerate(("train", "validation", "test"))}
 TASKS = [
@@ -152,6 +152,30 @@ def test_what_is_not_run_again_would_go_the_same_way(rules, backend, monkeypatch
     slow = evaluate(DOMAIN, counted, TASKS, many, **options)
     assert quick == slow
     assert few < 0.9 * (counted.items - few)
+
+
+@pytest.mark.parametrize("method", ["full", "gates_distance", "negative_beta", "margin"])
+def test_settings_that_decide_alike_are_walked_once(rules, backend, monkeypatch, method):
+    """A large grid gives the same rows as walking every setting, for a fraction of the asking."""
+    grid = rules.params.evaluation.grid.model_copy(
+        update={
+            "k_base": (2.0, 3.0),
+            "beta": (0.25, 0.5),
+            "tau": (0.3, 0.4),
+            "max_doubt": (0.05, 0.2),
+            "proposals": (8,),
+        }
+    )
+    evaluation = rules.params.evaluation.model_copy(update={"grid": grid})
+    many = replace(rules, params=rules.params.model_copy(update={"evaluation": evaluation}))
+    options = {"methods": (method,), "report": lambda *_: None}
+    counted = CountingBackend(backend)
+    quick = evaluate(DOMAIN, counted, TASKS, many, **options)
+    few = counted.items
+    monkeypatch.setattr("selverify.search.rules.Decisions.same_under", lambda *_: False)
+    slow = evaluate(DOMAIN, counted, TASKS, many, **options)
+    assert quick == slow
+    assert few < 0.8 * (counted.items - few)
 
 
 def test_unknown_method_is_named(rules, backend):

@@ -22,7 +22,7 @@ from selverify.tokenizer import Words
 from selverify.traces import Event
 from selverify.types import Problem
 
-PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
+PARAMS = load_params(Path(__file__).parents[2] / "params.yaml").with_tau(0.4)
 NAMES = "apples pears plums figs limes nuts dates beans peas corns cups pens books coins cards"
 TEXT = " ".join(f"we count {x} {v} ." for v, x in enumerate(NAMES.split()))
 QUESTIONS = [f"find {name} ?" for name in NAMES.split()]

@@ -1,0 +1,145 @@
+"""The rules of a gated competition, and which of them a walk has leant on.
+
+Knows: what every setting means, where a walk asks it, and when another would have answered alike.
+Does not know: states, moves, backends.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from selverify.allocation import ALLOCATIONS, calls_at
+from selverify.errors import ParamsError
+from selverify.search.candidates import Gates
+
+COMMITS = ("verifier", "heuristic", "joint")
+
+
+@dataclass(frozen=True, slots=True)
+class GatedSettings:
+    """The rules of one gated competition.
+
+    ``proposals``: samples a round at a state. ``k_base``, ``beta``, ``k_min``, ``k_max``,
+    ``reference_dispersion`` (sigma-bar): Eq. kw. ``allocation``: one of ``ALLOCATIONS``. ``tau``:
+    a move is accepted when its score is at least tau. ``max_retries``: further rounds at a state
+    without an accepted move. ``max_moves``: a state this deep has no survivors. ``scorer``: the
+    name sent with a Rank request; ``none`` (proposal order) and ``frequency`` (most often proposed
+    first) send none. ``max_doubt``: at a state where nothing was verified yet, a top-ranked move
+    whose probability of being rejected is below this is committed without a call; 0 is never.
+    ``gates``: both, the structural one, or none: every well-formed move survives. ``patterns``: the
+    retrieval store; empty is off. ``commit``: among accepted moves the highest ``verifier`` score,
+    the lowest ``heuristic``, or ``joint``: the highest log odds of the score less ``rank_weight`` *
+    h. ``fallback``: whether to go on below tau, with more samples, or unverified, once accepted
+    moves or calls have run out.
+
+    Raises:
+        ParamsError: an ``allocation`` or ``commit`` of another name, or ``proposals`` below 1.
+    """
+
+    proposals: int
+    k_base: float
+    beta: float
+    k_min: int
+    k_max: int
+    tau: float
+    max_retries: int
+    max_moves: int
+    scorer: str
+    max_doubt: float
+    allocation: str
+    reference_dispersion: float
+    gates: Gates
+    patterns: tuple[str, ...]
+    commit: str
+    rank_weight: float
+    fallback: bool
+
+    def __post_init__(self) -> None:
+        if self.allocation not in ALLOCATIONS:
+            raise ParamsError(f"allocation: given {self.allocation!r}, expected {ALLOCATIONS}")
+        if self.commit not in COMMITS:
+            raise ParamsError(f"commit: given {self.commit!r}, expected {COMMITS}")
+        if self.proposals < 1:
+            raise ParamsError(f"proposals: given {self.proposals}, expected at least 1")
+
+
+@dataclass(slots=True)
+class Decisions:
+    """What a walk asked of ``settings``, and so which others would have led it the same way.
+
+    Scores between ``highest_rejected`` and ``lowest_accepted`` were never met, so any tau above the
+    first and up to the second would have told accepted moves from rejected ones alike; so too for
+    the doubts. ``allowances`` holds what k(w) was asked of, the most that could be verified there,
+    and how many were.
+    """
+
+    settings: GatedSettings
+    highest_rejected: float = -math.inf
+    lowest_accepted: float = math.inf
+    highest_trusted: float = -math.inf
+    lowest_doubted: float = math.inf
+    allowances: list[tuple[tuple[float, ...], int, int]] = field(default_factory=list)
+
+    def accepts(self, score: float) -> bool:
+        """V = 1[score >= tau]."""
+        if score >= self.settings.tau:
+            self.lowest_accepted = min(self.lowest_accepted, score)
+            return True
+        self.highest_rejected = max(self.highest_rejected, score)
+        return False
+
+    def asks_for_doubt(self) -> bool:
+        """Whether any move could be trusted; with ``max_doubt`` 0 none can."""
+        if self.settings.max_doubt > 0:
+            return True
+        self.lowest_doubted = 0.0
+        return False
+
+    def trusts(self, doubt: float) -> bool:
+        """Whether a move that is rejected with this probability is committed without a call."""
+        if doubt < self.settings.max_doubt:
+            self.highest_trusted = max(self.highest_trusted, doubt)
+            return True
+        self.lowest_doubted = min(self.lowest_doubted, doubt)
+        return False
+
+    def allowance(self, scores: Sequence[float], *, most: int) -> int:
+        """k(w) for the scores of all unverified survivors.
+
+        Args:
+            most: how many can be verified here, whatever k(w) says.
+        """
+        k = _calls(self.settings, scores)
+        self.allowances.append((tuple(scores), most, min(k, most)))
+        return k
+
+    def same_under(self, other: GatedSettings) -> bool:
+        """Whether the walk would have gone the same way under ``other``, which may differ in tau,
+        ``max_doubt``, ``k_base`` and ``beta``; under what differs elsewhere nobody knows."""
+        mine = self.settings
+        return (
+            self.highest_rejected < other.tau <= self.lowest_accepted
+            and self.highest_trusted < other.max_doubt <= self.lowest_doubted
+            and all(
+                min(_calls(other, scores), most) == verified
+                for scores, most, verified in self.allowances
+            )
+            and mine
+            == replace(
+                other, tau=mine.tau, max_doubt=mine.max_doubt, k_base=mine.k_base, beta=mine.beta
+            )
+        )
+
+
+def _calls(settings: GatedSettings, scores: Sequence[float]) -> int:
+    return calls_at(
+        scores,
+        allocation=settings.allocation,
+        reference=settings.reference_dispersion,
+        k_base=settings.k_base,
+        beta=settings.beta,
+        k_min=settings.k_min,
+        k_max=settings.k_max,
+    )
