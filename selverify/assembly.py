@@ -25,11 +25,12 @@ from selverify.backends.served_states import ServedStates
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain, GeneratedDomain
 from selverify.errors import ParamsError
+from selverify.heuristic.embedding import Embed
 from selverify.params import Pretrained, Sampling, Served, Server
 from selverify.prompting import Prompt, Prompting, load_prompt, move_schema, plain
 from selverify.sources import has_source, read_generator_source
 from selverify.types import State
-from selverify.verifiers.head import Embed, HeadVerifier, load_head
+from selverify.verifiers.head import HeadVerifier, load_head
 from selverify.verifiers.named import named_verifier
 
 

@@ -1,4 +1,5 @@
-"""``selverify``: solve one problem and show how, show the frontier, check the installation.
+"""``selverify``: solve one problem and show how, show the frontier, check the installation, and
+ask a log of recorded runs what selective verification would have saved.
 
 Errors of the library end as one sentence on stderr with exit code 1. Does not know: stages, flows.
 """
@@ -47,6 +48,7 @@ FRONTIER_NOTE = (
     "Accuracy in percent with its 95 % interval; calls and tokens are means a problem. "
     "* no other row is as accurate with fewer calls (the oracles know the truth and stand aside)."
 )
+FORMATS = "One of prm800k, omegaprm, tree_of_thought, search_and_learn, sample_rows."
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 MODELS = Path("models/small-strong")
@@ -144,6 +146,82 @@ def check(
     raise typer.Exit(int(failed))
 
 
+@app.command()
+def audit(
+    log: Annotated[
+        Path, typer.Argument(help="A log of candidate lists or samples: JSON lines, .gz or not.")
+    ],
+    *,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Accept by label, or by score; labels where the log has any."),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(help="Accept from this score on; 0.5 where scores are in [0, 1]."),
+    ] = None,
+    wanted: Annotated[
+        float, typer.Option(help="In which share of the states an accepted move is to be found.")
+    ] = 0.98,
+    complete: Annotated[
+        bool, typer.Option("--complete", help="Leave out states with a candidate not verified.")
+    ] = False,
+    encoder: Annotated[
+        str | None,
+        typer.Option(help="Also learn an order from this encoder's embeddings (cross-validated)."),
+    ] = None,
+    figure: Annotated[Path, typer.Option(help="The folder that the figure is written to.")] = Path(
+        "audit"
+    ),
+    csv: Annotated[Path | None, typer.Option(help="Also write the tables here.")] = None,
+    resamples: Annotated[int, typer.Option(help="Resamples of the intervals.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Of folds and intervals.")] = 0,
+) -> None:
+    """Show what selective verification would have saved in a recorded run."""
+    from selverify.recorded.audit import AuditSettings
+    from selverify.recorded.commands import audit_log
+
+    learned = None
+    if encoder is not None:
+        _quieten()
+        from selverify.recorded.learned_orders import learned_orders
+
+        learned = learned_orders(encoder, seed=seed)
+    settings = AuditSettings(
+        by=by,
+        tau=tau,
+        complete=complete,
+        wanted=wanted,
+        folds=2,
+        repetitions=20,
+        betas=(0.5,),
+        resamples=resamples,
+        curve_resamples=min(resamples, 2_000),
+        seed=seed,
+    )
+    console = Console()
+    with console.status("Counting calls"):
+        parts = list(audit_log(log, settings=settings, learned=learned, figures=figure, csv=csv))
+    for part in parts:
+        if isinstance(part, str):
+            typer.echo(part)
+        else:
+            console.print(part)
+
+
+@app.command("import")
+def import_(
+    form: Annotated[str, typer.Argument(metavar="FORMAT", help=FORMATS)],
+    source: Annotated[Path, typer.Argument(help="A file or a folder.")],
+    target: Annotated[Path, typer.Argument(help="The log to write; compressed if it ends in .gz.")],
+) -> None:
+    """Rewrite recorded runs of others as a log that ``audit`` reads."""
+    from selverify.recorded.commands import import_log
+
+    for line in import_log(form, source, target):
+        typer.echo(line)
+
+
 def _points(path: Path, methods: str | None) -> pd.DataFrame:
     """The rows of ``points.csv``, of the named methods only."""
     import pandas as pd
@@ -227,6 +305,7 @@ def _find(folder: Path, problem_id: str | None) -> Task:
 
 
 def _show(policy: TrainedPolicy, solved: Solved, task: Task | None, *, trace: bool) -> None:
+    from selverify.params import settled
     from selverify.trace_text import render_totals, render_trace
 
     console = Console()
@@ -237,7 +316,7 @@ def _show(policy: TrainedPolicy, solved: Solved, task: Task | None, *, trace: bo
         shown = render_trace(
             policy.domain,
             solved.events,
-            tau=policy.solver.search.tau,
+            tau=settled(policy.solver.search.tau, "solver.json: search.tau"),
             reference_dispersion=policy.reference_dispersion,
         )
         for part in shown:

@@ -106,9 +106,9 @@ def accuracy_against_budget(
                 _errorbars(axes, own["n"] * _nudge(place, len(shown)), own, method)
         _powers_of_two(axes, points.loc[~points["method"].isin(BUDGET_FREE), "n"])
         axes.set(xlabel="Generation budget N", title=title)
-        _percent(axes, "Accuracy")
+        percent_axis(axes, "Accuracy")
         _label_ends(axes, {method: _last_accuracy(points, method) for method in shown})
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def accuracy_against_calls(
@@ -130,15 +130,15 @@ def accuracy_against_calls(
         for method in (m for m in shown if m not in free):
             own = paid[paid["method"] == method].sort_values("verifier_calls")
             _errorbars(axes, own["verifier_calls"], own, method, horizontal=True)
-        _log_axis(axes, paid.loc[paid["method"].isin(shown), "verifier_calls"])
+        log_axis(axes, paid.loc[paid["method"].isin(shown), "verifier_calls"])
         none.set(xticks=[0.5], xticklabels=["0"], xlim=(0, 1))
         # The title stands over the wide panel: over the narrow one it would push them apart.
         axes.set(xlabel="Measured verifier calls a problem", title=title)
-        _percent(none, "Accuracy")
+        percent_axis(none, "Accuracy")
         axes.tick_params(axis="y", left=False, labelleft=False)
         order = sorted(shown, key=lambda m: (-_last_accuracy(points, m), m))
         _legend(figure, order, joined=True)
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def accuracy_against_tokens(
@@ -151,12 +151,12 @@ def accuracy_against_tokens(
         for method in shown:
             own = points[points["method"] == method].sort_values("generated_tokens")
             _errorbars(axes, own["generated_tokens"], own, method)
-        _log_axis(axes, points.loc[points["method"].isin(shown), "generated_tokens"])
+        log_axis(axes, points.loc[points["method"].isin(shown), "generated_tokens"])
         axes.set(xlabel="Generated tokens a problem", title=title)
-        _percent(axes, "Accuracy")
+        percent_axis(axes, "Accuracy")
         order = sorted(shown, key=lambda m: (-_last_accuracy(points, m), m))
         _legend(figure, order, joined=True)
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def accuracy_of_backbones(
@@ -187,12 +187,12 @@ def accuracy_of_backbones(
             axes.set(xlabel="Generation budget N", title=f"{title}: {backbone}")
         # Right of the last panel, where no point stands.
         _label_ends(panels[-1], free)
-        _percent(panels[0], "Accuracy")
+        percent_axis(panels[0], "Accuracy")
         for axes in panels[1:]:
             axes.tick_params(axis="y", left=False, labelleft=False)
         order = in_order([method for own in points.values() for method in _present(own, methods)])
         _legend(figure, order, joined=True)
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def accuracy_by_bin(
@@ -217,9 +217,9 @@ def accuracy_by_bin(
         axes.set(xticks=numbers, xticklabels=names, xlabel="Difficulty bin", title=title)
         for number in numbers[1:]:
             axes.axvline(number - 0.5, color="#e6e6e6", linewidth=0.8, zorder=0)
-        _percent(axes, "Accuracy")
+        percent_axis(axes, "Accuracy")
         _legend(figure, shown, joined=False)
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
@@ -229,7 +229,7 @@ def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> tuple
         table: as :func:`selverify.audits.reliability_table` gives.
     """
     with mpl.rc_context(STYLE):
-        figure = _figure(4.4, 4.8)
+        figure = new_figure(4.4, 4.8)
         axes, counts = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
         axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle=":", label="calibrated")
         colour = FAMILY_COLOURS["best_of_n"]
@@ -240,7 +240,7 @@ def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> tuple
         counts.bar(middle, table["count"], width=0.9 * width, color="#bbbbbb")
         counts.set(xlabel="Verifier score", ylabel="Steps")
         counts.locator_params(axis="y", nbins=3)
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def ranker_recall(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
@@ -261,9 +261,9 @@ def ranker_recall(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path,
             axes.fill_between(own["k"], *ends, color=colour, alpha=0.12, linewidth=0)
         axes.set(xlabel="Moves verified at a state, k", title=title)
         axes.xaxis.set_major_locator(FixedLocator(sorted(recall["k"].unique().tolist())))
-        _percent(axes, "Best accepted move is among them")
+        percent_axis(axes, "Best accepted move is among them")
         figure.legend(loc="outside right center")
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
@@ -286,22 +286,23 @@ def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Pat
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         figure.legend(loc="outside right center")
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
-def _figure(width: float, height: float) -> Figure:
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of ``width`` x ``height`` inches that no window shows."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)  # no window and no global state of pyplot
     return figure
 
 
 def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = _figure(width, height)
+    figure = new_figure(width, height)
     return figure, figure.add_subplot()
 
 
 def _two_panels(width: float, height: float) -> tuple[Figure, tuple[Axes, Axes]]:
-    figure = _figure(width, height)
+    figure = new_figure(width, height)
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1, 7])
     right.spines["left"].set_visible(False)
     return figure, (left, right)
@@ -375,7 +376,8 @@ def _powers_of_two(axes: Axes, budgets: pd.Series) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _log_axis(axes: Axes, calls: pd.Series) -> None:
+def log_axis(axes: Axes, calls: pd.Series) -> None:
+    """Powers of two on the x axis, written out."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     if not calls.empty:
@@ -384,7 +386,8 @@ def _log_axis(axes: Axes, calls: pd.Series) -> None:
         axes.xaxis.set_major_locator(FixedLocator(list(2.0 ** np.arange(first, last + 1, step))))
 
 
-def _percent(axes: Axes, name: str) -> None:
+def percent_axis(axes: Axes, name: str) -> None:
+    """Percent on the y axis, under ``name``."""
     axes.set_ylabel(name)
     axes.yaxis.set_major_formatter(PercentFormatter(decimals=0, symbol=" %"))
 
@@ -440,7 +443,7 @@ def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Pat
                 color=colour,
             )
         axes[0].set_ylim(0, 105)
-        _percent(axes[0], "share")
+        percent_axis(axes[0], "share")
         axes[1].errorbar(
             table["depth"], table["k"], yerr=table["k_sd"], fmt="o-", color=FAMILY_COLOURS["full"]
         )
@@ -449,12 +452,12 @@ def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Pat
             one.set_xlabel("moves made so far")
             one.xaxis.set_major_locator(FixedLocator(table["depth"].tolist()))
         figure.suptitle(title, x=0.01, ha="left", size=10)
-        return _save(figure, stem)
+        return save_figure(figure, stem)
 
 
 def _panels(count: int, *, level: bool = False) -> tuple[Figure, list[Axes]]:
     """Panels side by side; ``level``: with one scale of y."""
-    figure = _figure(3.6 * count, 3.2)
+    figure = new_figure(3.6 * count, 3.2)
     return figure, list(figure.subplots(1, count, sharey=level, squeeze=False)[0])
 
 
@@ -464,7 +467,8 @@ def _legend(figure: Figure, order: Sequence[str], *, joined: bool) -> None:
     figure.legend(handles=handles, loc="outside right center")
 
 
-def _save(figure: Figure, stem: Path) -> tuple[Path, Path]:
+def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
+    """Write ``stem`` as SVG and as PNG, the same bytes each time."""
     paths = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
     # The date and the version in the metadata would make equal figures differ.
     metadata: tuple[dict[str, str | None], ...] = ({"Date": None}, {"Software": None})

@@ -18,6 +18,8 @@ from selverify.text_benchmarks import (
 )
 from tasks.artifacts import say, write_rows
 
+ANY_FILE = "file"
+
 
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
@@ -65,6 +67,3 @@ def _questions(split: TextSplit) -> Questions:
     if split.source == ANY_FILE and path is not None:
         return load_questions(path)
     return load_known(split.source, path)
-
-
-ANY_FILE = "file"

@@ -24,6 +24,9 @@ from selverify.requests import (
 )
 from selverify.types import Sample, Verdict
 
+NOTHING = Sample("", 0, 0.0)
+"""What is sampled where the prompt leaves no room: no move, so it is refused and costs nothing."""
+
 
 class Backend(Protocol):
     """A pure function of each item: neither its place in a batch nor its state's budget matters."""

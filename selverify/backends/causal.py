@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selverify.backends.base import NOTHING
 from selverify.backends.decoder import uniforms
 from selverify.backends.prefixes import Past, Prefixes
 from selverify.backends.pretrained import Pretrained
@@ -28,8 +29,6 @@ SHRINK = 0.75
 """Finished rows leave the batch once at most this share of its rows goes on."""
 TAIL = 8
 """Last tokens of a row that are looked through for the end of a move."""
-NOTHING = Sample("", 0, 0.0)
-"""What is sampled where the prompt leaves no room: no move, so it is refused and costs nothing."""
 
 
 @dataclass(slots=True)

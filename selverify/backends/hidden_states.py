@@ -17,7 +17,7 @@ from selverify.backends.prefixes import Prefixes, Read
 from selverify.backends.pretrained import Pretrained
 from selverify.backends.reward import SCALE, SEEN, WINDOW
 from selverify.errors import ProtocolError
-from selverify.heuristic.embedding import Embeddings, concatenate
+from selverify.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.heuristic.hybrid import UNTRAINED, Scorer, scorers
 from selverify.prompting import Prompt, disarmed
 from selverify.requests import RankItem
@@ -28,7 +28,6 @@ LOGITS_AT_ONCE = 100_000_000
 GOALS_AT_ONCE = 32
 MEMORY = 200_000
 """Ranked moves that are remembered, with the scores of all scorers."""
-Embed = Callable[[Sequence[RankItem]], list[Embeddings]]
 Key = tuple[str, str, tuple[str, ...], str]
 """What a move's scores follow from: the problem, its goal, the derivation, the move."""
 

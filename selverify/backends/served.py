@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from selverify.backends.base import NOTHING
 from selverify.backends.client import Client
 from selverify.domains.base import close_move
 from selverify.errors import ProtocolError, Refusal
@@ -44,7 +45,6 @@ TOO_LONG = re.compile(
     r"(?:context|sequence|model)[ _](?:length|window|size|len)|too (?:long|large)", re.IGNORECASE
 )
 """What servers say of a prompt that leaves no room; it is the candidate that failed."""
-NOTHING = Sample("", 0, 0.0)
 
 
 class _Message(BaseModel):

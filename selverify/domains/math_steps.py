@@ -152,11 +152,6 @@ class MathSteps:
         return ()
 
 
-def split_steps(text: str) -> tuple[str, ...]:
-    """A solution's steps: its parts between empty lines, stripped, none empty."""
-    return tuple(part.strip() for part in re.split(r"\n[^\S\n]*\n", text) if part.strip())
-
-
 def _goal(text: str) -> str:
     """What is asked, without the program of a figure."""
     sentences = re.split(r"(?<=[.?!])\s+", FIGURE.sub(" ", text).strip() or text)

@@ -5,10 +5,13 @@ Knows: which hidden state stands for what. Does not know: how they are computed,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+
+from selverify.requests import RankItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,10 @@ class Embeddings:
     def take(self, rows: Tensor) -> Embeddings:
         """The rows at the given positions, in that order."""
         return Embeddings(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+Embed = Callable[[Sequence[RankItem]], list[Embeddings]]
+"""What gives the embeddings of every item's moves at its state, one entry an item."""
 
 
 def concatenate(parts: list[Embeddings]) -> Embeddings:

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from selverify.domains.base import Domain
 from selverify.errors import SchemaError
-from selverify.heuristic.embedding import Embeddings, concatenate
+from selverify.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.params import Verifier
 from selverify.requests import VerifyItem
 from selverify.training.best import Best
@@ -30,7 +30,7 @@ from selverify.training.tuning import (
     target,
 )
 from selverify.types import Move
-from selverify.verifiers.head import Embed, StepHead, save_head, single_steps
+from selverify.verifiers.head import StepHead, save_head, single_steps
 
 
 def train_head(

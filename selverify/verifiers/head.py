@@ -6,7 +6,7 @@ states are computed. A step costs no more than reading it, and most of that was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from selverify.errors import ArtifactError, SchemaError
-from selverify.heuristic.embedding import Embeddings, concatenate
+from selverify.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.requests import RankItem, VerifyItem
 from selverify.storage import digest, read_json, write_json
 from selverify.types import State, Verdict
@@ -24,7 +24,6 @@ WEIGHTS, DESCRIBED = "head.safetensors", "head.json"
 SCHEMA, VERSION = "verifier.head", 1
 MEMORY = 500_000
 """Judged steps that are remembered; a derivation's are asked for again with each new step."""
-Embed = Callable[[Sequence[RankItem]], list[Embeddings]]
 
 
 class StepHead(nn.Module):

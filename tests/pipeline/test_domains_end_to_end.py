@@ -14,9 +14,9 @@ from selverify.evaluation import GRID_AXES, settings_of
 from selverify.params import Benchmark, Params, load_params
 from tasks import evaluation
 from tasks.artifacts import read_training
+from tasks.models import resolve_tau
 
 ROOT = Path(__file__).parents[2]
-TAU = {"word_problems": 0.8, "countdown": 0.4}  # such that the small verifier rejects some
 SIZES = {"train": 80, "validation": 4, "test": 6}
 
 
@@ -32,7 +32,7 @@ def small(domain: str, *, strengths: tuple[str, ...], **evaluation: object) -> P
         "rollouts": {"solutions": 4, "rollouts": 2, "share": 0.5},
         "verifier": {"audit_samples": 1, "tune_epochs": 2, "share": {"strong": 1.0, "weak": 0.9}},
         "difficulty": {"samples": 4},
-        "exploration": {"proposals": 8, "tau": TAU[domain]},
+        "exploration": {"proposals": 8},
         "residual": {"epochs": 2},
         "evaluation": {
             "problems": 6,
@@ -112,7 +112,7 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
     curves = pd.read_csv(written["report"] / "curves.csv")
     assert set(curves["strength"]) == {"strong", "weak"}
     folder = Path("results/evaluation/small-strong")
-    check_totals(folder, params)
+    check_totals(folder, resolve_tau(params, Path("models/small-strong/verifier")))
     alone = params.tracking.model_copy(update={"threads": 1, "reply_cache": "another.sqlite"})
     stage = load_stages(params, ROOT / PIPELINE_FILE)["evaluation@small-strong"]
     again = {name: tmp_path / "again" / path.name for name, path in stage.outputs.items()}
@@ -130,7 +130,7 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
 def check_totals(folder: Path, params: Params) -> None:
     """The ledger's totals are the event log's, summed by DuckDB."""
     (setting,) = settings_of("", params)
-    name = " ".join(f"{axis}={getattr(setting, axis):g}" for axis in GRID_AXES["full"])
+    name = " ".join(f"{axis}={getattr(setting, axis):.4g}" for axis in GRID_AXES["full"])
     query = f"""
         with events as (
             select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,

@@ -66,7 +66,7 @@ def text_params(model: Path, folder: Path) -> Params:
         "rollouts": {"solutions": 6, "rollouts": 4, "share": 0.5},
         "verifier": {"kind": {"math": "head"}, "audit_samples": 2, "epochs": 5},
         "difficulty": {"samples": 8},
-        "exploration": {"proposals": 8, "tau": 0.3},
+        "exploration": {"proposals": 8},
         "residual": {"epochs": 3},
         "evaluation": {
             "problems": PROBLEMS["test"],

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from selverify.answers import stated_answer
-from selverify.domains.math_steps import MathSteps, split_steps
+from selverify.domains.base import split_moves
+from selverify.domains.math_steps import MathSteps
 from selverify.gates import reject
 from selverify.grading import CORRECT, Grader, compare_with_math_verify
 from selverify.types import Move, State
@@ -52,7 +53,7 @@ class Walked:
 
 def paragraphs(solution: str) -> tuple[str, ...]:
     """The steps of a written solution, without the code of its figures."""
-    return split_steps(FIGURE.sub("", solution))
+    return tuple(split_moves(FIGURE.sub("", solution), DOMAIN.end_of_move))
 
 
 def records(name: str) -> list[Record]:
@@ -172,7 +173,9 @@ def numbered_proofs() -> tuple[Counter[tuple[str, str]], tuple[Refusal, ...]]:
     for number, row in enumerate(records("steps/verify_cot_human.jsonl.gz")):
         verdict = "valid" if row["flag"] else "not valid"
         refusals = walk(
-            f"{row['task']}-{number}", row["question"], split_steps(row["answer"])
+            f"{row['task']}-{number}",
+            row["question"],
+            [*split_moves(row["answer"], DOMAIN.end_of_move)],
         ).refusals
         reason = refusals[0].reason.partition(":")[0] if refusals else "nothing"
         found[verdict, reason] += 1

@@ -1,4 +1,4 @@
-"""``make real``: the measurements on recorded text as a page of the documentation."""
+"""``make real``: the measurements on what others recorded, as pages of the documentation."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import recorded
+import runs_page
 from recorded import ROOT, Fact, Refusal, Walked
 
 from selverify.grading import CORRECT
@@ -27,7 +28,7 @@ and when a side is put in dollars was chosen on the very facts that are counted 
 
 
 def main() -> None:
-    """Measure everything and write the page.
+    """Measure everything and write the two pages.
 
     Raises:
         SystemExit: the recorded data is not there.
@@ -37,6 +38,7 @@ def main() -> None:
     parts = [*golds(), *mistakes(), *process_bench(), *proofs(), *grading(), *sources()]
     write_text(HEADING.format(commit=commit()) + "\n".join(parts) + "\n", PAGE)
     print(f"{PAGE.relative_to(ROOT)} written")
+    runs_page.write(commit())
 
 
 def commit() -> str:

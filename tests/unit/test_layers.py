@@ -8,14 +8,14 @@ import selverify
 
 PACKAGE = Path(selverify.__file__).parent
 ROWS = (
-    "types errors params storage solver sources answers",
+    "types errors params storage solver sources threshold answers",
     "domains requests tokenizer prompting prompts",
     "gates allocation grading retrieval heuristic",
     "search",
     "scheduler ledger traces reply_cache backends verifiers",
     "benchmark text_benchmarks inspection rollouts assembly "
     "difficulty exploration training evaluation selection statistics audits "
-    "plots reporting policy trace_text installation",
+    "plots reporting recorded policy trace_text installation",
     "cli",
 )
 LAYERS = {module: layer for layer, row in enumerate(ROWS) for module in row.split()}

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from selverify.answers import stated_answer
-from selverify.domains.math_steps import FinalStep, MathSteps, Step, split_steps
+from selverify.domains.base import split_moves
+from selverify.domains.math_steps import FinalStep, MathSteps, Step
 from selverify.errors import SchemaError
 from selverify.gates import passes_every_gate, reject
 from selverify.types import Malformed, Move, State
@@ -81,7 +82,7 @@ def test_a_problem_has_text_and_its_last_sentence_is_its_goal() -> None:
 
 def test_steps_stand_between_empty_lines() -> None:
     """Lines without an empty one between them are one step."""
-    assert split_steps("a\nb\n\n  \n c \n \nd\n") == ("a\nb", "c", "d")
+    assert [*split_moves("a\nb\n\n  \n c \n \nd\n", DOMAIN.end_of_move)] == ["a\nb", "c", "d"]
 
 
 @pytest.mark.parametrize(
