@@ -59,12 +59,36 @@ def calls_at(
     """
     if allocation == "all":
         return len(scores)
-    if allocation == "fixed":
-        spread, slope = 0.0, 0.0
-    elif allocation == "adaptive":
-        spread, slope = dispersion(scores), beta
-    else:
-        spread, slope = margin(scores), -beta
+    return calls_for(
+        spread(scores, allocation=allocation),
+        allocation=allocation,
+        reference=reference,
+        k_base=k_base,
+        beta=beta,
+        k_min=k_min,
+        k_max=k_max,
+    )
+
+
+def spread(scores: Sequence[float], *, allocation: str) -> float:
+    """What of the scores k(w) follows from under ``adaptive`` and ``margin``; else 0."""
+    if allocation == "adaptive":
+        return dispersion(scores)
+    return margin(scores) if allocation == "margin" else 0.0
+
+
+def calls_for(
+    spread: float,
+    *,
+    allocation: str,
+    reference: float,
+    k_base: float,
+    beta: float,
+    k_min: int,
+    k_max: int,
+) -> int:
+    """``calls_at`` from the ``spread`` of the scores, for all allocations but ``all``."""
+    slope = {"fixed": 0.0, "adaptive": beta, "margin": -beta}[allocation]
     return verification_budget(
         spread, reference, k_base=k_base, beta=slope, k_min=k_min, k_max=k_max
     )

@@ -7,6 +7,7 @@ Errors of the library end as one sentence on stderr with exit code 1. Does not k
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
 
@@ -48,7 +49,6 @@ FRONTIER_NOTE = (
     "Accuracy in percent with its 95 % interval; calls and tokens are means a problem. "
     "* no other row is as accurate with fewer calls (the oracles know the truth and stand aside)."
 )
-FORMATS = "One of prm800k, omegaprm, tree_of_thought, search_and_learn, sample_rows."
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 MODELS = Path("models/small-strong")
@@ -64,8 +64,19 @@ class _Sentences(TyperGroup):
         try:
             return super().invoke(ctx)
         except SelverifyError as error:
-            typer.echo(f"error: {error}", err=True)
+            typer.echo(f"error: {_harmless(str(error))}", err=True)
             raise typer.Exit(1) from error
+
+
+class _Formats(TyperCommand):
+    """Names the formats below its options."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from selverify.recorded.importers import IMPORTERS
+
+        lines = [f"{name}: {importer.title}." for name, importer in IMPORTERS.items()]
+        self.epilog = "\n\n".join(["FORMAT is one of", *lines])
+        super().format_help(ctx, formatter)
 
 
 app = typer.Typer(
@@ -161,8 +172,9 @@ def audit(
         typer.Option(help="Accept from this score on; 0.5 where scores are in [0, 1]."),
     ] = None,
     wanted: Annotated[
-        float, typer.Option(help="In which share of the states an accepted move is to be found.")
-    ] = 0.98,
+        float | None,
+        typer.Option(help="In which share of the states an accepted move is to be found; 0.98."),
+    ] = None,
     complete: Annotated[
         bool, typer.Option("--complete", help="Leave out states with a candidate not verified.")
     ] = False,
@@ -174,31 +186,30 @@ def audit(
         "audit"
     ),
     csv: Annotated[Path | None, typer.Option(help="Also write the tables here.")] = None,
-    resamples: Annotated[int, typer.Option(help="Resamples of the intervals.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Of folds and intervals.")] = 0,
+    resamples: Annotated[
+        int | None, typer.Option(help="Resamples of the intervals; 10,000.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of folds and intervals; 0.")] = None,
 ) -> None:
     """Show what selective verification would have saved in a recorded run."""
-    from selverify.recorded.audit import AuditSettings
-    from selverify.recorded.commands import audit_log
+    from selverify.recorded.commands import AUDIT, audit_log
 
+    given: dict[str, Any] = {
+        "by": by,
+        "tau": tau,
+        "complete": complete,
+        "wanted": wanted,
+        "resamples": resamples,
+        "curve_resamples": None if resamples is None else min(resamples, AUDIT.curve_resamples),
+        "seed": seed,
+    }
+    settings = replace(AUDIT, **{name: one for name, one in given.items() if one is not None})
     learned = None
     if encoder is not None:
         _quieten()
         from selverify.recorded.learned_orders import learned_orders
 
-        learned = learned_orders(encoder, seed=seed)
-    settings = AuditSettings(
-        by=by,
-        tau=tau,
-        complete=complete,
-        wanted=wanted,
-        folds=2,
-        repetitions=20,
-        betas=(0.5,),
-        resamples=resamples,
-        curve_resamples=min(resamples, 2_000),
-        seed=seed,
-    )
+        learned = learned_orders(encoder, seed=settings.seed)
     console = Console()
     with console.status("Counting calls"):
         parts = list(audit_log(log, settings=settings, learned=learned, figures=figure, csv=csv))
@@ -209,9 +220,9 @@ def audit(
             console.print(part)
 
 
-@app.command("import")
+@app.command("import", cls=_Formats)
 def import_(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help=FORMATS)],
+    form: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose files; see below.")],
     source: Annotated[Path, typer.Argument(help="A file or a folder.")],
     target: Annotated[Path, typer.Argument(help="The log to write; compressed if it ends in .gz.")],
 ) -> None:
@@ -220,6 +231,13 @@ def import_(
 
     for line in import_log(form, source, target):
         typer.echo(line)
+
+
+def _harmless(text: str) -> str:
+    """Messages quote names of files and fields, and none of them may steer the terminal."""
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text
+    )
 
 
 def _points(path: Path, methods: str | None) -> pd.DataFrame:

@@ -343,12 +343,30 @@ def _run_method(
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """One search that was made; ``decisions`` where it is one of gated competition."""
+    """One search that was made at budget ``n``; ``decisions`` if it is one of gated competition."""
 
-    point: Setting
     n: int
     decisions: Decisions | None
     result: Result[Outcome]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A search that is wanted; ``settings`` if it is one of gated competition."""
+
+    point: Setting
+    task: Task
+    settings: GatedSettings | None
+
+    @property
+    def key(self) -> tuple[Setting, str]:
+        return self.point, self.task.problem.problem_id
+
+    def is_led_by(self, walk: _Walk) -> bool:
+        """Whether the walk, of the same problem, decided as this search would."""
+        if walk.decisions is None or self.settings is None:
+            return False
+        return walk.decisions.same_under(self.settings)
 
 
 class _Walks:
@@ -366,65 +384,67 @@ class _Walks:
     ) -> None:
         self._domain, self._backend, self._tasks, self._rules = domain, backend, tasks, rules
         self._method = method
-        self._made: dict[str, list[_Walk]] = {task.problem.problem_id: [] for task in tasks}
+        self._known: dict[tuple[Setting, str], _Walk] = {}
 
     def at(self, n: int, points: Sequence[Setting]) -> dict[tuple[Setting, str], Result[Outcome]]:
         """The result of each problem under each of ``points`` at budget ``n``.
 
         Budgets come in falling order. A wave makes one search for each problem and number of
-        proposals, those of one problem being likely to turn out the same.
+        proposals, those of one problem being likely to turn out the same; what it led is known.
         """
-        wanted = [(point, task) for point in points for task in self._tasks]
-        found: dict[tuple[Setting, str], Result[Outcome]] = {}
+        wanted = self._wanted(n, points)
         while wanted:
-            wave: dict[Any, tuple[Setting, Task]] = {}
-            missing = []
-            for point, task in wanted:
-                problem_id = task.problem.problem_id
-                known = self._known(point, problem_id, n)
-                if known is None:
-                    missing.append((point, task))
-                    wave.setdefault((problem_id, point.proposals), (point, task))
-                else:
-                    found[point, problem_id] = known
-            self._make(n, list(wave.values()))
-            wanted = missing
-        return found
+            made = self._make(n, [several[0] for several in wanted])
+            left = []
+            for several, walk in zip(wanted, made, strict=True):
+                self._known[several[0].key] = walk
+                others = []
+                for one in several[1:]:
+                    if one.is_led_by(walk):
+                        self._known[one.key] = walk
+                    else:
+                        others.append(one)
+                if others:
+                    left.append(others)
+            wanted = left
+        return {
+            (point, task.problem.problem_id): self._known[point, task.problem.problem_id].result
+            for point in points
+            for task in self._tasks
+        }
 
-    def _known(self, point: Setting, problem_id: str, n: int) -> Result[Outcome] | None:
-        for walk in self._made[problem_id]:
-            if self._same(walk, point, n) and (walk.n == n or self._unlimited(walk, n)):
-                return walk.result
-        return None
-
-    def _same(self, walk: _Walk, point: Setting, n: int) -> bool:
+    def _wanted(self, n: int, points: Sequence[Setting]) -> list[list[_Wanted]]:
+        """What no larger budget has answered, by problem and number of proposals."""
         builder = METHODS[self._method]
-        if walk.point == point:
-            return True
-        if walk.decisions is None or not isinstance(builder, _Gated):
-            return False
-        return walk.decisions.same_under(builder.settings(point, self._rules, n))
+        groups: dict[tuple[str, int], list[_Wanted]] = {}
+        for point in points:
+            settings = (
+                builder.settings(point, self._rules, n) if isinstance(builder, _Gated) else None
+            )
+            for task in self._tasks:
+                one = _Wanted(point, task, settings)
+                walk = self._known.get(one.key)
+                if walk is None or not self._unlimited(walk, n):
+                    groups.setdefault((one.key[1], point.proposals), []).append(one)
+        return list(groups.values())
 
     def _unlimited(self, walk: _Walk, n: int) -> bool:
         return self._method in STEPWISE and same_with_less(
             walk.result.ledger, budget=n, generation_cap=self._rules.generation_cap(n)
         )
 
-    def _make(self, n: int, wave: Sequence[tuple[Setting, Task]]) -> None:
+    def _make(self, n: int, wave: Sequence[_Wanted]) -> list[_Walk]:
         builder, domain, rules = METHODS[self._method], self._domain, self._rules
         searches, decided = {}, {}
-        for point, task in wave:
-            key = point, task.problem.problem_id
-            if isinstance(builder, _Gated):
-                decided[key] = Decisions(builder.settings(point, rules, n))
-                search = builder.recorded(domain, task, n, decided[key], rules)
+        for one in wave:
+            if isinstance(builder, _Gated) and one.settings is not None:
+                decided[one.key] = Decisions(one.settings)
+                search = builder.recorded(domain, one.task, n, decided[one.key], rules)
             else:
-                search = builder(domain, task, n, point, rules)
-            searches[key] = Search(search, budget=n if self._method in GRID_AXES else None)
+                search = builder(domain, one.task, n, one.point, rules)
+            searches[one.key] = Search(search, budget=n if self._method in GRID_AXES else None)
         results = run_lockstep(searches, self._backend, end_of_move=domain.end_of_move)
-        for key, result in results.items():
-            walk = _Walk(key[0], n, decided.get(key), result)
-            self._made[key[1]].append(walk)
+        return [_Walk(n, decided.get(one.key), results[one.key]) for one in wave]
 
 
 def same_with_less(spent: Ledger, *, budget: int, generation_cap: int) -> bool:

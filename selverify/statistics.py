@@ -151,6 +151,43 @@ def clustered_mean(
     return ratio_interval(sums, np.bincount(index), bootstrap=bootstrap)
 
 
+def clustered_ratios(
+    columns: Sequence[FloatArray],
+    weights: npt.ArrayLike,
+    clusters: npt.ArrayLike,
+    *,
+    bootstrap: Bootstrap,
+) -> list[Interval | None]:
+    """For each column sum(column) / sum(weights) over rows, with one resampling for all of them.
+
+    With weights of 1 each is :func:`clustered_mean`. None for a column without rows; resamples in
+    which the weights sum to zero are left out.
+
+    Args:
+        columns: [column][row]. Rows that are NaN do not apply to their column and are left out.
+        weights: [row], at least 0.
+        clusters: [row], the problem each row belongs to.
+    """
+    under, names = np.asarray(weights, dtype=np.float64), np.asarray(clusters)
+    alike: dict[bytes, list[int]] = {}  # places of the columns that apply to the same rows
+    for place, column in enumerate(columns):
+        alike.setdefault(np.isnan(column).tobytes(), []).append(place)
+    found: list[Interval | None] = [None] * len(columns)
+    for places in alike.values():
+        kept = ~np.isnan(columns[places[0]])
+        if under[kept].sum() == 0.0:
+            continue
+        _, index = np.unique(names[kept], return_inverse=True)
+        rows = (under, *(columns[place] for place in places))
+        sums = np.stack([np.bincount(index, weights=row[kept]) for row in rows], axis=1)
+        drawn = np.concatenate([counts @ sums for counts in bootstrap.counts(len(sums))])
+        drawn = drawn[drawn[:, 0] != 0.0]
+        values = sums[:, 1:].sum(axis=0) / sums[:, 0].sum()
+        for at, (place, value) in enumerate(zip(places, values.tolist(), strict=True), start=1):
+            found[place] = _percentiles(value, drawn[:, at] / drawn[:, 0])
+    return found
+
+
 def wilson_interval(successes: float, trials: int) -> Interval:
     """Share of successes with Wilson's score interval (Wilson 1927).
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from selverify.allocation import ALLOCATIONS, calls_at
+from selverify.allocation import ALLOCATIONS, calls_for, spread
 from selverify.errors import ParamsError
 from selverify.search.candidates import Gates
 
@@ -71,8 +71,8 @@ class Decisions:
 
     Scores between ``highest_rejected`` and ``lowest_accepted`` were never met, so any tau above the
     first and up to the second would have told accepted moves from rejected ones alike; so too for
-    the doubts. ``allowances`` holds what k(w) was asked of, the most that could be verified there,
-    and how many were.
+    the doubts. ``allowances`` holds the spread that k(w) was asked of, the most that could be
+    verified there, and how many were.
     """
 
     settings: GatedSettings
@@ -80,7 +80,7 @@ class Decisions:
     lowest_accepted: float = math.inf
     highest_trusted: float = -math.inf
     lowest_doubted: float = math.inf
-    allowances: list[tuple[tuple[float, ...], int, int]] = field(default_factory=list)
+    allowances: list[tuple[float, int, int]] = field(default_factory=list)
 
     def accepts(self, score: float) -> bool:
         """V = 1[score >= tau]."""
@@ -111,8 +111,12 @@ class Decisions:
         Args:
             most: how many can be verified here, whatever k(w) says.
         """
-        k = _calls(self.settings, scores)
-        self.allowances.append((tuple(scores), most, min(k, most)))
+        allocation = self.settings.allocation
+        if allocation == "all":
+            return len(scores)
+        found = spread(scores, allocation=allocation)
+        k = _calls(self.settings, found)
+        self.allowances.append((found, most, min(k, most)))
         return k
 
     def same_under(self, other: GatedSettings) -> bool:
@@ -120,11 +124,12 @@ class Decisions:
         ``max_doubt``, ``k_base`` and ``beta``; under what differs elsewhere nobody knows."""
         mine = self.settings
         return (
-            self.highest_rejected < other.tau <= self.lowest_accepted
+            other.allocation == mine.allocation
+            and self.highest_rejected < other.tau <= self.lowest_accepted
             and self.highest_trusted < other.max_doubt <= self.lowest_doubted
             and all(
-                min(_calls(other, scores), most) == verified
-                for scores, most, verified in self.allowances
+                min(_calls(other, found), most) == verified
+                for found, most, verified in self.allowances
             )
             and mine
             == replace(
@@ -133,9 +138,9 @@ class Decisions:
         )
 
 
-def _calls(settings: GatedSettings, scores: Sequence[float]) -> int:
-    return calls_at(
-        scores,
+def _calls(settings: GatedSettings, spread: float) -> int:
+    return calls_for(
+        spread,
         allocation=settings.allocation,
         reference=settings.reference_dispersion,
         k_base=settings.k_base,

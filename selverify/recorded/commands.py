@@ -1,0 +1,166 @@
+"""What ``selverify audit`` and ``selverify import`` do, as parts to print.
+
+Knows: logs, audits, and which files are written. Does not know: the terminal, options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from rich.console import RenderableType
+from rich.text import Text
+
+from selverify.errors import ParamsError, SchemaError
+from selverify.grading import Grader
+from selverify.recorded import solution_text
+from selverify.recorded.audit import Audit, AuditSettings, Learned, audit, flat
+from selverify.recorded.audit_text import render
+from selverify.recorded.figure import found_against_calls
+from selverify.recorded.importers import IMPORTERS, Imported
+from selverify.recorded.lines import COMPRESSED
+from selverify.recorded.log import Entry, read_log, write_log
+from selverify.recorded.schema import RecordedSample
+from selverify.recorded.solution_audit import audit_samples
+from selverify.recorded.solution_figure import accuracy_against_cost, points
+from selverify.recorded.solution_saved import USUAL
+from selverify.reporting.pages import write_csv
+
+AUDIT = AuditSettings(
+    by=None,
+    tau=None,
+    complete=False,
+    wanted=0.98,
+    folds=2,
+    repetitions=20,
+    betas=(0.5,),
+    resamples=10_000,
+    curve_resamples=2_000,
+    seed=0,
+)
+"""What ``selverify audit`` asks of candidate lists unless it is told otherwise."""
+# No check of steps is given here, so that this order is the recorded one.
+SAMPLES = replace(USUAL, orders=tuple(one for one in USUAL.orders if one != "not refused"))
+GRADING_SECONDS, GRADING_WORKERS = 5.0, 2
+
+
+def audit_log(
+    path: Path,
+    *,
+    settings: AuditSettings,
+    learned: Learned | None,
+    figures: Path,
+    csv: Path | None,
+) -> Iterator[RenderableType]:
+    """The audit of a log; writes figures and their points to ``figures``, the tables to ``csv``.
+
+    A log of candidate lists and of samples is audited twice; the samples' table then stands beside
+    ``csv``.
+
+    Raises:
+        ArtifactError: no such file.
+        SchemaError: it is no log, it is empty, or it holds too little to say anything.
+        ParamsError: a setting that the log cannot serve.
+    """
+    log = read_log(path)
+    if not log.lists and not log.samples:
+        raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
+    stem = figures / path.name.removesuffix(COMPRESSED).removesuffix(".jsonl")
+    if log.lists:
+        found = audit(log.lists, settings=settings, learned=learned)
+        yield from _told(found, path.name, stem, csv)
+    elif learned is not None or settings != _without_verdicts(settings):
+        raise ParamsError(
+            f"{path}: given samples only, expected no --by, --tau, --wanted, --complete or "
+            "--encoder, which are of candidate lists"
+        )
+    if log.samples:
+        if log.lists:
+            yield ""
+            stem = stem.with_name(f"{stem.name}-samples")
+            csv = csv and csv.with_name(f"{csv.stem}-samples{csv.suffix}")
+        yield from _audit_samples(log.samples, path.name, settings, stem=stem, csv=csv)
+
+
+def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
+    """Write ``source`` as a log, and say what was left out and why.
+
+    Raises:
+        ParamsError: ``form`` is no importer's name.
+        ArtifactError, SchemaError: as the importer and :func:`write_log` do, or nothing to import.
+    """
+    if form not in IMPORTERS:
+        raise ParamsError(f"FORMAT: given {form!r}, expected among {', '.join(IMPORTERS)}")
+    if target.resolve().is_relative_to(source.resolve()):
+        raise ParamsError(
+            f"target: given {target}, which is {source} or below it, expected a path outside; the "
+            "next import would read its own log"
+        )
+    imported = Imported()
+    write_log(_some(IMPORTERS[form](source, imported), source, form), target)
+    yield from imported.sentences()
+    yield f"Written to {target}; ask it: selverify audit {target}"
+
+
+def _some(entries: Iterable[Entry], source: Path, form: str) -> Iterator[Entry]:
+    nothing = True
+    for entry in entries:
+        nothing = False
+        yield entry
+    if nothing:
+        raise SchemaError(f"{source}: given nothing that {form!r} can import, expected some")
+
+
+def _told(found: Audit, name: str, stem: Path, csv: Path | None) -> Iterator[RenderableType]:
+    yield from render(found)
+    states = "state" if found.coverage.used == 1 else "states"
+    title = f"{name}: {found.coverage.used:,} {states}, {found.coverage.reachable:,} of them "
+    written = found_against_calls(found, stem, title=f"{title}with an accepted move")
+    yield Text()
+    yield from map(str, written)
+    yield _table(found.curves, stem.with_name(f"{stem.name}.csv"))
+    if csv is not None:
+        yield _table(flat(found), csv)
+
+
+def _audit_samples(
+    samples: tuple[RecordedSample, ...],
+    name: str,
+    settings: AuditSettings,
+    *,
+    stem: Path,
+    csv: Path | None,
+) -> Iterator[RenderableType]:
+    """One figure a run; runs are numbered, because their names are not made for files."""
+    rules = replace(SAMPLES, resamples=settings.resamples, seed=settings.seed)
+    tables = []
+    with Grader(GRADING_SECONDS, GRADING_WORKERS) as grader:
+        for number, found in enumerate(
+            audit_samples(samples, settings=rules, grader=grader), start=1
+        ):
+            if number > 1:
+                yield ""
+            yield from solution_text.render(found)
+            table = points(found)
+            tables.append(table.assign(run=found.run, model=found.model))
+            title = f"{name}: run {found.run}, model {found.model}"
+            own = stem.with_name(f"{stem.name}-run-{number}")
+            written = accuracy_against_cost(table, own, title=title)
+            yield Text()
+            yield from map(str, written)
+            yield _table(table, own.with_name(f"{own.name}.csv"))
+    if csv is not None:
+        yield _table(pd.concat(tables, ignore_index=True), csv)
+
+
+def _without_verdicts(settings: AuditSettings) -> AuditSettings:
+    return replace(
+        settings, by=AUDIT.by, tau=AUDIT.tau, complete=AUDIT.complete, wanted=AUDIT.wanted
+    )
+
+
+def _table(table: pd.DataFrame, path: Path) -> str:
+    write_csv(table, path)
+    return str(path)

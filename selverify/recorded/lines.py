@@ -1,0 +1,186 @@
+"""JSON that others wrote, a line or a file at a time, within caps that a hostile file meets first.
+
+Knows: files, gzip, JSON, how a fault is told in one sentence. Does not know: what a record means.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BufferedIOBase
+from pathlib import Path
+from reprlib import Repr
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from selverify.errors import ArtifactError, SchemaError
+
+LONGEST_LINE = 16 << 20
+"""Bytes of one line, decompressed."""
+LONGEST_VALUE = 64 << 20
+"""Bytes of a file that is one JSON value, decompressed."""
+MOST_LINES = 2_000_000
+MOST_BYTES = 4 << 30
+"""Bytes of one file of lines, decompressed: what a gzip bomb meets."""
+COMPRESSED = ".gz"
+
+_SHOWN = Repr()
+_SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
+_SHOWN.maxlist = _SHOWN.maxtuple = _SHOWN.maxdict = 2
+_SHOWN.maxlevel = 2
+_EXPECTATIONS = {
+    "extra_forbidden": "no such field",
+    "model_type": "an object",
+    "string_pattern_mismatch": "no control characters",
+}
+_PLAIN = re.compile(r"[A-Za-z0-9_]{1,40}")
+_MOST_PARTS = 8
+"""Of a field's place, in a message: a tree may be deep."""
+_EXPECTED = re.compile(r"^(?:\w+ should (?:be|have) )")
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One JSON value of a file: where it stands, in words, its number from 1, and the value."""
+
+    where: str
+    number: int
+    value: object
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Numbers from 1 and bytes of the lines that are not blank; ``.gz`` is decompressed.
+
+    Raises:
+        ArtifactError: no such file.
+        SchemaError: a cap is exceeded, or the gzip stream is broken.
+    """
+    number = total = 0
+    with _opened(path) as file:
+        while line := file.readline(LONGEST_LINE + 1):
+            number, total = number + 1, total + len(line)
+            _require(f"{path}, line {number}", len(line), LONGEST_LINE, "bytes of a line")
+            _require(str(path), number, MOST_LINES, "lines")
+            _require(str(path), total, MOST_BYTES, "bytes")
+            if line.strip():
+                yield number, line
+
+
+def read_records(path: Path) -> Iterator[Record]:
+    """The values of a file of JSON lines, the items of a JSON list, or the one value of a file.
+
+    Raises:
+        ArtifactError: no such file.
+        SchemaError: it is no JSON, or exceeds a cap.
+    """
+    if not _is_one_value(path):
+        for number, line in read_lines(path):
+            where = f"{path}, line {number}"
+            yield Record(where, number, parse_json(line, where))
+        return
+    value = parse_json(_read_value(path), str(path))
+    for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
+        yield Record(f"{path}, record {number}", number, item)
+
+
+def parse_json(data: bytes, where: str) -> object:
+    """The JSON value that ``data`` holds; without infinities and NaN.
+
+    Raises:
+        SchemaError: it holds none.
+    """
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise SchemaError(f"{where}: given {shown(data)}, expected JSON: {error}") from error
+
+
+def checked(model: type[Model], value: object, where: str) -> Model:
+    """``value`` as a ``model``.
+
+    Raises:
+        SchemaError: it is none; the message names the field, what was given and expected.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise SchemaError(f"{where}: {fault(error)}") from error
+
+
+def fault(error: ValidationError, *, inside: int = 0) -> str:
+    """The first fault as a sentence; ``inside`` parts of its location name no field."""
+    first = error.errors(include_url=False)[0]
+    kind, message = first["type"], first["msg"]
+    field = _place(first["loc"][inside:]) or "the entry"
+    if kind == "missing":
+        return f"{field}: not given, expected in every record"
+    if kind == "value_error":
+        return message.removeprefix("Value error, ")
+    given = f"{field}: given {shown(first['input'])}"
+    return f"{given}, expected {_EXPECTATIONS.get(kind) or _EXPECTED.sub('', message)}"
+
+
+def shown(value: object) -> str:
+    """A value cut short, for a message."""
+    if isinstance(value, bytes):
+        value = value[: _SHOWN.maxstring * 2].decode("utf-8", errors="replace")
+    try:
+        return _SHOWN.repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number of too many digits"
+
+
+def _place(parts: Sequence[str | int]) -> str:
+    """The end of a field's place; a key that is no plain word stands as a string cut short."""
+    told = [
+        part if isinstance(part, str) and _PLAIN.fullmatch(part) else shown(part)
+        for part in parts[-_MOST_PARTS:]
+    ]
+    return ".".join(["...", *told] if len(parts) > _MOST_PARTS else told)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedIOBase]:
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file; expected one of JSON lines")
+    try:
+        with gzip.open(path) if path.suffix == COMPRESSED else path.open("rb") as file:
+            yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise SchemaError(f"{path}: expected a whole gzip file: {error}") from error
+
+
+def _require(where: str, found: int, most: int, unit: str) -> None:
+    if found > most:
+        raise SchemaError(f"{where}: given more than {most:,} {unit}, expected at most as many")
+
+
+def _is_one_value(path: Path) -> bool:
+    """A list, or in a file called ``.json`` a value of which the first line is only a part."""
+    with _opened(path) as file:
+        # No more than a line may hold: a longer one is part of a value, if anything.
+        first = file.read(LONGEST_LINE + 1).lstrip().partition(b"\n")[0]
+    if first.startswith(b"["):
+        return True
+    if Path(path.name.removesuffix(COMPRESSED)).suffix != ".json":
+        return False
+    try:
+        from_json(first)
+    except ValueError:
+        return bool(first)
+    return False
+
+
+def _read_value(path: Path) -> bytes:
+    with _opened(path) as file:
+        data = file.read(LONGEST_VALUE + 1)
+    _require(str(path), len(data), LONGEST_VALUE, "bytes of one JSON value")
+    return data
