@@ -262,7 +262,9 @@ def rankers() -> Iterator[str]:
         f"largest doubt are chosen on the other folds: the fewest calls that find {WANTED:.1%}. "
         "Recorded and proposal order are one, because the models propose a list. To stop by doubt "
         "is no part of the method so far: one move is asked about after the other, while the "
-        "learned chance of being rejected is below a limit. Intervals resample puzzles."
+        "learned chance of being rejected is below a limit. Which settings are options, and that "
+        "hidden states and facts stand side by side, was decided after a look at these records; "
+        "which option is taken was not. Intervals resample puzzles."
     )
     for verifier in VERIFIERS:
         found = measured(verifier.ranked())
@@ -432,7 +434,9 @@ def gated_searches() -> Iterator[str]:
         "puzzles that the method leaves untouched, against breadth-first on the same ones. Chosen "
         "are k and the number of rounds with the fewest calls that solve as many puzzles of the "
         "other folds as breadth-first with gates and free check. A move is accepted if its value "
-        f"gives it some chance; the best is gone on with first. {rejected_ends()}"
+        "gives it some chance; the best is gone on with first. Untouched are mostly easy puzzles: "
+        "a search that does not succeed goes on until it leaves the recorded tree, and what it "
+        f"would have met there nobody knows. {rejected_ends()}"
     )
     yield (
         "\n| log | method | as failures | as ended | as successes | touched | calls | untouched: "
