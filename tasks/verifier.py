@@ -24,7 +24,7 @@ from selverify.training.tuning import Epoch, ValuedSolution, held_out, of_proble
 from selverify.training.verifier import train_verifier
 from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, say
-from tasks.models import open_grader, open_models
+from tasks.models import chooses_tau, open_grader, open_models
 
 REPORT_EVERY = 5
 
@@ -43,7 +43,7 @@ def run(
         train = _train_head if kind == "head" else _train_model
         losses = train(solutions, params, inputs, folder)
     with_verifier = {**inputs, "verifier": folder}
-    chosen = _choose_tau(solutions, params, with_verifier) if params.leaves_tau else {}
+    chosen = _choose_tau(solutions, params, with_verifier, folder) if chooses_tau(params) else {}
     return {**losses, **chosen, **_audit(params, with_verifier)}
 
 
@@ -84,7 +84,7 @@ def _train_head(
 
 
 def _choose_tau(
-    solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path]
+    solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
 ) -> dict[str, float]:
     """Tau on the problems that were held out of the training, written beside the verifier."""
     _, problems = held_out(solutions, params.verifier)
@@ -97,7 +97,7 @@ def _choose_tau(
         [value for one in held for value in values_before(one, held)],
         [value for one in held for value in one.values],
     )
-    save_threshold(inputs["verifier"], threshold)
+    save_threshold(folder, threshold)
     return {f"threshold.{name}": float(value) for name, value in asdict(threshold).items()}
 
 

@@ -79,7 +79,7 @@ def test_a_start_is_worth_the_share_of_right_solutions() -> None:
 
 def test_tau_is_filled_in_only_where_it_was_left_open() -> None:
     """Given numbers stay, and equal points of the grid are one."""
-    path = Path("params.yaml")
+    path = Path(__file__).parents[2] / "params.yaml"
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     raw["exploration"]["tau"], raw["search"]["tau"] = None, 0.3
     raw["evaluation"]["grid"]["tau"] = [None, 0.6, 0.2]
