@@ -21,7 +21,7 @@ from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_
 from selverify.policy import load_policy
 from selverify.sources import read_generator_source
 from tasks.artifacts import read_rows
-from tasks.models import open_models
+from tasks.models import open_models, resolve_tau
 
 PROBLEMS = {"train": 60, "validation": 10, "test": 12}
 METHODS = (
@@ -115,7 +115,10 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     report = (stages["report"].outputs["report"] / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# Report: math, 12 problems, N = 4")
     assert "| Full (gates + hybrid + k(w)) |" in report
-    check_totals(Path("results/evaluation/sums-strong"), params)
+    check_totals(
+        Path("results/evaluation/sums-strong"),
+        resolve_tau(params, Path("models/sums-strong/verifier")),
+    )
     check_truth()
     check_policy(params)
     check_another_model_is_refused(params, dict(stages["difficulty@sums"].inputs))

@@ -123,7 +123,7 @@ def _records(found: Sequence[Run]) -> Iterator[str]:
     yield (
         f"Records: `{RUNS}`, {len(samples):,} solutions in {len(found)} runs, "
         f"{problems} of {PROBLEMS_IN_ALL} problems. Step scores: {scored:,}; missing: "
-        f"{len(samples) - scored:,}, {unscored:,} of them in {len(mixed)} runs of best-of-n with "
+        f"{len(samples) - scored:,}, of which {unscored:,} in {len(mixed)} runs of best-of-n with "
         f"more than one completion a problem. Upstream mixed those up between the problems of a "
         f"batch and scored each with another problem's question: the {len(mixed)} runs' "
         f"{sum(run.sorted_back for run in mixed):,} completions were sorted back, and their "
