@@ -8,11 +8,14 @@ from __future__ import annotations
 import re
 
 MAX_TEXT = 200_000
+MARKS = "{}\\"
+MOST_MARKS = 60_000
 _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
 _FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
 MAX_WORDS = 3
+NO_BOX = -1
 
 
 def stated_answer(text: str) -> str | None:
@@ -38,19 +41,33 @@ def extract_boxed(text: str) -> str | None:
 
     None when there is neither.
 
-    Only the last 200,000 characters are read; one pass, linear in their number.
+    Only the last 200,000 characters are read, and the last 60,000 of a text with more braces and
+    backslashes than that; one pass, linear in their number.
     """
     text = text[-MAX_TEXT:]
-    open_braces: list[tuple[bool, int]] = []
+    if sum(map(text.count, MARKS)) > MOST_MARKS:
+        text = text[-MOST_MARKS:]
+    open_braces: list[int] = []
     last: tuple[int, int] | None = None
-    for token in _BOX_TOKEN.finditer(text):
-        if token[0].endswith("{") and token[0] != r"\{":
-            open_braces.append((len(token[0]) > 1, token.end()))
-        elif token[0] == "}" and open_braces:
-            boxed, start = open_braces.pop()
-            if boxed and (last is None or start > last[0]):
+    for token in _BOX_TOKEN.finditer(text, _first_box(text)):
+        said = token[0]
+        if said == "{":
+            open_braces.append(NO_BOX)
+        elif said == "}":
+            start = open_braces.pop() if open_braces else NO_BOX
+            if start > (NO_BOX if last is None else last[0]):
                 last = (start, token.start())
+        elif said[-1] == "{" and said != r"\{":
+            open_braces.append(token.end())
     if last is None:
         bare = _BARE_BOX.findall(text)
         return bare[-1].rstrip(".,") if bare else None
     return text[last[0] : last[1]].strip()
+
+
+def _first_box(text: str) -> int:
+    r"""Where the backslashes of the first ``\boxed`` begin; the end of the text without one."""
+    found = text.find(r"\boxed")
+    if found < 0:
+        return len(text)
+    return len(text[:found].rstrip("\\"))

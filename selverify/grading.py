@@ -15,6 +15,7 @@ import logging
 import math
 import multiprocessing
 import re
+import resource
 import signal
 import time
 from collections import deque
@@ -22,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from types import TracebackType
 
 from selverify.errors import ParamsError, ProtocolError
@@ -32,6 +34,9 @@ MAX_ANSWER = 4_000
 MAX_DIGITS = 1_000
 START_SECONDS = 120.0
 ORPHAN_SECONDS = 5
+MEMORY = 4 << 30
+"""Bytes that comparisons may take in a worker; a pair that wants more is unparsed."""
+TAKEN = Path("/proc/self/statm")
 BACKEND = "math_verify"
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
@@ -81,6 +86,8 @@ def cluster(answers: Sequence[str | None]) -> tuple[str | None, ...]:
 
 
 def _normalised(answer: str) -> str:
+    if len(answer) > MAX_ANSWER:
+        return answer
     text = " ".join(answer.split())
     return str(int(text)) if _is_integer(text) else text
 
@@ -284,6 +291,7 @@ def _serve(connection: Connection, compare: Compare, seconds: float) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
     logging.getLogger(BACKEND).setLevel(logging.ERROR)  # it warns that its own alarms are off
     importlib.import_module(BACKEND)
+    _cap_memory()
     connection.send(None)
     while True:
         try:
@@ -294,6 +302,17 @@ def _serve(connection: Connection, compare: Compare, seconds: float) -> None:
         signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
         connection.send(_status(compare, gold, answer))
         signal.alarm(0)
+
+
+def _cap_memory() -> None:
+    """``MEMORY`` above what the imports took, where the system tells how much that is."""
+    if not TAKEN.is_file():
+        return
+    taken = int(TAKEN.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]
+    wanted = taken + MEMORY
+    cap = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_AS, (cap, most))
 
 
 def _status(compare: Compare, gold: str, answer: str) -> str:

@@ -8,9 +8,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Protocol, TypeGuard
 
 from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
+
+MAX_SOLUTION = 200_000
+MOST_MOVES = 4_096
 
 
 class Domain(Protocol):
@@ -134,8 +138,13 @@ def split_moves(text: str, end_of_move: str) -> Iterator[str]:
     """The moves' texts in a solution's ``text``.
 
     Where a word ends a move, an open tail is dropped. Where white space separates moves, each part
-    that is not blank is one.
+    that is not blank is one. Of a longer text the first 200,000 characters are read, of more moves
+    the first 4,096 are given: a state takes as much time as it has moves.
     """
+    yield from islice(_moves(text[:MAX_SOLUTION], end_of_move), MOST_MOVES)
+
+
+def _moves(text: str, end_of_move: str) -> Iterator[str]:
     if not end_of_move.strip():
         lines = end_of_move.count("\n")
         parts = re.split(r"\n[^\S\n]*" * lines, text) if lines else text.split()

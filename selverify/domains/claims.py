@@ -145,8 +145,11 @@ def find_claims(text: str) -> tuple[Claim, ...]:
     if any(token.text.lower().lstrip("\\") in ELSEWHERE for token in tokens):
         return ()
     relations = [place for place, token in enumerate(tokens) if token.text == "="]
+    denied = _denied(tokens)
     read: _Read = {}
-    found = (_claim(tokens, place, read) for place in relations[:MAX_RELATIONS])
+    found = (
+        _claim(tokens, place, read) for place in relations[:MAX_RELATIONS] if place not in denied
+    )
     return tuple(claim for claim in found if claim is not None)
 
 
@@ -193,7 +196,7 @@ def _with_times(tokens: list[_Token]) -> list[_Token]:
 
 
 def _claim(tokens: Sequence[_Token], place: int, read: _Read) -> Claim | None:
-    if _is_near(tokens, place, ROUNDING) or _is_denied(tokens, place):
+    if _is_near(tokens, place, ROUNDING):
         return None
     left, right = _left_side(tokens, place), _right_side(tokens, place)
     if left is None or right is None or not _units_agree(left, right):
@@ -356,18 +359,17 @@ def _is_near(tokens: Sequence[_Token], place: int, words: frozenset[str]) -> boo
     return any(token.text.lower() in words for token in near)
 
 
-def _is_denied(tokens: Sequence[_Token], place: int) -> bool:
-    """Whether the sentence asks, or may deny or suppose, what it says."""
-    for step in (-1, 1):
-        at = place + step
-        while 0 <= at < len(tokens):
-            token = tokens[at]
-            if token.text.lower() in SUPPOSING or (step > 0 and token.text == "?"):
-                return True
-            if token.text in ENDS_A_SENTENCE:
-                break
-            at += step
-    return False
+def _denied(tokens: Sequence[_Token]) -> frozenset[int]:
+    """The places of the sentences that ask, or may deny or suppose, what they say."""
+    found: list[int] = []
+    begins, supposes = 0, False
+    for place, token in enumerate(tokens):
+        supposes = supposes or token.text.lower() in SUPPOSING
+        if token.text in ENDS_A_SENTENCE:
+            if supposes or token.text == "?":
+                found += range(begins, place)
+            begins, supposes = place + 1, False
+    return frozenset([*found, *range(begins, len(tokens))] if supposes else found)
 
 
 def _agree(left: Expression, right: Expression, *, goes_on: bool, floored: bool) -> bool:

@@ -27,7 +27,9 @@ LABEL = re.compile(r"(?:(?<=[\s*-])|^)#\s?(\d{1,4})[.:](?!\d)")
 CITED = re.compile(r"\(by ((?:#\d{1,4}[ ,and]*)+)\)")
 NUMBER = re.compile(r"#(\d{1,4})")
 FIGURE = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
-UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+END_OF_FIGURE = "[/asy]"
+UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+"""Control characters, and halves of pairs, which can be written to no file."""
 
 
 class Step(Arguments):
@@ -66,13 +68,19 @@ class MathSteps:
         """The problem; its goal is the last sentence that asks, or else the last one.
 
         Raises:
-            SchemaError: the text is empty or longer than a problem can be.
+            SchemaError: the text is empty or longer than a problem can be, or holds what no text
+                file does.
         """
         text = text.strip()
         if not text or len(text) > MAX_STEP * 4:
             raise SchemaError(
                 f"{problem_id}: given a problem of {len(text)} characters, expected 1 to "
                 f"{MAX_STEP * 4}"
+            )
+        if found := UNREADABLE.search(text):
+            raise SchemaError(
+                f"{problem_id}: given a problem with {found[0]!r} at character "
+                f"{found.start() + 1}, expected no control characters"
             )
         return Problem(problem_id, self.name, text, _goal(text))
 
@@ -154,9 +162,15 @@ class MathSteps:
 
 def _goal(text: str) -> str:
     """What is asked, without the program of a figure."""
-    sentences = re.split(r"(?<=[.?!])\s+", FIGURE.sub(" ", text).strip() or text)
+    sentences = re.split(r"(?<=[.?!])\s+", _without_figures(text).strip() or text)
     asking = [sentence for sentence in sentences if sentence.endswith("?")]
     return asking[-1] if asking else sentences[-1]
+
+
+def _without_figures(text: str) -> str:
+    # After the last end no figure is looked for: each of many beginnings would search all the rest.
+    drawn, end, rest = text.rpartition(END_OF_FIGURE)
+    return FIGURE.sub(" ", drawn + end) + rest
 
 
 def _progress(state: State) -> Progress:

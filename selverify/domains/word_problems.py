@@ -65,6 +65,7 @@ QUESTIONS = ("how many {x} ?", "find {x} ?")
 SIGNS = MappingProxyType({"add": "+", "subtract": "-"})
 OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
 NUMBERS = MappingProxyType({str(value): value for value in range(PRIME)})
+RANKS = MappingProxyType({str(rank): rank for rank in range(len(NAMES))})
 _NAME_SET = frozenset(NAMES)
 _QUESTION_SET = frozenset(form.format(x=name) for form in QUESTIONS for name in NAMES)
 
@@ -244,8 +245,17 @@ class WordProblems:
         return " . ".join(sorted(sentence.strip() for sentence in problem.text.split(" .")))
 
     def initial_state(self, problem: Problem, *, budget: int) -> State:
-        """No binding yet; the symbols are the names that the text mentions."""
+        """No binding yet; the symbols are the names that the text mentions.
+
+        Raises:
+            SchemaError: the text is too short to ask for anything.
+        """
         words = problem.text.split()
+        if len(words) < 2:
+            raise SchemaError(
+                f"{problem.problem_id}: given the text {problem.text[:MAX_TEXT]!r}, expected one "
+                f"that ends in a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
+            )
         symbols = tuple(dict.fromkeys(word for word in words if word in _NAME_SET))
         return State(problem, (), Context(symbols, words[-2], (), None), budget)
 
@@ -370,14 +380,17 @@ class WordProblems:
         if pattern == "answer":
             value = context.value(context.asked)
             return () if value is None else (_answer_move(value),)
-        op, role, factor, *ranks = pattern.split()
+        read = _read_pattern(pattern)
+        if read is None:
+            return ()
+        op, role, factor, ranks = read
         recent = [name for name, _ in reversed(context.bindings)]
         values = dict(context.bindings)
         unbound = [name for name in context.symbols if name not in values]
         targets = [n for n in unbound if (n == context.asked) == (role == "asked")]
-        if not targets or max(map(int, ranks)) >= len(recent):
+        if not targets or max(ranks) >= len(recent):
             return ()
-        relation = Relation(op, tuple(recent[int(rank)] for rank in ranks), int(factor))
+        relation = Relation(op, tuple(recent[rank] for rank in ranks), factor)
         return (_define(targets[0], relation, values),)
 
 
@@ -491,6 +504,22 @@ def _operands(move: Move) -> tuple[tuple[str, int], ...]:
     if isinstance(args, Scale):
         return ((args.operand, args.operand_value),)
     return ()
+
+
+def _read_pattern(pattern: str) -> tuple[str, str, int, tuple[int, ...]] | None:
+    """Operator, role, factor and ranks; None where the text, which a file may hold, is none."""
+    if len(pattern) > MAX_TEXT:
+        return None
+    match pattern.split():
+        case [op, ("asked" | "next") as role, "0", left, right] if (
+            op in SIGNS and {left, right} <= RANKS.keys()
+        ):
+            return op, role, 0, (RANKS[left], RANKS[right])
+        case ["scale", ("asked" | "next") as role, factor, rank] if (
+            factor in NUMBERS and rank in RANKS
+        ):
+            return "scale", role, NUMBERS[factor], (RANKS[rank],)
+    return None
 
 
 def _given_move(name: str, value: int) -> Move:
