@@ -42,6 +42,8 @@ CROSS: dict[str, Any] = {"marker": "X", "markersize": 7, "color": "#222222"}
 STAR: dict[str, Any] = {"marker": "*", "markersize": 10, "color": COLOURS[ORACLE]}
 MOST_BANDS = 5
 """Bands of more orders hide each other; their ends stand in the table of the curves."""
+ROOM = 20
+"""Per cent of verify-all's calls that a number needs between the axis and its interval."""
 CALLS = "Calls, % of verify-all's"
 
 
@@ -90,12 +92,13 @@ def _one_by_one(axes: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:
         colour = _colour(ranker)
         axes.plot([low, high], [place, place], color=colour, alpha=0.5)
         axes.plot(value, place, marker="o", color=colour)
+        left = low > ROOM
         axes.annotate(
             f"{value:.0f} %",
-            (low, place),
-            xytext=(-4, 0),
+            (low if left else high, place),
+            xytext=(-4 if left else 4, 0),
             textcoords="offset points",
-            ha="right",
+            ha="right" if left else "left",
             va="center",
             color=colour,
         )

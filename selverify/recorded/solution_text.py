@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 from rich import box
-from rich.console import RenderableType
+from rich.console import JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -24,13 +24,15 @@ INTERVALS = (
     "several methods are compared; one without width says nothing, as its problems do not differ."
 )
 LAST = (
-    "Last N: the largest N that as many problems have samples for as any; intervals, calls and "
-    "step scores are of it. An N that too few problems have samples for is not shown."
+    "Last N: the largest N that as many problems have samples for as any. An N that too few "
+    "problems have samples for is not shown."
 )
+NARROWEST = 14
+"""Characters of the names of methods; longer ones are broken."""
 FREE = (
-    'All samples are generated either way: what is saved are calls of the verifier. "Not '
-    'unanimous": calls without the problems whose samples all give one answer, which no score can '
-    "change; that needs no method."
+    "All samples are generated either way: what is saved are calls of the verifier. Calls, and "
+    "below without the problems whose samples all give one answer: no score can change that one, "
+    "and leaving them out needs no method."
 )
 
 
@@ -39,6 +41,8 @@ def render(audit: SampleAudit) -> Iterator[RenderableType]:
     yield Text("\n".join(_coverage(audit)))
     yield Text("\nAccuracy in % of N random ones of the recorded samples", style="bold")
     yield _by_size(audit)
+    yield Text("\nOf the last N, with verifier calls and step scores a problem", style="bold")
+    yield _at_last(audit)
     yield Text(LAST)
     if not audit.saved:
         yield Text(f"\n{INTERVALS}\nNothing is said of selective verification: {audit.unsaved}.")
@@ -104,44 +108,61 @@ def _coverage(audit: SampleAudit) -> Iterator[str]:
 def _by_size(audit: SampleAudit) -> Table:
     own = audit.accuracy
     sizes = sorted(own["n"].unique().tolist())
-    columns = (f"N = {size}" for size in sizes)
-    table = _table("Method", *columns, "Last N", "95 %", "Calls", "Step scores")
+    table = _table("Method", *(f"N = {size}" for size in sizes))
     uneven: dict[tuple[int, ...], str] = {}
-    for (method, aggregation), rows in own.groupby(["method", "aggregation"], sort=False):
+    for label, rows in _methods(own):
         at = {int(row["n"]): row for _, row in rows.iterrows()}
-        last, label = widest(rows), method_label(str(method), str(aggregation))
         cells = [f"{100 * at[size]['accuracy']:.1f}" if size in at else "-" for size in sizes]
-        width = f"[{100 * last['accuracy_low']:.1f}, {100 * last['accuracy_high']:.1f}]"
-        asked = f"{last['calls']:.1f}", f"{last['steps']:.0f}"
-        table.add_row(label, *cells, str(int(last["n"])), Text(width), *asked)
+        table.add_row(label, *cells)
         counts = tuple(int(at[size]["problems"]) if size in at else 0 for size in sizes)
         if set(counts) != {audit.coverage.problems}:
             uneven.setdefault(counts, label)
     for counts, label in uneven.items():
-        cells = [str(count) for count in counts]
-        table.add_row(f"problems: {label}", *cells, "", "", "", "", style="dim")
+        table.add_row(f"problems: {label}", *map(str, counts), style="dim")
     return table
+
+
+def _at_last(audit: SampleAudit) -> Table:
+    table = _table("Method", "Last N", "Accuracy, %", "Calls", "Step scores")
+    for label, rows in _methods(audit.accuracy):
+        last = widest(rows)
+        accuracy = ranged(last, "accuracy", scale=100)
+        asked = f"{last['calls']:.1f}", f"{last['steps']:.0f}"
+        table.add_row(label, str(int(last["n"])), Text(accuracy), *asked)
+    return table
+
+
+def _methods(accuracy: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    for (method, aggregation), rows in accuracy.groupby(["method", "aggregation"], sort=False):
+        yield method_label(str(method), str(aggregation)), rows
 
 
 def _selective(audit: SampleAudit) -> Table:
     table = _table(
-        *("Instead of scoring all", "Its accuracy, %", "Calls", "Not unanimous"),
+        *("Instead of scoring all", "Its\naccuracy, %", "Calls, not\nunanimous"),
         *("Selective, %", "Its calls"),
     )
     for one in audit.saved:
         table.add_row(
             method_label(one.method, one.aggregation),
-            Text(told(one.target, scale=100)),
-            f"{one.target_calls:.1f}",
-            f"{one.open_calls:.1f}",
-            Text(told(one.accuracy, scale=100)),
-            Text(told(one.calls, digits=2)),
+            _stacked(told(one.target, scale=100)),
+            f"{one.target_calls:.1f}\n{one.open_calls:.1f}",
+            _stacked(told(one.accuracy, scale=100)),
+            _stacked(told(one.calls, digits=2)),
         )
     return table
+
+
+def _stacked(value: str) -> Text:
+    """The interval below its value, so that the table fits a terminal."""
+    return Text(value.replace(" [", "\n[", 1))
 
 
 def _table(*names: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for place, label in enumerate(names):
-        table.add_column(label, justify="right" if place else "left", no_wrap=place > 0)
+        justify: JustifyMethod = "right" if place else "left"
+        table.add_column(
+            label, justify=justify, no_wrap=place > 0, min_width=None if place else NARROWEST
+        )
     return table

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def walks(seed: int, *, labels: bool = True) -> list[RecordedList]:
     return found
 
 
-def samples() -> list[RecordedSample]:
+def samples(problems: int = 4, each: int = 3) -> list[RecordedSample]:
     rng = random.Random(0)
     return [
         RecordedSample(
@@ -70,8 +71,8 @@ def samples() -> list[RecordedSample]:
             step_scores=(0.5, rng.random()),
             correct=rng.random() < 0.5,
         )
-        for problem in range(4)
-        for sample in range(3)
+        for problem in range(problems)
+        for sample in range(each)
     ]
 
 
@@ -155,6 +156,17 @@ def test_it_fits_a_terminal(log: Path, columns: int) -> None:
     assert max(map(len, lines)) <= columns
     assert "…" not in shown
     assert sum(line.startswith("Shortest first") for line in lines) == 4
+
+
+def test_samples_fit_a_terminal(log: Path) -> None:
+    """Many of them too: no cell is cut, and every method has its name and its intervals."""
+    write_log(samples(problems=40, each=32), log)
+    shown = audited(log, columns=80).stdout.split(str(log.parent))[0]
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    assert "N = 32" in shown
+    assert len(re.findall(r"^weighted vote, prod +[0-9]", shown, re.MULTILINE)) == 3
+    assert "Its calls" in shown
 
 
 def test_equal_logs_give_equal_files(log: Path) -> None:
