@@ -15,17 +15,17 @@ from rich.text import Text
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.grading import Grader
-from selverify.recorded import solution_text
-from selverify.recorded.audit import Audit, AuditSettings, Learned, audit, flat
-from selverify.recorded.audit_text import render
-from selverify.recorded.figure import found_against_calls
 from selverify.recorded.importers import IMPORTERS, Imported
 from selverify.recorded.lines import COMPRESSED
+from selverify.recorded.lists.audit import Audit, AuditSettings, Learned, audit, flat
+from selverify.recorded.lists.figure import found_against_calls
+from selverify.recorded.lists.text import render
 from selverify.recorded.log import Entry, read_log, write_log
+from selverify.recorded.samples import text as sample_text
+from selverify.recorded.samples.audit import audit_samples
+from selverify.recorded.samples.figure import accuracy_against_cost, points
+from selverify.recorded.samples.saved import USUAL
 from selverify.recorded.schema import RecordedSample
-from selverify.recorded.solution_audit import audit_samples
-from selverify.recorded.solution_figure import accuracy_against_cost, points
-from selverify.recorded.solution_saved import USUAL
 from selverify.reporting.pages import write_csv
 
 AUDIT = AuditSettings(
@@ -142,7 +142,7 @@ def _audit_samples(
         ):
             if number > 1:
                 yield ""
-            yield from solution_text.render(found)
+            yield from sample_text.render(found)
             table = points(found)
             tables.append(table.assign(run=found.run, model=found.model))
             title = f"{name}: run {found.run}, model {found.model}"

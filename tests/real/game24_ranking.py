@@ -17,7 +17,7 @@ from game24_states import MOVES, Visited, with_survivors
 
 from selverify.audits import ORACLE, RANDOM
 from selverify.params import Residual
-from selverify.recorded.counterfactual import (
+from selverify.recorded.lists.counterfactual import (
     Allocator,
     Choice,
     Outcomes,
@@ -26,9 +26,9 @@ from selverify.recorded.counterfactual import (
     first_k,
     rank,
 )
-from selverify.recorded.judging import JudgedList, Verdict, by_label, by_score, judge
-from selverify.recorded.learned import Scored, fit_on, ranking
-from selverify.recorded.rankers import (
+from selverify.recorded.lists.judging import JudgedList, Verdict, by_label, by_score, judge
+from selverify.recorded.lists.learned import Scored, fit_on, ranking
+from selverify.recorded.lists.rankers import (
     FREQUENCY,
     LIKELIHOOD,
     RECORDED,

@@ -61,9 +61,9 @@ from game24_trees import (
 )
 
 from selverify.audits import ORACLE, RANDOM
-from selverify.recorded.counterfactual import Outcomes, one_by_one, summary, verify_all
-from selverify.recorded.judging import by_label
-from selverify.recorded.rankers import ranker_name
+from selverify.recorded.lists.counterfactual import Outcomes, one_by_one, summary, verify_all
+from selverify.recorded.lists.judging import by_label
+from selverify.recorded.lists.rankers import ranker_name
 from selverify.search import GatedSettings
 from selverify.statistics import Bootstrap
 

@@ -14,10 +14,10 @@ from recorded import DATA, Record
 from recorded_pools import BOOTSTRAP, ONE, filtering, refused, refused_share, row
 
 from selverify.recorded.importers import IMPORTERS
+from selverify.recorded.samples.pools import Pool, pools
+from selverify.recorded.samples.solutions import MAJORITY
+from selverify.recorded.samples.text import told
 from selverify.recorded.schema import RecordedSample
-from selverify.recorded.solution_pools import Pool, pools
-from selverify.recorded.solution_text import told
-from selverify.recorded.solutions import MAJORITY
 from selverify.statistics import (
     Interval,
     area_under_roc_interval,

@@ -8,11 +8,11 @@ from functools import cache
 import numpy as np
 import recorded
 
+from selverify.recorded.samples.pools import Pool
+from selverify.recorded.samples.saved import USUAL
+from selverify.recorded.samples.solutions import MAJORITY, Subsets, voted
+from selverify.recorded.samples.text import told
 from selverify.recorded.schema import RecordedSample
-from selverify.recorded.solution_pools import Pool
-from selverify.recorded.solution_saved import USUAL
-from selverify.recorded.solution_text import told
-from selverify.recorded.solutions import MAJORITY, Subsets, voted
 from selverify.statistics import FloatArray, clustered_mean, mean_interval, paired_difference
 
 ONE = "pass@1"

@@ -17,7 +17,8 @@ from recorded import DATA, DOMAIN
 from selverify.audits import ORACLE, RANDOM, pairwise_accuracy
 from selverify.gates import reject
 from selverify.params import Residual
-from selverify.recorded.counterfactual import (
+from selverify.recorded.importers import IMPORTERS, Imported
+from selverify.recorded.lists.counterfactual import (
     Allocator,
     Outcomes,
     Ranking,
@@ -27,11 +28,10 @@ from selverify.recorded.counterfactual import (
     rank,
     split_problems,
 )
-from selverify.recorded.encoders import open_embedder
-from selverify.recorded.importers import IMPORTERS, Imported
-from selverify.recorded.judging import Coverage, JudgedList, by_label, judge
-from selverify.recorded.learned import Scored, cross_fit, labelled, ranking
-from selverify.recorded.rankers import RECORDED, SHORTEST, rankers_for, scores_of
+from selverify.recorded.lists.encoders import open_embedder
+from selverify.recorded.lists.judging import Coverage, JudgedList, by_label, judge
+from selverify.recorded.lists.learned import Scored, cross_fit, labelled, ranking
+from selverify.recorded.lists.rankers import RECORDED, SHORTEST, rankers_for, scores_of
 from selverify.recorded.schema import RecordedList
 from selverify.statistics import Bootstrap, FloatArray, Interval, clustered_mean
 from selverify.training.policy import Epoch, LabelledList

@@ -21,16 +21,13 @@ from recorded_pools import BOOTSTRAP, ONE, filtering, majority, refused, refused
 from selverify.difficulty import bin_agreement, difficulty_bins
 from selverify.grading import Grader
 from selverify.recorded.importers import IMPORTERS
-from selverify.recorded.schema import RecordedSample
-from selverify.recorded.solution_audit import table
-from selverify.recorded.solution_choice import Chosen, Goal, choose, run, spend
-from selverify.recorded.solution_figure import SELECTIVE, accuracy_against_cost
-from selverify.recorded.solution_pools import Pool, answer_of, coverage, pools
-from selverify.recorded.solution_saved import USUAL, Saved, SolutionSettings, compare, full_scoring
-from selverify.recorded.solution_selective import Policy
-from selverify.recorded.solution_stack import FREE_FEATURES, MEAN
-from selverify.recorded.solution_text import method_label, told
-from selverify.recorded.solutions import (
+from selverify.recorded.samples.audit import table
+from selverify.recorded.samples.choice import Chosen, Goal, choose, run, spend
+from selverify.recorded.samples.figure import SELECTIVE, accuracy_against_cost
+from selverify.recorded.samples.pools import Pool, answer_of, coverage, pools
+from selverify.recorded.samples.saved import USUAL, Saved, SolutionSettings, compare, full_scoring
+from selverify.recorded.samples.selective import Policy
+from selverify.recorded.samples.solutions import (
     BEST,
     MAJORITY,
     PASS,
@@ -43,6 +40,9 @@ from selverify.recorded.solutions import (
     passing,
     voted,
 )
+from selverify.recorded.samples.stack import FREE_FEATURES, MEAN
+from selverify.recorded.samples.text import method_label, told
+from selverify.recorded.schema import RecordedSample
 from selverify.search.best_of_n import AGGREGATIONS
 from selverify.statistics import (
     FloatArray,

@@ -35,8 +35,8 @@ from selverify.audits import ORACLE, RANDOM
 from selverify.domains.countdown import Countdown
 from selverify.errors import SchemaError
 from selverify.gates import reject
-from selverify.recorded.counterfactual import first_k, one_by_one, verify_all
-from selverify.recorded.judging import by_label
+from selverify.recorded.lists.counterfactual import first_k, one_by_one, verify_all
+from selverify.recorded.lists.judging import by_label
 from selverify.recorded.replay import BLANK
 from selverify.types import Malformed, Move
 

@@ -12,11 +12,11 @@ import recorded_samples
 from recorded_llama_runs import Run
 
 from selverify.grading import CORRECT
-from selverify.recorded.solution_choice import choose, run
-from selverify.recorded.solution_pools import coverage
-from selverify.recorded.solution_saved import USUAL
-from selverify.recorded.solution_selective import Policy
-from selverify.recorded.solutions import BEST, WEIGHTED
+from selverify.recorded.samples.choice import choose, run
+from selverify.recorded.samples.pools import coverage
+from selverify.recorded.samples.saved import USUAL
+from selverify.recorded.samples.selective import Policy
+from selverify.recorded.samples.solutions import BEST, WEIGHTED
 
 FEW = replace(USUAL, orders=("recorded",), weights=(4.0,), repetitions=2)
 ANSWERS_GRADED = 80

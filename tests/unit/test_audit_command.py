@@ -15,10 +15,10 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from selverify import cli
-from selverify.recorded import learned_orders
-from selverify.recorded.audit import accept_rule
-from selverify.recorded.encoders import Embedder
 from selverify.recorded.importers import IMPORTERS
+from selverify.recorded.lists import learned_orders
+from selverify.recorded.lists.audit import accept_rule
+from selverify.recorded.lists.encoders import Embedder
 from selverify.recorded.log import Entry, read_log, write_log
 from selverify.recorded.schema import Candidate, RecordedList, RecordedSample
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from selverify.allocation import calls_at
 from selverify.errors import ParamsError, SchemaError
-from selverify.recorded.counterfactual import (
+from selverify.recorded.lists.counterfactual import (
     Allocator,
     Outcomes,
     choose_allocation,
@@ -25,8 +25,8 @@ from selverify.recorded.counterfactual import (
     summary,
     verify_all,
 )
-from selverify.recorded.judging import JudgedList, by_label, by_score, judge, merge_repeats
-from selverify.recorded.rankers import (
+from selverify.recorded.lists.judging import JudgedList, by_label, by_score, judge, merge_repeats
+from selverify.recorded.lists.rankers import (
     in_order,
     most_likely_first,
     most_proposed_first,

@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from selverify.errors import ArtifactError, ParamsError
-from selverify.recorded.encoders import (
+from selverify.recorded.lists.encoders import (
     FREE,
     LENGTH,
     Embedder,
@@ -227,7 +227,8 @@ class TestWordLlama:
     def test_the_log_of_the_process_is_left_alone(self) -> None:
         """The package would otherwise print every library's messages from then on."""
         told = (
-            "import logging; from selverify.recorded.encoders import WordLlama; WordLlama(64); "
+            "import logging; from selverify.recorded.lists.encoders import WordLlama; "
+            "WordLlama(64); "
             "root = logging.getLogger(); print(root.handlers, root.level)"
         )
         run = [sys.executable, "-c", told]

@@ -14,9 +14,9 @@ from selverify.audits import pairwise_accuracy
 from selverify.errors import LeakError, ParamsError, SchemaError
 from selverify.heuristic.embedding import Embeddings, concatenate
 from selverify.params import Residual
-from selverify.recorded.encoders import Embedder
-from selverify.recorded.judging import JudgedList, by_label, judge
-from selverify.recorded.learned import (
+from selverify.recorded.lists.encoders import Embedder
+from selverify.recorded.lists.judging import JudgedList, by_label, judge
+from selverify.recorded.lists.learned import (
     Scored,
     cross_fit,
     fit_on,

@@ -17,16 +17,13 @@ from rich.console import Console
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.grading import Grader
-from selverify.recorded.schema import RecordedSample
-from selverify.recorded.solution_audit import SampleAudit, audit_samples, budgets, widest
-from selverify.recorded.solution_choice import Halving, choose, reach, run, spend
-from selverify.recorded.solution_figure import accuracy_against_cost, points
-from selverify.recorded.solution_pools import MOST_SAMPLES, Pool, coverage, graded, pools, usable
-from selverify.recorded.solution_saved import USUAL, full_scoring
-from selverify.recorded.solution_selective import Policy, stop, trace
-from selverify.recorded.solution_stack import FREE_FEATURES, MEAN, ORDERS, prior, stack
-from selverify.recorded.solution_text import render
-from selverify.recorded.solutions import (
+from selverify.recorded.samples.audit import SampleAudit, audit_samples, budgets, widest
+from selverify.recorded.samples.choice import Halving, choose, reach, run, spend
+from selverify.recorded.samples.figure import accuracy_against_cost, points
+from selverify.recorded.samples.pools import MOST_SAMPLES, Pool, coverage, graded, pools, usable
+from selverify.recorded.samples.saved import USUAL, full_scoring
+from selverify.recorded.samples.selective import Policy, stop, trace
+from selverify.recorded.samples.solutions import (
     BEST,
     MAJORITY,
     PASS,
@@ -38,6 +35,9 @@ from selverify.recorded.solutions import (
     passing,
     voted,
 )
+from selverify.recorded.samples.stack import FREE_FEATURES, MEAN, ORDERS, prior, stack
+from selverify.recorded.samples.text import render
+from selverify.recorded.schema import RecordedSample
 from selverify.search.best_of_n import AGGREGATIONS
 
 ALL = (1, 2, 3)

@@ -1,7 +1,7 @@
 """Which recorded solutions are worth a verifier call, and when the answer is settled.
 
 Knows: arrays of answers, scores in [0, 1]. Does not know: files, how results are shown, how a
-setting is chosen (``solution_choice`` does).
+setting is chosen (``choice`` does).
 
 The samples of a problem give answers k of c_k samples each. With m_k of them scored, an answer is
 worth v_k = c_k^exponent * (expected mean score of its samples), where the scores that are not known
@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 
 from selverify.errors import ParamsError
-from selverify.recorded.solution_pools import BoolArray
-from selverify.recorded.solution_stack import ORDERS, PRIORS, AnswerArrays
-from selverify.recorded.solutions import leading
+from selverify.recorded.samples.pools import BoolArray
+from selverify.recorded.samples.solutions import leading
+from selverify.recorded.samples.stack import ORDERS, PRIORS, AnswerArrays
 from selverify.search.best_of_n import AGGREGATIONS
 from selverify.statistics import FloatArray, IntArray
 

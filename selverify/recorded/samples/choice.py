@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from selverify.errors import ParamsError
-from selverify.recorded.solution_pools import BoolArray, Pool
-from selverify.recorded.solution_selective import Policy, Stopped, stop, trace
-from selverify.recorded.solution_stack import AnswerArrays, prior, stack
+from selverify.recorded.samples.pools import BoolArray, Pool
+from selverify.recorded.samples.selective import Policy, Stopped, stop, trace
+from selverify.recorded.samples.stack import AnswerArrays, prior, stack
 from selverify.statistics import DIGITS, FloatArray
 
 

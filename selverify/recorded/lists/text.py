@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from selverify.audits import ORACLE, RANDOM
-from selverify.recorded.audit import (
+from selverify.recorded.lists.audit import (
     ADAPTIVE,
     ANY,
     FIRST_K,
@@ -24,8 +24,8 @@ from selverify.recorded.audit import (
     Audit,
     Option,
 )
-from selverify.recorded.judging import Coverage
-from selverify.recorded.rankers import LEARNED, RECORDED, ranker_name
+from selverify.recorded.lists.judging import Coverage
+from selverify.recorded.lists.rankers import LEARNED, RECORDED, ranker_name
 from selverify.reporting.cells import ranged
 
 FEW_PROBLEMS = 20

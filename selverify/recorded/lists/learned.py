@@ -20,9 +20,9 @@ from selverify.errors import LeakError, ParamsError, SchemaError
 from selverify.heuristic.embedding import Embeddings, concatenate
 from selverify.heuristic.hybrid import Scorer, scorers
 from selverify.params import Residual
-from selverify.recorded.counterfactual import Ranking, rank, split_problems
-from selverify.recorded.judging import JudgedList
-from selverify.recorded.rankers import LIKELIHOOD
+from selverify.recorded.lists.counterfactual import Ranking, rank, split_problems
+from selverify.recorded.lists.judging import JudgedList
+from selverify.recorded.lists.rankers import LIKELIHOOD
 from selverify.recorded.schema import RecordedList
 from selverify.statistics import FloatArray
 from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy

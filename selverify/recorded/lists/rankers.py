@@ -13,7 +13,7 @@ import numpy as np
 
 from selverify.audits import ORACLE, RANDOM
 from selverify.errors import SchemaError
-from selverify.recorded.judging import Verdict
+from selverify.recorded.lists.judging import Verdict
 from selverify.recorded.schema import RecordedList
 from selverify.statistics import FloatArray
 

@@ -1,7 +1,7 @@
 """What N recorded solutions of a problem, one chosen or all voting, would have answered.
 
 Knows: pools of recorded samples. Does not know: files, which samples are worth a verifier call
-(``solution_selective`` does), how results are shown.
+(``selective`` does), how results are shown.
 
 N of a problem's n recorded samples are a random subset. pass@N and best-of-N have an exact
 expectation over it, and so has everything at N = 1 and N = n. Votes between have not: they are
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from selverify.errors import ParamsError
-from selverify.recorded.solution_pools import BoolArray, Pool, usable
+from selverify.recorded.samples.pools import BoolArray, Pool, usable
 from selverify.search.best_of_n import AGGREGATIONS
 from selverify.statistics import DIGITS, FloatArray, IntArray, pass_at_k
 

@@ -25,8 +25,8 @@ from selverify.plots import (
     percent_axis,
     save_figure,
 )
-from selverify.recorded.audit import ADAPTIVE, FIRST_K, ONE_BY_ONE, Audit
-from selverify.recorded.rankers import in_order, ranker_name
+from selverify.recorded.lists.audit import ADAPTIVE, FIRST_K, ONE_BY_ONE, Audit
+from selverify.recorded.lists.rankers import in_order, ranker_name
 
 COLOURS = RANKER_COLOURS | {
     "recorded": "#cc79a7",

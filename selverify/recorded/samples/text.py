@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from selverify.recorded.lines import shown
-from selverify.recorded.solution_audit import SampleAudit, widest
-from selverify.recorded.solution_saved import Saved
+from selverify.recorded.samples.audit import SampleAudit, widest
+from selverify.recorded.samples.saved import Saved
 from selverify.reporting.cells import ranged
 from selverify.statistics import Interval
 

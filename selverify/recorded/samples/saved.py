@@ -12,11 +12,11 @@ from itertools import product
 
 import numpy as np
 
-from selverify.recorded.solution_choice import Chosen, Goal, Halving, Setting, choose, reach
-from selverify.recorded.solution_pools import Pool
-from selverify.recorded.solution_selective import Policy
-from selverify.recorded.solution_stack import MEAN
-from selverify.recorded.solutions import BEST, WEIGHTED, Subsets, best_of, voted
+from selverify.recorded.samples.choice import Chosen, Goal, Halving, Setting, choose, reach
+from selverify.recorded.samples.pools import Pool
+from selverify.recorded.samples.selective import Policy
+from selverify.recorded.samples.solutions import BEST, WEIGHTED, Subsets, best_of, voted
+from selverify.recorded.samples.stack import MEAN
 from selverify.search.best_of_n import AGGREGATIONS
 from selverify.statistics import Bootstrap, FloatArray, Interval, mean_interval, paired_difference
 

@@ -23,9 +23,9 @@ from selverify.plots import (
     percent_axis,
     save_figure,
 )
-from selverify.recorded.solution_audit import SampleAudit, widest
-from selverify.recorded.solution_text import method_label
-from selverify.recorded.solutions import BEST, MAJORITY, PASS, WEIGHTED
+from selverify.recorded.samples.audit import SampleAudit, widest
+from selverify.recorded.samples.solutions import BEST, MAJORITY, PASS, WEIGHTED
+from selverify.recorded.samples.text import method_label
 
 SELECTIVE = "selective"
 COSTS = {"calls": "Verifier calls a problem", "steps": "Step scores a problem"}

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from selverify.errors import SchemaError
 from selverify.recorded.lines import shown
-from selverify.recorded.solution_pools import Pool
+from selverify.recorded.samples.pools import Pool
 from selverify.statistics import FloatArray, IntArray
 
 ORDERS: Mapping[str, Callable[[Pool], FloatArray]] = MappingProxyType(

@@ -16,7 +16,7 @@ import pandas as pd
 
 from selverify.audits import ORACLE, RANDOM
 from selverify.errors import ParamsError, SchemaError
-from selverify.recorded.counterfactual import (
+from selverify.recorded.lists.counterfactual import (
     Allocator,
     Outcomes,
     Ranking,
@@ -30,8 +30,15 @@ from selverify.recorded.counterfactual import (
     summary,
     verify_all,
 )
-from selverify.recorded.judging import Coverage, JudgedList, Verdict, by_label, by_score, judge
-from selverify.recorded.rankers import RECORDED, in_order, rankers_for, scores_of
+from selverify.recorded.lists.judging import (
+    Coverage,
+    JudgedList,
+    Verdict,
+    by_label,
+    by_score,
+    judge,
+)
+from selverify.recorded.lists.rankers import RECORDED, in_order, rankers_for, scores_of
 from selverify.recorded.schema import RecordedList
 from selverify.statistics import Bootstrap
 
@@ -90,7 +97,7 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Audit:
-    """The tables of an audit, as :mod:`selverify.recorded.counterfactual` gives them.
+    """The tables of an audit, as :mod:`selverify.recorded.lists.counterfactual` gives them.
 
     ``rule``: what counts as accepted. ``chosen``: how often each option was chosen for a row of
     ``summary``, by (ranker, allocator).

@@ -1,7 +1,7 @@
 """What a log of sampled solutions says that selective verification would have saved.
 
 Knows: runs, what was not recorded, the tables. Does not know: files, how results are shown
-(``solution_text`` does). What the command line needs is::
+(``text`` does). What the command line needs is::
 
     for found in audit_samples(log.samples, settings=USUAL, grader=grader):
         yield from render(found)
@@ -17,8 +17,7 @@ import pandas as pd
 
 from selverify.errors import ParamsError
 from selverify.grading import Grader
-from selverify.recorded.schema import RecordedSample
-from selverify.recorded.solution_pools import (
+from selverify.recorded.samples.pools import (
     Pool,
     Refused,
     SampleCoverage,
@@ -28,8 +27,9 @@ from selverify.recorded.solution_pools import (
     pools,
     usable,
 )
-from selverify.recorded.solution_saved import Saved, SolutionSettings, saved
-from selverify.recorded.solutions import Curve, curves
+from selverify.recorded.samples.saved import Saved, SolutionSettings, saved
+from selverify.recorded.samples.solutions import Curve, curves
+from selverify.recorded.schema import RecordedSample
 from selverify.statistics import Bootstrap, mean_interval
 
 MOST_CELLS = 2_000_000

@@ -25,7 +25,7 @@ import pandas as pd
 from selverify.allocation import ALLOCATIONS, calls_at, dispersion
 from selverify.audits import calls_to_first_accept, first_target
 from selverify.errors import ParamsError, SchemaError
-from selverify.recorded.judging import JudgedList
+from selverify.recorded.lists.judging import JudgedList
 from selverify.statistics import (
     DIGITS,
     Bootstrap,

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 
 from selverify.errors import ParamsError
 from selverify.params import Residual
-from selverify.recorded.audit import Learned
-from selverify.recorded.counterfactual import Ranking
-from selverify.recorded.encoders import open_embedder
-from selverify.recorded.judging import JudgedList
-from selverify.recorded.learned import learned_rankings
+from selverify.recorded.lists.audit import Learned
+from selverify.recorded.lists.counterfactual import Ranking
+from selverify.recorded.lists.encoders import open_embedder
+from selverify.recorded.lists.judging import JudgedList
+from selverify.recorded.lists.learned import learned_rankings
 from selverify.training.policy import Epoch
 
 FOLDS = 5
