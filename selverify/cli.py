@@ -207,7 +207,7 @@ def audit(
     learned = None
     if encoder is not None:
         _quieten()
-        from selverify.recorded.learned_orders import learned_orders
+        from selverify.recorded.lists.learned_orders import learned_orders
 
         learned = learned_orders(encoder, seed=settings.seed)
     console = Console()
