@@ -14,14 +14,18 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test real throughput check ui clean install
+.PHONY: run test soak real throughput check ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
 	@$(FLOWS) run $(PROFILE)
 
 test: $(INSTALLED)
-	@$(FLOWS) exec python -m pytest tests
+	@$(FLOWS) exec python -m pytest tests -m "not soak"
+
+# What takes minutes: faults, power cuts, the whole pipeline in copies.
+soak: $(INSTALLED)
+	@$(FLOWS) exec python -m pytest tests -m soak
 
 # Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
 real: $(INSTALLED)
@@ -40,6 +44,10 @@ check: $(INSTALLED)
 ui: $(INSTALLED)
 	@$(FLOWS) ui
 
+# The same, and a worker for what prefect.yaml schedules.
+up: $(INSTALLED)
+	@$(FLOWS) up
+
 clean: $(INSTALLED)
 	@$(FLOWS) clean
 
@@ -53,7 +61,7 @@ $(INSTALLED): constraints.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
-		--constraint constraints.txt --editable '.[pipeline,servers,text,dev]'
+		--constraint constraints.txt --editable '.[pipeline,servers,text,dask,dev]'
 	@$(FLOWS) exec python -c 'import prefect.server.api.server'
 	@$(FLOWS) setup
 	@touch $@

@@ -5,6 +5,7 @@ Errors of the project end as one sentence on stderr with exit code 1.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -15,6 +16,7 @@ from selverify.params import load_params
 
 EXECUTE = "exec"
 RUN = "run"
+SCALE = "scale"
 # Named, not imported: Prefect, DVC and MLflow take seconds to import and each command needs few.
 COMMANDS = {
     RUN: ("flows.launcher", "run", "bring all up to date (dvc repro), print the table; [PROFILE]"),
@@ -23,10 +25,15 @@ COMMANDS = {
     "show": ("flows.launcher", "show", "print the main table of the last run"),
     "readme": ("flows.readme", "fill_pages", "put the measured tables into README.md and docs"),
     "ui": ("flows.server", "serve_ui", "MLflow and Prefect on the loopback address"),
+    "up": ("flows.scheduling", "up", "the same with a worker: what prefect.yaml schedules is run"),
+    "deploy": ("flows.scheduling", "deploy", "create its deployments on an existing server"),
+    SCALE: ("flows.scale", "scale", "what many problems on many machines would ask and cost"),
     "setup": ("flows.tracking", "create_database", "create the MLflow database"),
     "clean": ("flows.preflight", "clean", "remove what a run made"),
 }
+MOST_ARGUMENTS = {RUN: 1, SCALE: 10}
 INTERRUPTED = 130
+STARTED_BY_DVC = "DVC_STAGE"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -49,13 +56,15 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
     if name == EXECUTE and rest:
         _function("flows.launcher", "execute_under_environment")(rest)
     elif name in COMMANDS:
-        if len(rest) > (name == RUN):
+        if len(rest) > MOST_ARGUMENTS.get(name, 0):
             raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
         module, function, _ = COMMANDS[name]
         _function(module, function)(*rest)
     else:
         # Before Prefect is imported, because a mistake should be answered at once.
         check_inputs(find_stage(load_stages(load_params(PARAMS_FILE)), name))
+        if STARTED_BY_DVC in os.environ:
+            _function("flows.keeper", "end_with_parent")()
         _function("flows.stage_flow", "run_stage")(name)
 
 

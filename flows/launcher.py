@@ -6,14 +6,14 @@ Knows: the order of these steps. Does not know: the DAG, or how a stage is run.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from flows import terminal
-from flows.preflight import preflight, remove_others
+from flows.keeper import end, kept
+from flows.preflight import alone, preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage
 from selverify.errors import ArtifactError, ProtocolError
@@ -28,8 +28,14 @@ def run(profile: str | None = None) -> None:
 
     Raises:
         ParamsError: there is no such profile.
-        ProtocolError: a stage failed; its own sentence stands on the terminal above.
+        ProtocolError: a stage failed, and its own sentence stands on the terminal above; or
+            another run is at work here.
     """
+    with alone():
+        show_table(_bring_up_to_date(profile))
+
+
+def _bring_up_to_date(profile: str | None) -> dict[str, Stage]:
     if profile is not None:
         changed = import_module("flows.profiles").apply_profile(profile)
         for name, value in changed.items():
@@ -43,7 +49,7 @@ def run(profile: str | None = None) -> None:
             print(f"Prefect server for this run: {api}", flush=True)
             _python("-m", "dvc", "repro")
         _python("-m", "flows", "publish")
-    show_table(stages)
+    return stages
 
 
 def run_pipeline() -> None:
@@ -94,15 +100,13 @@ def _python(*arguments: str) -> None:
 
 
 def _call(*arguments: str) -> int:
-    """The exit code of a Python command; an interrupt reaches it and its children, and is awaited.
+    """The exit code of a Python command, which ends when we do, also when we are killed.
 
     In a session of its own: an interrupt from the terminal would otherwise reach DVC, its stage
     and us at once, and we would stop the server while they still tidy up.
     """
-    process = subprocess.Popen([sys.executable, *arguments], start_new_session=True)
+    process = subprocess.Popen(kept([sys.executable, *arguments]), start_new_session=True)
     try:
         return process.wait()
-    except KeyboardInterrupt:
-        os.killpg(process.pid, signal.SIGINT)
-        process.wait()
-        raise
+    finally:
+        end(process)

@@ -11,7 +11,7 @@ from dvc.repo import Repo
 from prefect import flow, task
 
 from flows import terminal
-from flows.preflight import preflight, remove_others
+from flows.preflight import alone, preflight, remove_others
 from selverify.errors import ProtocolError
 
 
@@ -31,10 +31,15 @@ def reproduce(name: str) -> bool:
 
 @flow(name="pipeline")
 def pipeline() -> list[str]:
-    """Bring every stage up to date; returns the names of those that were not."""
+    """Bring every stage up to date; returns the names of those that were not.
+
+    Raises:
+        ProtocolError: a stage failed, or another run is at work here.
+    """
     terminal.prepare()
-    stages = preflight()
-    remove_others(stages)
-    changed = [name for name in stages if reproduce(name)]
+    with alone():
+        stages = preflight()
+        remove_others(stages)
+        changed = [name for name in stages if reproduce(name)]
     print(f"pipeline: {', '.join(changed) or 'nothing'} brought up to date", flush=True)
     return changed

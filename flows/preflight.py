@@ -5,19 +5,24 @@ Knows: DVC's lock file, temporary names of ``selverify.storage``. Does not know:
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
-from selverify.errors import ArtifactError
+from selverify.errors import ArtifactError, ProtocolError
 from selverify.params import Generator, Params, load_params
 from selverify.sources import has_source, read_generator_source, write_generator_source
 
 DVC_DIRECTORY = Path(".dvc")
+AT_WORK = Path("tmp") / "selverify.lock"
+BEING_FILLED_SECONDS = 5.0
 LEFTOVER = re.compile(r"\.(?:tmp|old)-(\d+)$")
 
 
@@ -33,9 +38,39 @@ def preflight() -> dict[str, Stage]:
     if not DVC_DIRECTORY.is_dir():
         raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
     mend_lock(DVC_DIRECTORY / "tmp" / "rwlock")
+    mend_known_runs(DVC_DIRECTORY / "cache" / "runs")
     remove_leftovers(path for stage in stages.values() for path in stage.outputs.values())
     name_sources(params, stages)
     return stages
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Be the only run of this checkout for the length of the block.
+
+    The system gives the lock back when this process ends, however it ends.
+
+    Raises:
+        ArtifactError: this is no DVC project.
+        ProtocolError: another process runs the pipeline here.
+    """
+    if not DVC_DIRECTORY.is_dir():
+        raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
+    path = DVC_DIRECTORY / AT_WORK
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            raise ProtocolError(
+                f"process {file.read() or 'unknown'} runs the pipeline in this checkout, expected "
+                "nobody: wait for it, or stop it"
+            ) from error
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
 
 
 def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
@@ -66,6 +101,22 @@ def mend_lock(path: Path) -> bool:
     empty = path.is_file() and path.stat().st_size == 0
     if empty:
         path.unlink()
+    return empty
+
+
+def mend_known_runs(folder: Path) -> list[Path]:
+    """Remove empty folders of known runs: a kill leaves one, and DVC fails on it ever after.
+
+    Returns them. One that was made a moment ago may be about to be filled.
+    """
+    before = time.time() - BEING_FILLED_SECONDS
+    empty = [
+        path
+        for path in sorted(folder.glob("*/*"))
+        if path.is_dir() and not any(path.iterdir()) and path.stat().st_mtime < before
+    ]
+    for path in empty:
+        path.rmdir()
     return empty
 
 

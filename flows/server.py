@@ -1,38 +1,56 @@
 """Local servers on the loopback address: started, waited for, and stopped by the one who started.
 
-Knows: processes and their health pages. Does not know: what is run against them.
+Knows: processes, ports and health pages. Does not know: what is run against them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from urllib.error import URLError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
-from selverify.errors import SelverifyError
+from flows.keeper import end, kept, nothing_left
+from selverify.errors import ParamsError, SelverifyError
 
 LOOPBACK = "127.0.0.1"
-PREFECT_PORT = 4200
-MLFLOW_PORT = 5000
+# The tools' own names of these settings, and their own defaults.
+PREFECT_PORT = ("PREFECT_SERVER_API_PORT", 4200)
+MLFLOW_PORT = ("MLFLOW_PORT", 5000)
 PREFECT_API_URL = "PREFECT_API_URL"
-START_SECONDS = 120.0
-STOP_SECONDS = 10.0
+# Ten on an idle machine; one that is at work on something else needs many times as long.
+START_SECONDS = 300.0
 POLL_SECONDS = 0.2
+WATCH_SECONDS = 1.0
+HIGHEST_PORT = 65535
 
 
 class ServerError(SelverifyError, RuntimeError):
-    """A local server did not start."""
+    """A local server did not start, or ended by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What was started, and the question whether it is up by now."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    answers: Callable[[], bool]
 
 
 @contextmanager
@@ -48,33 +66,74 @@ def prefect_server(port: int | None = None) -> Iterator[str]:
     if given := os.environ.get(PREFECT_API_URL):
         yield given
         return
-    port = port or _free_port()
+    with starting_prefect(port or _free_port()) as server:
+        wait_for(server)
+        yield os.environ[PREFECT_API_URL]
+
+
+@contextmanager
+def starting_prefect(port: int) -> Iterator[Service]:
+    """A Prefect server on its way up; ``PREFECT_API_URL`` names it for the length of the block."""
+    origin = f"http://{LOOPBACK}:{port}"
     command = ("prefect", "server", "start", "--host", LOOPBACK, "--port", str(port))
+    # A page of the web must not be able to talk to it from a browser on this machine.
+    variables = {"PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
     log = Path.cwd() / PREFECT_DIRECTORY / "server.log"
-    with _running(command, log, f"http://{LOOPBACK}:{port}/api/health"):
-        os.environ[PREFECT_API_URL] = f"http://{LOOPBACK}:{port}/api"
+    health = partial(_healthy, f"{origin}/api/health")
+    with running("Prefect", command, log, health, variables) as server:
+        os.environ[PREFECT_API_URL] = f"{origin}/api"
         try:
-            yield os.environ[PREFECT_API_URL]
+            yield server
         finally:
             del os.environ[PREFECT_API_URL]
 
 
+@contextmanager
+def starting_mlflow(port: int) -> Iterator[Service]:
+    """An MLflow server on its way up, on the database that ``MLFLOW_TRACKING_URI`` names."""
+    command = ("mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1")
+    # Not on the command line, which every user of the machine can read: it may hold a password.
+    variables = {"MLFLOW_BACKEND_STORE_URI": os.environ[TRACKING_URI]}
+    log = Path.cwd() / TRACKING_DIRECTORY / "server.log"
+    health = partial(_healthy, f"http://{LOOPBACK}:{port}/health")
+    with running("MLflow", command, log, health, variables) as server:
+        yield server
+
+
+@contextmanager
+def pages() -> Iterator[list[Service]]:
+    """Prefect and MLflow, each started unless the environment names one; told where they are.
+
+    Raises:
+        ParamsError: the variable of a port holds no port.
+        ServerError: a port is in use, or a server did not answer in time.
+    """
+    started: list[Service] = []
+    with ExitStack() as stack:
+        stack.enter_context(nothing_left())
+        if not os.environ.get(PREFECT_API_URL):
+            started.append(stack.enter_context(starting_prefect(_port(*PREFECT_PORT))))
+        tracking = os.environ[TRACKING_URI]
+        if not tracking.startswith("http"):
+            port = _port(*MLFLOW_PORT)
+            tracking = f"http://{LOOPBACK}:{port}"
+            started.append(stack.enter_context(starting_mlflow(port)))
+        for server in started:  # which all start at the same time: each takes many seconds
+            wait_for(server)
+        here = {server.name for server in started}
+        for name, address in (("Prefect", os.environ[PREFECT_API_URL]), ("MLflow", tracking)):
+            origin = "this machine only" if name in here else "named by you, not started here"
+            print(f"{name:<8} {without_secrets(address).removesuffix('/api')}  ({origin})")
+        yield started
+
+
 def serve_ui() -> None:
     """Serve MLflow and Prefect on the loopback address until interrupted, then stop both."""
-    tracking = ("mlflow", "server", "--backend-store-uri", os.environ[TRACKING_URI])
-    mlflow = (*tracking, "--host", LOOPBACK, "--port", str(MLFLOW_PORT))
-    log = Path.cwd() / TRACKING_DIRECTORY / "server.log"
-    with (
-        stop_on_signals(),
-        prefect_server(PREFECT_PORT) as prefect,
-        _running(mlflow, log, f"http://{LOOPBACK}:{MLFLOW_PORT}/health"),
-    ):
-        print(f"MLflow:  http://{LOOPBACK}:{MLFLOW_PORT}")
+    with stop_on_signals(), pages() as started:
         page = import_module("flows.tracking").comparison_page()
-        print(f"         methods by budget: http://{LOOPBACK}:{MLFLOW_PORT}/{page}")
-        print(f"Prefect: {prefect.removesuffix('/api')}")
-        print("Ctrl-C stops both.", flush=True)
-        signal.pause()
+        print(f"         methods by budget, on MLflow's page: /{page}")
+        print("Ctrl-C stops what was started here.", flush=True)
+        watch(started)
 
 
 @contextmanager
@@ -97,32 +156,67 @@ def _interrupt(number: int, frame: object) -> None:
 
 
 @contextmanager
-def _running(command: Sequence[str], log: Path, health: str) -> Iterator[None]:
+def running(
+    name: str,
+    command: Sequence[str],
+    log: Path,
+    answers: Callable[[], bool],
+    variables: Mapping[str, str] | None = None,
+) -> Iterator[Service]:
+    """A Python module at work for the length of the block, its output in ``log``.
+
+    ``variables`` are added to the environment. It ends when the block does, with everything that it
+    started, also when this process is killed.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as output:
         # A session of its own: Ctrl-C must reach the server through us, after the work stopped.
         process = subprocess.Popen(
-            [sys.executable, "-m", *command],
+            kept([sys.executable, "-m", *command]),
             stdout=output,
             stderr=subprocess.STDOUT,
+            env={**os.environ, **(variables or {})},
             start_new_session=True,
         )
     try:
-        _wait(process, health, log)
-        yield
+        yield Service(name, process, log, answers)
     finally:
-        _stop(process)
+        end(process)
 
 
-def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
+def wait_for(service: Service) -> None:
+    """Return once the service answers.
+
+    Raises:
+        ServerError: it ended, or did not answer in time.
+    """
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise ServerError(f"{process.args!r} ended with {process.returncode}; see {log}")
-        if _healthy(health):
+        check(service)
+        if service.answers():
             return
         time.sleep(POLL_SECONDS)
-    raise ServerError(f"{health}: no answer within {START_SECONDS:.0f} s; see {log}")
+    raise ServerError(f"{service.name}: not up within {START_SECONDS:.0f} s; see {service.log}")
+
+
+def check(service: Service) -> None:
+    """Raise ServerError where the service has ended by itself."""
+    if (code := service.process.poll()) is not None:
+        raise ServerError(f"{service.name} ended with exit code {code}; see {service.log}")
+
+
+def watch(services: Sequence[Service]) -> None:
+    """Look after ``services`` until an interrupt; ServerError where one ends by itself."""
+    while True:
+        for service in services:
+            check(service)
+        time.sleep(WATCH_SECONDS)
+
+
+def without_secrets(address: str) -> str:
+    """``address`` without the user and the password that it may name."""
+    parts = urlsplit(address)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _healthy(address: str) -> bool:
@@ -133,16 +227,26 @@ def _healthy(address: str) -> bool:
         return False
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
+def _port(variable: str, usual: int) -> int:
+    """The port that ``variable`` names, or the usual one; nothing listens on it.
+
+    Raises:
+        ParamsError: it names none.
+        ServerError: something listens there.
+    """
+    given = os.environ.get(variable) or str(usual)
+    if re.fullmatch("[1-9][0-9]{0,4}", given) is None or int(given) > HIGHEST_PORT:
+        raise ParamsError(f"{variable}: given {given!r}, expected a port, 1 to {HIGHEST_PORT}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            # The process leads its session, so its workers go with it.
-            os.killpg(process.pid, number)
-            process.wait(STOP_SECONDS)
-        except ProcessLookupError:
-            return
-        except subprocess.TimeoutExpired:
-            continue
+            probe.bind((LOOPBACK, int(given)))
+        except OSError as error:
+            raise ServerError(
+                f"{LOOPBACK}:{given} is in use ({error.strerror}); stop what uses it, or name "
+                f"another port in {variable}"
+            ) from error
+    return int(given)
 
 
 def _free_port() -> int:

@@ -1,25 +1,41 @@
-"""A stage as a Prefect flow of two tasks: do the work, then publish it.
+"""A stage as a Prefect flow: do the work, as one task or one a shard, then publish it.
 
-Knows: Prefect. Does not know: what the stage computes, or MLflow beyond one call.
+Knows: Prefect, the artifacts that a stage leaves there. Does not know: what the stage computes, or
+MLflow beyond one call.
 """
 
 from __future__ import annotations
 
+import base64
+import csv
 import logging
 import re
 import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from importlib import import_module
+from typing import Any
 
 from prefect import flow, task
-from prefect.artifacts import create_table_artifact
+from prefect.artifacts import (
+    create_image_artifact,
+    create_markdown_artifact,
+    create_table_artifact,
+)
+from prefect.runtime import flow_run
 
 from flows import terminal
 from flows.execution import execute
-from flows.stages import PARAMS_FILE, find_stage, load_stages, params_of
-from flows.tracking import publish_stage
+from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages, params_of
+from flows.tracking import Published, publish_stage
 from selverify.params import load_params
-from tasks import find_run
+from tasks import find_run, works_on_shards
 
 log = logging.getLogger(__name__)
+
+MAIN_TABLE = "main.csv"
+FIGURE = ".svg"
 
 
 def run_stage(name: str) -> dict[str, float]:
@@ -34,24 +50,72 @@ def run_stage(name: str) -> dict[str, float]:
     run = find_run(stage.task)
     terminal.prepare()
 
-    @task(name=f"{stage.name}: run")
-    def work() -> tuple[dict[str, float], float]:
-        started = time.monotonic()
-        metrics = execute(stage, params, run)
-        return metrics, time.monotonic() - started
+    with ExitStack() as stack:
+        options: dict[str, Any] = {}
+        if works_on_shards(run):
+            mapping = import_module("flows.mapping")  # with all of the library that shards need
+            options["task_runner"] = stack.enter_context(mapping.task_runner(params.tracking))
+            mapper = mapping.mapper(stage.name, params.tracking, key=_key(stage.name, "progress"))
+            run = partial(run, **{"mapper": mapper})
 
-    @task(name=f"{stage.name}: publish")
-    def publish(seconds: float) -> None:
-        publish_stage(stage, params, seconds=seconds)
+        def work() -> dict[str, float]:
+            return execute(stage, params, run)
 
-    @flow(name=stage.name)
-    def body() -> dict[str, float]:
-        log.info("%s: started", stage.name)
-        metrics, seconds = work()
-        publish(seconds)
-        rows = [{"metric": key, "value": value} for key, value in metrics.items()]
-        create_table_artifact(table=rows, key=re.sub(r"[^a-z0-9]", "-", stage.name))
-        log.info("%s: finished in %.1f s", stage.name, seconds)
-        return metrics
+        if not options:
+            work = task(name=f"{stage.name}: run")(work)
 
-    return body()
+        @task(name=f"{stage.name}: publish")
+        def publish(seconds: float) -> Published:
+            return publish_stage(stage, params, seconds=seconds, flow_run=str(flow_run.id))
+
+        @flow(name=stage.name, **options)
+        def body() -> dict[str, float]:
+            log.info("%s: started", stage.name)
+            started = time.monotonic()
+            metrics = work()
+            seconds = time.monotonic() - started
+            published = publish(seconds)
+            _show(stage, metrics, published)
+            log.info("%s: finished in %.1f s", stage.name, seconds)
+            return metrics
+
+        return body()
+
+
+def _show(stage: Stage, metrics: Mapping[str, float], published: Published) -> None:
+    """Leave as Prefect artifacts: metrics, figures, the main table, and where else the stage is."""
+    rows = [{"metric": key, "value": value} for key, value in metrics.items()]
+    create_table_artifact(table=rows, key=_key(stage.name))
+    create_markdown_artifact(_links(stage, published), key=_key(stage.name, "links"))
+    folder = stage.outputs[stage.task]
+    for figure in sorted(folder.glob(f"*{FIGURE}")):
+        data = base64.b64encode(figure.read_bytes()).decode()
+        create_image_artifact(
+            f"data:image/svg+xml;base64,{data}",
+            key=_key(stage.name, figure.stem),
+            description=figure.as_posix(),
+        )
+    table = folder / MAIN_TABLE
+    if table.is_file():
+        with table.open(newline="", encoding="utf-8") as file:
+            create_table_artifact(list(csv.DictReader(file)), key=_key(stage.name, table.stem))
+
+
+def _links(stage: Stage, published: Published) -> str:
+    """What finds the stage's run in MLflow and its outputs in ``dvc.lock``."""
+    mlflow = f"`{published.run}`" if published.run else "not logged (python -m flows publish)"
+    if published.page:
+        mlflow = f"[{published.run}]({published.page})"
+    lines = [
+        "| Of this stage | Where |",
+        "| --- | --- |",
+        f"| MLflow run | {mlflow} |",
+        f"| git commit | `{published.commit}` |",
+        *(f"| `{path}` in `dvc.lock` | md5 `{md5}` |" for path, md5 in published.outputs.items()),
+    ]
+    return "\n".join(lines)
+
+
+def _key(*parts: str) -> str:
+    """An artifact's key: it may hold lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]", "-", "-".join(parts).lower())

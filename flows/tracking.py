@@ -27,6 +27,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
+from flows.server import without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages, params_of, used_params
 from selverify.errors import SchemaError
 from selverify.params import Params, load_params
@@ -41,10 +42,27 @@ CHECKPOINT_SUFFIXES = frozenset({".safetensors", ".json"})
 DATA, MODELS = Path("data"), Path("models")
 KEY_TAG = "selverify.key"
 PENDING_TAG = "selverify.pending"
+FLOW_RUN_TAG = "prefect.flow_run"
+OUTPUT_TAG = "dvc.out."
 PIPELINE = "pipeline"
 BATCH = 1000
 PARAMS_BATCH = 100
 DIGEST_LENGTH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A stage in MLflow: how many runs are new, its run, and that run's page where it has one.
+
+    ``run`` is None where MLflow did not answer. ``outputs`` are digests by path, as ``dvc.lock``
+    will state them; ``commit`` is git's.
+    """
+
+    new: int
+    run: str | None
+    page: str | None
+    outputs: Mapping[str, str]
+    commit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +79,36 @@ def create_database() -> None:
     MlflowClient(os.environ[TRACKING_URI]).search_experiments(max_results=1)
 
 
-def publish_stage(stage: Stage, params: Params, *, seconds: float | None = None) -> int:
-    """Log a finished ``stage`` and the curves it wrote; returns the number of new runs.
+def publish_stage(
+    stage: Stage,
+    params: Params,
+    *,
+    seconds: float | None = None,
+    flow_run: str | None = None,
+) -> Published:
+    """Log a finished ``stage`` and the curves it wrote, unless that was done before.
 
-    A tracking server that does not answer costs a warning, never the stage's result.
+    ``flow_run`` is the Prefect run that came to this result last. A tracking server that does not
+    answer costs a warning, never the stage's result.
     """
+    values, outputs = _described(stage, params)
+    new = 0
+    run: str | None = None
+    page: str | None = None
     try:
-        return _publish(stage, params, seconds)
+        client = MlflowClient(os.environ[TRACKING_URI])
+        experiment = _experiment(client, params.tracking.experiment)
+        key = _key(stage.name, values, outputs)
+        run = next(iter(_found(client, experiment, KEY_TAG, key)), None)
+        if run is None:
+            new, run = _publish(client, experiment, stage, params, seconds=seconds)
+        if flow_run is not None:
+            client.set_tag(run, FLOW_RUN_TAG, flow_run)
+        page = _page(experiment, run)
     except MlflowException as error:
         log.warning("%s: not logged to MLflow (python -m flows publish): %s", stage.name, error)
-        return 0
+    digests = {name.removeprefix(OUTPUT_TAG): value for name, value in outputs.items()}
+    return Published(new, run, page, digests, _git("rev-parse", "HEAD") or "none")
 
 
 def publish_all() -> int:
@@ -78,13 +116,27 @@ def publish_all() -> int:
     params = load_params(PARAMS_FILE)
     stages = load_stages(params)
     finished = [stage for stage in stages.values() if stage.metrics.is_file()]
-    new = sum(publish_stage(stage, params_of(stage, params)) for stage in finished)
+    new = sum(publish_stage(stage, params_of(stage, params)).new for stage in finished)
     try:
         _adopt(MlflowClient(os.environ[TRACKING_URI]), params)  # those logged after their parent
     except MlflowException as error:
         log.warning("pipeline: its runs were not joined (python -m flows publish): %s", error)
     print(f"MLflow: {len(finished)} stages are logged, {new} runs of them now")
     return new
+
+
+def seconds_of(stage: Stage, params: Params) -> float | None:
+    """How long it took to write the outputs of ``stage``; None where MLflow does not know it."""
+    try:
+        client = MlflowClient(os.environ[TRACKING_URI])
+        experiment = _experiment(client, params.tracking.experiment)
+        key = _key(stage.name, *_described(stage, params))
+        runs = [client.get_run(run) for run in _found(client, experiment, KEY_TAG, key)]
+    except MlflowException:
+        return None
+    return next(
+        (run.data.metrics["seconds"] for run in runs if "seconds" in run.data.metrics), None
+    )
 
 
 def comparison_page() -> str:
@@ -132,13 +184,25 @@ def _points(path: Path, line: int, row: Mapping[str, str]) -> Iterator[tuple[str
             raise SchemaError(f"{path}: line {line}, {name}: {error}") from error
 
 
-def _publish(stage: Stage, params: Params, seconds: float | None) -> int:
-    client = MlflowClient(os.environ[TRACKING_URI])
-    experiment = _experiment(client, params.tracking.experiment)
+def _page(experiment: str, run: str) -> str | None:
+    """The page of a run on the tracking server; None where a database is written to directly."""
+    address = os.environ[TRACKING_URI]
+    if not address.startswith("http"):
+        return None
+    return f"{without_secrets(address).rstrip('/')}/#/experiments/{experiment}/runs/{run}"
+
+
+def _publish(
+    client: MlflowClient,
+    experiment: str,
+    stage: Stage,
+    params: Params,
+    *,
+    seconds: float | None,
+) -> tuple[int, str]:
+    """Log ``stage``; the number of new runs, and its own."""
     values, outputs = _described(stage, params)
     key = _key(stage.name, values, outputs)
-    if _found(client, experiment, KEY_TAG, key):
-        return 0
     for unfinished in _found(client, experiment, PENDING_TAG, key):
         client.delete_run(unfinished)
     curves = list(_curve_files(stage))
@@ -174,13 +238,13 @@ def _publish(stage: Stage, params: Params, seconds: float | None) -> int:
     )
     if curves:
         _adopt(client, params)
-    return len(curves) + 1
+    return len(curves) + 1, run
 
 
 def _described(stage: Stage, params: Params) -> tuple[dict[str, str], dict[str, str]]:
     """The parameters of a stage as texts, and the digests of its outputs by their tag."""
     values = {name: json.dumps(value) for name, value in used_params(stage, params).items()}
-    outputs = {f"dvc.out.{path}": digest(path) for path in stage.outputs.values()}
+    outputs = {f"{OUTPUT_TAG}{path}": digest(path) for path in stage.outputs.values()}
     return values, outputs
 
 

@@ -392,14 +392,18 @@ class Evaluation(Section):
 
 
 class Tracking(Section):
-    """Where runs are recorded, and on what they run.
+    """Where runs are recorded, and on what they run. No result depends on any of it.
 
-    ``device`` is where a model from the hub runs: cpu, cuda or cuda:1; models trained here are
-    small and stay on the CPU.
+    ``runner`` maps the shards of a stage: ``local`` to processes of this machine, one a core, or
+    ``dask`` to the scheduler at the address ``dask``, or, where that is null, to ``threads``
+    workers on the loopback address. ``device`` is where a model from the hub runs: cpu, cuda or
+    cuda:1; models trained here are small and stay on the CPU.
     """
 
     experiment: str
     threads: Positive
+    runner: Literal["local", "dask"]
+    dask: Annotated[str, Field(pattern=r"^(tcp|tls)://[^\s/@]+:\d{1,5}$")] | None
     reply_cache: str
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 

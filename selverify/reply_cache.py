@@ -5,12 +5,13 @@ Knows: which parts of an item decide its reply, and how to keep replies. Does no
 
 An entry is (key, index): the key hashes the backend's identity and the item without its state's
 budget, the index is the sample's (0 for ranks and verdicts). So a request for eight samples is
-served from sixty-four stored ones.
+served from sixty-four stored ones. Each carries a checksum; a damaged one is asked for again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import sqlite3
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from selverify.backends.base import Backend
-from selverify.errors import ProtocolError, SchemaError
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.requests import (
     Complete,
     CompleteItem,
@@ -34,8 +35,24 @@ from selverify.requests import (
 )
 from selverify.types import Sample, Verdict
 
+log = logging.getLogger(__name__)
+
 SCHEMA = 1
+CHECKED = b"\x8c"
+"""Before a checksum; entries written by earlier versions begin with a letter and have none."""
+CHECKSUM_BYTES = 8
 KEYS_PER_QUERY = 500
+UNREADABLE = sqlite3.SQLITE_IOERR
+PRIMARY_CODE = 0xFF
+FULL = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR_WRITE,
+        sqlite3.SQLITE_IOERR_FSYNC,
+        sqlite3.SQLITE_IOERR_SHMSIZE,
+    }
+)
+"""What SQLite calls a disk without space, and one that cannot be written."""
 ENTRIES_PER_COMMIT = 4096
 """A merged request larger than this is asked and committed in parts, so a kill loses one part."""
 
@@ -125,8 +142,25 @@ class CachedBackend:
             for part in _parts(fresh, KEYS_PER_QUERY):
                 marks = ",".join("?" * len(part))
                 query = f"SELECT key, position, value FROM replies WHERE key IN ({marks})"
-                for key, position, value in self._connection.execute(query, part):
-                    self._known[key][position] = _decode(value)
+                self._take(self._connection.execute(query, part).fetchall())
+
+    def _take(self, rows: Sequence[Row]) -> None:
+        """Keep what ``rows`` hold in memory, and remove damaged ones from the file."""
+        damaged = []
+        for key, position, value in rows:
+            entry = _checked(key, position, value)
+            if entry is None:
+                damaged.append((key, position))
+            else:
+                self._known[key][position] = entry
+        if damaged and self._connection is not None:
+            log.warning(
+                "%s: %d replies are damaged and are asked for again", self._path, len(damaged)
+            )
+            with self._connection:
+                self._connection.executemany(
+                    "DELETE FROM replies WHERE key = ? AND position = ?", damaged
+                )
 
     def _missing(self, items: Sequence[Any], keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
         """The items to ask, as contiguous ranges of absent samples, each of them once."""
@@ -163,7 +197,10 @@ class CachedBackend:
                 )
             self._known[key].update(zip(indices, values, strict=True))
             if self._connection is not None:
-                rows += [(key, i, _encode(v)) for i, v in zip(indices, values, strict=True)]
+                rows += [
+                    (key, i, _sealed(key, i, _encode(v)))
+                    for i, v in zip(indices, values, strict=True)
+                ]
         if self._connection is not None:
             with _sound(self._path), self._connection:
                 self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?,?,?)", rows)
@@ -216,6 +253,31 @@ def _read_one(item: Any, known: dict[int, Entry]) -> Any:
     return known[0]
 
 
+def _sealed(key: bytes, position: int, value: bytes) -> bytes:
+    return CHECKED + _checksum(key, position, value) + value
+
+
+def _checked(key: bytes, position: int, stored: object) -> Entry | None:
+    """The entry, or None where it is not what was stored."""
+    if not isinstance(stored, bytes):
+        return None
+    value = stored
+    if stored[:1] == CHECKED:
+        end = 1 + CHECKSUM_BYTES
+        value = stored[end:]
+        if stored[1:end] != _checksum(key, position, value):
+            return None
+    try:
+        return _decode(value)
+    except (struct.error, UnicodeDecodeError):
+        return None
+
+
+def _checksum(key: bytes, position: int, value: bytes) -> bytes:
+    told_apart = key + struct.pack("<q", position)
+    return hashlib.blake2b(value, digest_size=CHECKSUM_BYTES, key=told_apart).digest()
+
+
 def _encode(entry: Entry) -> bytes:
     """One letter for the kind, then doubles and text bit for bit."""
     if isinstance(entry, Sample):
@@ -239,30 +301,43 @@ def _decode(value: bytes) -> Entry:
 def _open(path: Path) -> sqlite3.Connection:
     # The driver is single-threaded, but a flow may run it in another thread than the opener's.
     connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
-    with _sound(path):
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if version != SCHEMA and (version or tables):
-            connection.close()
-            raise SchemaError(f"{path}: a database of schema {version}, expected {SCHEMA}")
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS replies (key BLOB NOT NULL, position INTEGER NOT NULL, "
-            "value BLOB NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID"
-        )
-        connection.execute(f"PRAGMA user_version={SCHEMA}")
+    try:
+        with _sound(path):
+            _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if version != SCHEMA and (version or tables):
+        raise SchemaError(f"{path}: a database of schema {version}, expected {SCHEMA}")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute(
+        "CREATE TABLE IF NOT EXISTS replies (key BLOB NOT NULL, position INTEGER NOT NULL, "
+        "value BLOB NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID"
+    )
+    connection.execute(f"PRAGMA user_version={SCHEMA}")
 
 
 @contextmanager
 def _sound(path: Path | None) -> Iterator[None]:
-    """Turn a sign of corruption into one sentence; a full disk or a lock is none."""
+    """Turn a full disk and a sign of corruption into one sentence; a lock is neither."""
     try:
         yield
-    except sqlite3.OperationalError:
-        raise
-    except (sqlite3.DatabaseError, struct.error, UnicodeDecodeError) as error:
+    except sqlite3.DatabaseError as error:
+        code = getattr(error, "sqlite_errorcode", 0)  # the module's own errors have none
+        if code in FULL:
+            raise ArtifactError(
+                f"{path}: cannot be written ({error}), expected space on its disk; what was "
+                "answered before is kept"
+            ) from error
+        if isinstance(error, sqlite3.OperationalError) and code & PRIMARY_CODE != UNREADABLE:
+            raise
         raise SchemaError(
             f"{path}: not a readable reply cache ({error}); delete the file to start afresh"
         ) from error

@@ -6,8 +6,9 @@ Knows: the file. Does not know: models, searches.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from selverify.errors import SchemaError
 from selverify.params import DomainName, NonNegative, Params, Sampling, Search, Section
@@ -15,6 +16,8 @@ from selverify.storage import read_json, write_json
 
 FILE = "solver.json"
 SCHEMA, VERSION = "evaluation.solver", 3
+# The file may come from elsewhere, and what it names is read.
+FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 
 
 class Solver(Section):
@@ -25,7 +28,7 @@ class Solver(Section):
     """
 
     domain: DomainName
-    backbone: str
+    backbone: FolderName
     sampling: Sampling
     search: Search
     seed: NonNegative

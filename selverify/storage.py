@@ -6,6 +6,7 @@ A schema name is ``<stage>.<table>``, so that a missing file can name the stage 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -18,11 +19,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError, SchemaError, SelverifyError
 
 SCHEMA_KEY = b"selverify.schema"
 VERSION_KEY = b"selverify.version"
+DIGESTS = "digests.json"
+DIGESTS_SCHEMA, DIGESTS_VERSION = "checkpoint.digests", 1
+FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+"""What the system says of a disk, or a share of it, without space."""
 CHUNK_BYTES = 1 << 20
+QUOTED = 120
+"""Characters of another library's words in an error."""
 
 
 @contextmanager
@@ -33,7 +40,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     older ``path`` stays as it was. The name carries the process id, so two writers never mix.
 
     Raises:
-        ArtifactError: the block ended without writing anything.
+        ArtifactError: the block ended without writing anything, or found the disk full.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
@@ -43,6 +50,15 @@ def atomic_path(path: Path) -> Iterator[Path]:
         if not temporary.exists():
             raise ArtifactError(f"{path}: nothing was written; expected a file or a directory")
         _replace(temporary, path)
+    except Exception as error:
+        # Libraries wrap the system's error in their own; its words stay in theirs.
+        full = next((words for words in FULL if words in str(error)), None)
+        if full is None or isinstance(error, SelverifyError):
+            raise
+        raise ArtifactError(
+            f"{path}: not written ({full}), expected space on its disk; make some and run the same "
+            "command again"
+        ) from error
     finally:
         _remove(temporary)
 
@@ -73,7 +89,9 @@ def write_table(
     kept = table.schema.metadata or {}
     marks = {SCHEMA_KEY: schema.encode(), VERSION_KEY: str(version).encode()}
     with atomic_path(path) as temporary:
-        pq.write_table(table.replace_schema_metadata({**kept, **marks}), temporary)
+        pq.write_table(
+            table.replace_schema_metadata({**kept, **marks}), temporary, write_page_checksum=True
+        )
 
 
 def read_table(path: Path, *, schema: str, version: int) -> pa.Table:
@@ -81,13 +99,16 @@ def read_table(path: Path, *, schema: str, version: int) -> pa.Table:
 
     Raises:
         ArtifactError: no such file; the message names the stage that writes it.
-        SchemaError: the file is no Parquet, or carries another schema or version.
+        SchemaError: the file is no Parquet or is damaged, or carries another schema or version.
     """
     _require(path, schema)
     try:
-        table = pq.read_table(path)
-    except pa.ArrowInvalid as error:
-        raise SchemaError(f"{path}: not a Parquet file; expected {schema} {version}") from error
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise SchemaError(
+            f"{path}: not a Parquet file, or damaged ({_first_line(error)}); expected {schema} "
+            f"{version}; run the stage that writes it again"
+        ) from error
     marks = table.schema.metadata or {}
     found = marks.get(SCHEMA_KEY, b"no schema").decode(), marks.get(VERSION_KEY, b"").decode()
     _check(path, found, (schema, str(version)))
@@ -139,12 +160,44 @@ def _require(path: Path, schema: str) -> None:
         )
 
 
+def _first_line(error: Exception) -> str:
+    return " ".join(str(error).partition("\n")[0].split())[:QUOTED]
+
+
 def _check(path: Path, found: tuple[str, str], expected: tuple[str, str]) -> None:
     if found != expected:
         given, wanted = " ".join(found).strip(), " ".join(expected)
         raise SchemaError(
             f"{path}: written as {given}, expected {wanted}; run the stage that writes it again"
         )
+
+
+def write_digests(folder: Path) -> None:
+    """Write the digest of every file of a checkpoint beside them."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != DIGESTS)
+    found = {path.name: _md5(path) for path in files}
+    write_json(folder / DIGESTS, found, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
+
+
+def check_digests(folder: Path) -> None:
+    """Compare the files of a checkpoint with what ``write_digests`` wrote, if it was called.
+
+    Raises:
+        ArtifactError: a file is missing.
+        SchemaError: a file is not the one that was written.
+    """
+    if not (folder / DIGESTS).is_file():
+        return
+    data = read_json(folder / DIGESTS, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
+    files = {path.name: path for path in folder.iterdir() if path.is_file()}
+    for name, written in data.items() if isinstance(data, dict) else ():
+        if name not in files:
+            raise ArtifactError(f"{folder}: no file {name!r}, expected what {DIGESTS} lists")
+        if (found := _md5(files[name])) != written:
+            raise SchemaError(
+                f"{files[name]}: damaged: digest {found}, expected {written}; run the stage that "
+                "writes it again, or fetch it again"
+            )
 
 
 def digest(path: Path) -> str:

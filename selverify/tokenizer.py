@@ -46,12 +46,15 @@ def load_words(folder: Path, expected: Iterable[str]) -> Words:
 
     Raises:
         ArtifactError: there is no tokenizer in ``folder``.
-        SchemaError: its words are not those of the domain.
+        SchemaError: its words are not those of the domain, or it is damaged.
     """
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected the tokenizer of a backbone")
-    stored = Tokenizer.from_file(str(path)).get_vocab()
+    try:
+        stored = Tokenizer.from_file(str(path)).get_vocab()
+    except Exception as error:  # the package raises nothing narrower
+        raise SchemaError(f"{path}: no tokenizer, or damaged: {error}") from error
     words = Words(expected)
     if stored != words.ids:
         raise SchemaError(

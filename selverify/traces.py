@@ -7,7 +7,6 @@ needs the domain, which gives the states back.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, SchemaError
 from selverify.ledger import Ledger
+from selverify.storage import atomic_path
 from selverify.types import Move, Problem, State
 
 COUNTERS = tuple(Ledger.__dataclass_fields__)
@@ -54,9 +54,9 @@ class Event:
 def write_events(path: Path, events: Mapping[str, Sequence[Event]]) -> None:
     """Write the events of searches, each under its name, to one Parquet file, all or nothing."""
     rows = [_row(search, event) for search, listed in events.items() for event in listed]
-    temporary = path.with_name(f".tmp-{os.getpid()}-{path.name}")
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temporary)
-    os.replace(temporary, path)
+    with atomic_path(path) as temporary:
+        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        pq.write_table(table, temporary, write_page_checksum=True)
 
 
 def read_totals(path: Path) -> dict[tuple[str, str], Ledger]:
@@ -90,8 +90,8 @@ def read_events(
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected an event log in Parquet")
     try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        table = pq.read_table(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
         raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
     if not table.schema.equals(SCHEMA):
         raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")

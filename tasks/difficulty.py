@@ -18,19 +18,22 @@ from selverify.search.solutions import read_solution
 from selverify.types import Sample
 from tasks.artifacts import read_tasks, say, write_rows
 from tasks.models import open_grader, open_models
-from tasks.shards import Shard, work_on
+from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 50
 """Problems a shard."""
 
 
 def run(
-    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+    params: Params,
+    inputs: Mapping[str, Path],
+    outputs: Mapping[str, Path],
+    mapper: Mapper = map_shards,
 ) -> dict[str, float]:
     """Write ``difficulty``: pass rates, halves, right derivations and the bin of each problem."""
     settings = params.difficulty
     tasks = read_tasks(inputs["benchmark"], "test", limit=params.evaluation.problems)
-    parts = work_on(sample_shard, tasks, params, inputs, size=SHARD)
+    parts = work_on(sample_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     hits = np.array([hit for part in parts for hit in part])
     answered, derived = hits[..., 0], hits[..., 1]
     rates = answered.mean(1)

@@ -25,7 +25,7 @@ from selverify.solver import save_solver
 from selverify.traces import Event, write_events
 from tasks.artifacts import read_tasks, say, write_facts, write_rows
 from tasks.models import open_grader, open_models, resolve_tau
-from tasks.shards import Shard, work_on
+from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 125
 """Problems a shard."""
@@ -41,7 +41,10 @@ class Part:
 
 
 def run(
-    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+    params: Params,
+    inputs: Mapping[str, Path],
+    outputs: Mapping[str, Path],
+    mapper: Mapper = map_shards,
 ) -> dict[str, float]:
     """Write ``outcomes``, and of the first sampling seed ``steps`` and ``events``.
 
@@ -50,11 +53,8 @@ def run(
     """
     params = resolve_tau(params, inputs["verifier"])
     evaluation = params.evaluation
-    cache = Path(params.tracking.reply_cache)
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    CachedBackend.create(cache)  # once, before several processes open it
     tasks = read_tasks(inputs["benchmark"], "test", limit=evaluation.problems)
-    parts = work_on(evaluate_shard, tasks, params, inputs, size=SHARD)
+    parts = work_on(evaluate_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     save_solver(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]
     rows = [row for part in parts for row in part.outcomes]

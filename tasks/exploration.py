@@ -11,19 +11,22 @@ from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.gated import Exploration, explore
 from tasks.artifacts import read_training, say, write_rows
 from tasks.models import open_grader, open_models, resolve_tau
-from tasks.shards import Shard, work_on
+from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 100
 """Problems a shard."""
 
 
 def run(
-    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+    params: Params,
+    inputs: Mapping[str, Path],
+    outputs: Mapping[str, Path],
+    mapper: Mapper = map_shards,
 ) -> dict[str, float]:
     """Write ``lists``: the candidate lists of the training problems that were not valued."""
     params = resolve_tau(params, inputs["verifier"])
     _, tasks = read_training(inputs["benchmark"], params.rollouts.share)
-    parts = work_on(explore_shard, tasks, params, inputs, size=SHARD)
+    parts = work_on(explore_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     by_task = list(zip(tasks, (result for part in parts for result in part), strict=True))
     with open_grader(params) as grader:
         right = [
@@ -49,7 +52,7 @@ def run(
 def explore_shard(shard: Shard) -> list[Result[Exploration]]:
     """The walk through each problem of one shard."""
     params, settings = shard.params, shard.params.exploration
-    models = open_models(params, shard.inputs, seed=settings.seed)
+    models = open_models(params, shard.inputs, seed=settings.seed, cached=True)
     domain = models.domain
     searches = {
         task.problem.problem_id: Search(

@@ -5,6 +5,8 @@ Knows: which parameters say how models run. Does not know: artifacts, what a sta
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +33,8 @@ def open_models(
     """The domain and what answers its requests, from the models that are among ``inputs``.
 
     Args:
-        cached: whether replies come from the reply cache where they are there. Those of a model
-            that was not trained here always do: they are paid for.
+        cached: whether replies come from the reply cache where they are there. Where one of the
+            models was not trained here they always do: they are paid for.
 
     Raises:
         SchemaError: the generator's folder names another model than the parameters.
@@ -48,11 +50,28 @@ def open_models(
         verifier=inputs.get("verifier"),
         policy=inputs.get("residual"),
     )
-    if not cached and not has_source(inputs["generator"]):
+    named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
+    if not cached and not any(map(has_source, named)):
         return models
+    return replace(models, backend=CachedBackend(models.backend, make_cache(params)))
+
+
+def make_cache(params: Params) -> Path:
+    """The reply cache of this machine, which is made where there is none.
+
+    Raises:
+        SchemaError: the file is corrupt, or is something else than a reply cache.
+    """
     cache = Path(params.tracking.reply_cache)
     cache.parent.mkdir(parents=True, exist_ok=True)
-    return replace(models, backend=CachedBackend(models.backend, cache))
+    folder = os.open(cache.parent, os.O_RDONLY)
+    try:
+        # Of processes that make a database at the same time, SQLite turns some away.
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        CachedBackend.create(cache)
+    finally:
+        os.close(folder)
+    return cache
 
 
 def _check_source(params: Params, folder: Path) -> None:

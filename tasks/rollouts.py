@@ -11,14 +11,17 @@ from selverify.rollouts import sample_solutions, to_rows, value_solutions
 from selverify.sources import has_source
 from tasks.artifacts import read_facts, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
-from tasks.shards import Shard, work_on
+from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 50
 """Problems a shard."""
 
 
 def run(
-    params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
+    params: Params,
+    inputs: Mapping[str, Path],
+    outputs: Mapping[str, Path],
+    mapper: Mapper = map_shards,
 ) -> dict[str, float]:
     """Write ``values``: training problems, valued."""
     _check_held_out(inputs)
@@ -27,7 +30,7 @@ def run(
         write_rows(outputs["rollouts"], "rollouts", "values", [])
         return {"solutions": 0}
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
-    parts = work_on(value_shard, tasks, params, inputs, size=SHARD)
+    parts = work_on(value_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     rows = [row for part, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
     parsed = sum(count for _, count in parts) / (params.rollouts.solutions * len(tasks))

@@ -1,7 +1,8 @@
-"""Shards of a stage, each worked on by a process of its own.
+"""Shards of a stage: how they are cut, and processes that work on one each.
 
 Knows: processes, how their progress reaches the terminal, how they end. Does not know: what a shard
-holds. Results do not depend on how many processes there are: who cuts the shards fixes their size.
+holds, or who maps the shards in the pipeline (``flows/mapping.py`` may give another mapper).
+Results do not depend on how many processes there are: who cuts the shards fixes their size.
 """
 
 from __future__ import annotations
@@ -13,15 +14,16 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures import CancelledError, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from logging.handlers import QueueHandler
 from multiprocessing.connection import Connection
 from multiprocessing.queues import Queue
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from selverify.benchmark import Task
 from selverify.errors import ProtocolError
@@ -31,6 +33,10 @@ from selverify.sources import has_source
 S = TypeVar("S")
 T = TypeVar("T")
 POLL_SECONDS = 0.2
+
+
+class WorkerError(ProtocolError):
+    """A worker process ended before its shard was done."""
 
 
 def one_thread(params: Params) -> Params:
@@ -47,6 +53,22 @@ class Shard:
     inputs: Mapping[str, Path]
     tasks: tuple[Task, ...]
 
+    @property
+    def name(self) -> str:
+        """The first and the last of its problems."""
+        first, last = (self.tasks[place].problem.problem_id for place in (0, -1))
+        return f"{first} to {last}"
+
+
+class Mapper(Protocol):
+    """``work`` of every shard, in their order, ``workers`` of them at a time."""
+
+    def __call__(
+        self, work: Callable[[Shard], T], shards: Sequence[Shard], *, workers: int
+    ) -> list[T]:
+        """The results; the first failure ends what is under way and is raised."""
+        ...
+
 
 def work_on(
     work: Callable[[Shard], T],
@@ -55,80 +77,105 @@ def work_on(
     inputs: Mapping[str, Path],
     *,
     size: int,
+    mapper: Mapper,
 ) -> list[T]:
     """``work`` of every ``size`` tasks, each shard on one thread, in the order of the tasks.
 
     ``size`` is fixed by the stage: sums over batches of other sizes could round otherwise. A model
-    of the hub, which is large, or behind a server is asked by one process.
+    of the hub, which is large, or behind a server is asked by one process of this machine.
     """
     each = one_thread(params)
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
     named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
     workers = 1 if any(map(has_source, named)) else params.tracking.threads
-    return map_shards(work, shards, workers=workers)
+    return mapper(work, shards, workers=workers)
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:
-    """``work`` of every shard, in their order; with one worker or one shard in this process.
+    """The plain ``Mapper``: with one worker or one shard in this process.
 
     ``work``, shards and results are pickled between our own processes only. When one fails, or this
     process is interrupted or killed, the others end at once.
 
     Raises:
-        ProtocolError: a worker died.
+        WorkerError: a worker died.
         Exception: what ``work`` raised for the first shard that failed.
     """
     workers = min(workers, len(shards))
     if workers <= 1:
         return [work(shard) for shard in shards]
-    with _pool(workers) as (pool, lines):
-        try:
-            futures = [pool.submit(work, shard) for shard in shards]
-            # The executor watches the processes that it has when it is given something to do.
-            pool.submit(int)
-            _await(futures, lines)
-            return [future.result() for future in futures]
-        except BrokenProcessPool as error:
-            raise ProtocolError(
-                f"{work.__name__}: one of {workers} worker processes died; expected it to live "
-                "until its shard is done (was it killed, or is memory short?)"
-            ) from error
+    with ThreadPoolExecutor(workers) as threads, processes(workers) as call:
+        futures = [threads.submit(call, work, shard) for shard in shards]
+        for future in as_completed(futures):
+            future.result()
+        return [future.result() for future in futures]
 
 
 @contextmanager
-def _pool(
-    workers: int,
-) -> Iterator[tuple[ProcessPoolExecutor, Queue[logging.LogRecord]]]:
+def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], Any]]:
+    """``call(work, shard)``, which returns what ``work`` does in one of ``workers`` processes.
+
+    Threads call it. When the block is left, what is under way and what is called later ends with a
+    WorkerError; the processes' log lines come out in this one, in the context of the block.
+    """
     # spawn: a fork would copy torch's threads in an unknown state
     context = multiprocessing.get_context("spawn")
     lines: Queue[logging.LogRecord] = context.Queue()
-    # Its far end is closed when we leave early, and by the system when we are killed.
+    # Its far end is closed when we leave, and by the system when we are killed.
     lifeline, ours = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(
         workers, mp_context=context, initializer=_start, initargs=(lines, lifeline)
     )
+
+    def call(work: Callable[[Any], Any], shard: Any) -> Any:
+        try:
+            future = pool.submit(work, shard)
+            # The executor watches the processes that it has when it is given something to do.
+            pool.submit(int)
+        except RuntimeError as error:
+            raise WorkerError(f"{work.__name__}: no worker, for another shard failed") from error
+        try:
+            return future.result()
+        except (BrokenProcessPool, CancelledError) as error:
+            raise WorkerError(
+                f"{work.__name__}: one of {workers} worker processes died; expected it to live "
+                "until its shard is done (was it killed, or is memory short?)"
+            ) from error
+
     try:
-        yield pool, lines
-    except BaseException:
-        ours.close()
-        raise
+        with _told(lines):
+            try:
+                yield call
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                pool.shutdown(cancel_futures=True)
     finally:
-        pool.shutdown(cancel_futures=True)
-        _tell(lines)
-        ours.close()
-        lifeline.close()
-        lines.close()
+        for end in (ours, lifeline, lines):
+            end.close()
 
 
-def _await(futures: Sequence[Future[T]], lines: Queue[logging.LogRecord]) -> None:
-    """Until all are done or one failed; the workers' progress is told meanwhile."""
-    pending = set(futures)
-    while pending:
-        done, pending = wait(pending, timeout=POLL_SECONDS)
+@contextmanager
+def _told(lines: Queue[logging.LogRecord]) -> Iterator[None]:
+    """The workers' progress is told for as long as the block lasts."""
+    ended = threading.Event()
+    thread = threading.Thread(
+        target=copy_context().run, args=(_tell_until, lines, ended), daemon=True
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _tell_until(lines: Queue[logging.LogRecord], ended: threading.Event) -> None:
+    while not ended.wait(POLL_SECONDS):
         _tell(lines)
-        for future in done:
-            future.result()
+    _tell(lines)
 
 
 def _tell(lines: Queue[logging.LogRecord]) -> None:

@@ -6,12 +6,14 @@ Knows: files, schemas, digests. Weights are safetensors and configuration is JSO
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
@@ -21,7 +23,7 @@ from selverify.backends.decoder import Decoder
 from selverify.backends.reward import EvidenceHead, ValueHead, evidence
 from selverify.errors import ArtifactError, SchemaError
 from selverify.heuristic.hybrid import Heuristic
-from selverify.storage import digest
+from selverify.storage import check_digests, digest, write_digests
 from selverify.tokenizer import Words, load_words
 
 PREFIXES = 1536
@@ -83,11 +85,13 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
 
     Raises:
         ArtifactError: a file of the checkpoint is missing.
-        SchemaError: the tokenizer or the architecture is another one.
+        SchemaError: the tokenizer or the architecture is another one, or a file is damaged.
     """
+    check_digests(folder)
     words = load_words(folder, vocabulary)
     _expect(folder, "LlamaForCausalLM")
-    model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with _readable(folder / "model.safetensors"):
+        model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     return Backbone(Decoder(model.model, capacity=PREFIXES), words, _digest(folder))
 
 
@@ -98,6 +102,7 @@ def save_reward_model(
     model.save_pretrained(folder)
     words.save(folder)
     save_file(head.state_dict(), folder / REWARD_HEAD)
+    write_digests(folder)
 
 
 def load_reward_model(folder: Path, vocabulary: Sequence[str]) -> RewardModel:
@@ -106,7 +111,8 @@ def load_reward_model(folder: Path, vocabulary: Sequence[str]) -> RewardModel:
     path = folder / REWARD_HEAD
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a reward model's head")
-    weights = load_file(path)
+    with _readable(path):
+        weights = load_file(path)
     head = _head_like(weights)
     head.load_state_dict(weights)
     return RewardModel(backbone.decoder, head.eval(), backbone.words, backbone.digest)
@@ -129,7 +135,7 @@ def save_policy(
     reference_dispersion: dict[str, float],
     patterns: Sequence[str],
 ) -> None:
-    """Write ``heuristic.safetensors`` and ``policy.json``."""
+    """Write ``heuristic.safetensors``, ``policy.json`` and their digests."""
     save_file(heuristic.state_dict(), folder / "heuristic.safetensors")
     described = {
         "schema": POLICY_SCHEMA,
@@ -142,6 +148,7 @@ def save_policy(
     }
     text = json.dumps(described, indent=1, sort_keys=True)
     (folder / "policy.json").write_text(text + "\n", encoding="utf-8")
+    write_digests(folder)
 
 
 def load_policy(folder: Path, backbone: str) -> Policy:
@@ -149,8 +156,9 @@ def load_policy(folder: Path, backbone: str) -> Policy:
 
     Raises:
         ArtifactError: a file is missing.
-        SchemaError: another schema, or embeddings of another backbone.
+        SchemaError: another schema, embeddings of another backbone, or a damaged file.
     """
+    check_digests(folder)
     path = folder / "policy.json"
     described = _json(path)
     if described.get("schema") != POLICY_SCHEMA:
@@ -161,13 +169,22 @@ def load_policy(folder: Path, backbone: str) -> Policy:
             "train the residual again for this generator"
         )
     heuristic = Heuristic(described["width"], described["seen"], described["hidden"])
-    heuristic.load_state_dict(load_file(folder / "heuristic.safetensors"))
+    with _readable(folder / "heuristic.safetensors"):
+        heuristic.load_state_dict(load_file(folder / "heuristic.safetensors"))
     return Policy(
         heuristic.eval(),
         dict(described["reference_dispersion"]),
         tuple(described["patterns"]),
         f"{digest(path)} {digest(folder / 'heuristic.safetensors')}",
     )
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except SafetensorError as error:
+        raise SchemaError(f"{path}: no weights in safetensors, or damaged: {error}") from error
 
 
 def _expect(folder: Path, architecture: str) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from selverify.errors import ArtifactError, SchemaError
 from selverify.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.requests import RankItem, VerifyItem
-from selverify.storage import digest, read_json, write_json
+from selverify.storage import check_digests, digest, read_json, write_digests, write_json
 from selverify.types import State, Verdict
 
 WEIGHTS, DESCRIBED = "head.safetensors", "head.json"
@@ -92,6 +92,7 @@ def save_head(folder: Path, head: StepHead, *, sizes: tuple[int, int, int], back
     save_file(head.state_dict(), folder / WEIGHTS)
     described = {"sizes": list(sizes), "backbone": backbone}
     write_json(folder / DESCRIBED, described, schema=SCHEMA, version=VERSION)
+    write_digests(folder)
 
 
 def load_head(folder: Path, *, backbone: str) -> tuple[StepHead, str]:
@@ -99,8 +100,9 @@ def load_head(folder: Path, *, backbone: str) -> tuple[StepHead, str]:
 
     Raises:
         ArtifactError: a file is missing.
-        SchemaError: another schema, or a head for another backbone.
+        SchemaError: another schema, a head for another backbone, or a damaged file.
     """
+    check_digests(folder)
     described = read_json(folder / DESCRIBED, schema=SCHEMA, version=VERSION)
     if described["backbone"] != backbone:
         raise SchemaError(

@@ -156,7 +156,8 @@ class Judge:
 
     def _ask(self, questions: Sequence[Question], *, again: bool) -> list[Opinion | None]:
         bodies = [self._body(one, again=again) for one in questions]
-        return [self._opinion(reply) for reply in ask(self._asks, CHAT, bodies)]
+        replies = ask(self._asks, CHAT, bodies, kind=_Chat)
+        return [self._opinion(reply) for reply in replies]
 
     def _body(self, question: Question, *, again: bool) -> Body:
         said = _fenced(question, self._rubric.ask)

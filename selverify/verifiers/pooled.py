@@ -7,8 +7,9 @@ connections, retries, keys, models in process.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -35,24 +36,43 @@ Reply = TypeVar("Reply", bound=BaseModel)
 Body = dict[str, object]
 
 
+Fault = Callable[[Mapping[str, Any]], str | None]
+"""What is wrong with a reply, or None."""
+
+
 class Asks(Protocol):
     """What talks to a server: many bodies in, as many replies out, in their order."""
 
-    def ask(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-        """The JSON object that the server replies to each body at ``path``."""
+    def ask(
+        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+    ) -> list[dict[str, Any]]:
+        """The JSON object that the server replies to each body at ``path``.
+
+        ``fault`` says what is wrong with one; such a reply is asked for again.
+        """
         ...
 
 
-def ask(asks: Asks, path: str, bodies: Sequence[Body]) -> list[dict[str, Any]]:
-    """The reply to each body; nothing is asked for none.
+def ask(
+    asks: Asks, path: str, bodies: Sequence[Body], *, kind: type[BaseModel]
+) -> list[dict[str, Any]]:
+    """The reply to each body, in the shape of ``kind``; nothing is asked for none.
 
     Raises:
         ProtocolError: there are more or fewer replies than bodies.
     """
-    replies = asks.ask(path, bodies) if bodies else []
+    replies = asks.ask(path, bodies, fault=partial(_misshapen, kind)) if bodies else []
     if len(replies) != len(bodies):
         raise ProtocolError(f"{path}: given {len(replies)} replies to {len(bodies)} bodies")
     return replies
+
+
+def _misshapen(kind: type[BaseModel], reply: Mapping[str, Any]) -> str | None:
+    try:
+        parsed(kind, reply, "a reply")
+    except ProtocolError as error:
+        return str(error)
+    return None
 
 
 def parsed(kind: type[Reply], reply: object, where: str) -> Reply:
@@ -160,7 +180,7 @@ class PoolingVerifier:
         lines = [self._encoder.line(item) for item in items]
         asked = list(dict.fromkeys(line.tokens for line in lines))
         bodies: list[Body] = [{"model": self._model, "input": list(tokens)} for tokens in asked]
-        replies = dict(zip(asked, ask(self._asks, POOLING, bodies), strict=True))
+        replies = dict(zip(asked, ask(self._asks, POOLING, bodies, kind=_Pooling), strict=True))
         return tuple(self._verdict(line, replies[line.tokens]) for line in lines)
 
     def _verdict(self, line: Line, reply: dict[str, Any]) -> Verdict:
@@ -256,7 +276,7 @@ class StepTokenChatVerifier:
         """
         told = [self._conversations(item) for item in items]
         asked = list(dict.fromkeys(one for conversations in told for one in conversations))
-        replies = ask(self._asks, CHAT, [self._body(one) for one in asked])
+        replies = ask(self._asks, CHAT, [self._body(one) for one in asked], kind=_Chat)
         scores = {one: self._score(reply) for one, reply in zip(asked, replies, strict=True)}
         steps = [tuple(scores[one] for one in conversations) for conversations in told]
         return tuple(Verdict(one[-1], one) for one in steps)

@@ -1,9 +1,15 @@
-"""What the tests of servers share."""
+"""What the tests of faults share: searches over servers, whole pipelines, figures."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+import figures
+import psutil
 import pytest
 
 from selverify.backends.base import ComposedBackend, Proposer
@@ -84,3 +90,47 @@ def _solve(
 def solve() -> Callable[[Sequence[Problem], Proposer], dict[tuple[str, str], Result[Outcome]]]:
     """Three searches a problem, all in step: gated, by majority, and one greedy solution."""
     return _solve
+
+
+# Figures ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Recorder:
+    """What one test says of what it did."""
+
+    test: str
+    started: float
+
+    def __call__(self, fault: str, done: str, *, moments: int, held: str) -> None:
+        """Record a row; what is said to hold has been checked before."""
+        seconds = round(time.monotonic() - self.started, 1)
+        MEASURED[self.test] = figures.Figure(
+            self.test, fault, done, moments, held, seconds, COMMIT[0], MACHINE
+        )
+
+
+MEASURED: dict[str, figures.Figure] = {}
+COMMIT: list[str] = []
+MACHINE = f"{os.cpu_count()} cores, {psutil.virtual_memory().total >> 30} GiB, {sys.platform}"
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest) -> Recorder:
+    """Keeps a figure of this test."""
+    if not COMMIT:
+        COMMIT.append(figures.commit())
+    return Recorder(request.node.nodeid, time.monotonic())
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Keep what was measured; a session that measured something long writes the page."""
+    if not MEASURED:
+        return
+    figures.keep(MEASURED)
+    long = {item.nodeid for item in session.items if item.get_closest_marker("soak")}
+    if long & set(MEASURED):
+        import report
+
+        report.write()

@@ -71,6 +71,12 @@ class Proxy:
     answered: list[Reply] = field(default_factory=list)
     url: str = ""
 
+    def play(self, faults: Iterable[Fault | None]) -> None:
+        """Begin another script, and forget what was seen."""
+        self._script = iter(faults)
+        self.seen.clear()
+        self.answered.clear()
+
     def __enter__(self) -> Proxy:
         self._script = iter(self.faults)
         self._ending = ExitStack()

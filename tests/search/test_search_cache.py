@@ -314,20 +314,53 @@ def test_a_file_that_is_no_reply_cache_is_a_schema_error(tmp_path: Path, spoil: 
         CachedBackend(BACKEND, path)
 
 
-def test_a_spoilt_value_is_a_schema_error(tmp_path: Path) -> None:
-    """A value that cannot be decoded is found when it is read."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        "x'730000'",
+        "x''",
+        "'text'",
+        "value || x'00'",
+        "substr(value, 1, length(value) - 1)",
+        "substr(value, 1, 12) || x'ff' || substr(value, 14)",
+    ],
+)
+def test_a_damaged_value_is_asked_for_again(
+    tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found when it is read, told by the name of the file, and whole the next time."""
     path = tmp_path / "replies.sqlite"
-    request = Rank((RankItem(START, (ONE,), "a"),))
+    request = Rank((RankItem(START, (ONE, TWO), "a"),))
     cache = CachedBackend(BACKEND, path)
-    cache.answer(request)
+    whole = cache.answer(request)
     cache.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE replies SET value = x'730000'")
+        connection.execute(f"UPDATE replies SET value = CAST({change} AS BLOB)")
     connection.close()
+    for asked in (1, 0):
+        log = Log()
+        cache = CachedBackend(log, path)
+        assert cache.answer(request) == whole
+        cache.close()
+        assert len(log.requests) == asked
+    assert caplog.messages == [f"{path}: 1 replies are damaged and are asked for again"]
+
+
+def test_replies_of_a_version_without_checksums_are_still_served(tmp_path: Path) -> None:
+    """They were paid for."""
+    path = tmp_path / "replies.sqlite"
+    request = Rank((RankItem(START, (ONE, TWO), "a"),))
     cache = CachedBackend(BACKEND, path)
-    with pytest.raises(SchemaError, match="not a readable reply cache"):
-        cache.answer(request)
+    whole = cache.answer(request)
     cache.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE replies SET value = substr(value, 10)")
+    connection.close()
+    log = Log()
+    cache = CachedBackend(log, path)
+    assert cache.answer(request) == whole
+    cache.close()
+    assert log.requests == []
 
 
 @pytest.mark.parametrize("reply", [(), (samples(["add 1 ;"]),)])

@@ -33,6 +33,7 @@ from selverify.sources import (
 )
 from selverify.types import Move, Verdict
 from selverify.verifiers.named import named_verifier
+from selverify.verifiers.pooled import Fault
 
 ROOT = Path(__file__).parents[2]
 SAMPLING = Sampling(
@@ -166,7 +167,9 @@ class Replies:
     def __init__(self) -> None:
         self.paths: list[str] = []
 
-    def ask(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+    def ask(
+        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+    ) -> list[dict[str, Any]]:
         self.paths.append(path)
         said = '{"reason": "It adds up.", "verdict": "right", "confidence": 80}'
         return [{"choices": [{"message": {"content": said}}]} for _ in bodies]

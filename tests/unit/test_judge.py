@@ -26,6 +26,7 @@ from selverify.verifiers.judge import (
     load_rubric,
     read_opinion,
 )
+from selverify.verifiers.pooled import Fault
 
 QUESTION = "How much do 4 pens cost?"
 SURE = '{"reason": "4 * 3 is 12.", "verdict": "right", "confidence": 80}'
@@ -44,7 +45,9 @@ class Model:
     asked: list[Mapping[str, Any]] = field(default_factory=list)
     calls: int = 0
 
-    def ask(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+    def ask(
+        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+    ) -> list[dict[str, Any]]:
         assert path == "/chat/completions"
         self.calls += 1
         self.asked += json.loads(json.dumps(bodies))
@@ -256,7 +259,9 @@ def test_a_reply_that_is_no_completion_ends_the_stage(reply: Any, message: str) 
     """It is the machine's failure, not the judge's."""
 
     class Broken:
-        def ask(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+        def ask(
+            self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+        ) -> list[dict[str, Any]]:
             return [reply for _ in bodies]
 
     with pytest.raises(ProtocolError, match=message):

@@ -18,6 +18,7 @@ from selverify.ledger import Ledger
 from selverify.params import load_params
 from selverify.policy import Solved, TrainedPolicy, load_policy
 from selverify.solver import load_solver, save_solver
+from selverify.storage import write_digests
 from selverify.tokenizer import Words
 from selverify.traces import Event
 from selverify.types import Problem
@@ -181,6 +182,7 @@ def test_another_schema_is_refused(models):
     """Of the settings, of the heuristic, and of a single field."""
     solver, heuristic = models / "solver.json", models / "policy" / "policy.json"
     change(heuristic, schema=0)
+    write_digests(heuristic.parent)
     with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 3"):
         load_policy(models)
     change(solver, data={"seed": -1})
@@ -196,6 +198,7 @@ def test_another_schema_is_refused(models):
 def test_a_verifier_of_other_words_is_refused(models):
     """It would read one word for another."""
     Words(GENERATED["word_problems"].vocabulary[:-1]).save(models / "verifier")
+    write_digests(models / "verifier")
     with pytest.raises(SchemaError, match="another vocabulary"):
         load_policy(models)
 

@@ -18,6 +18,7 @@ from selverify.prompting import disarmed
 from selverify.verifiers.pooled import (
     QWEN_MATH_POOLED,
     SKYWORK_POOLED,
+    Fault,
     PooledFormat,
     PoolingVerifier,
     StepTokenChatVerifier,
@@ -41,7 +42,9 @@ class Server:
     reply: Callable[[Body], Any]
     asked: list[tuple[str, Body]] = field(default_factory=list)
 
-    def ask(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
+    def ask(
+        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+    ) -> list[dict[str, Any]]:
         self.asked += [(path, body) for body in bodies]
         # As it arrives over a wire: nothing but JSON.
         return [json.loads(json.dumps(self.reply(json.loads(json.dumps(body))))) for body in bodies]
@@ -154,8 +157,10 @@ def test_replies_are_as_many_as_bodies() -> None:
     """A client that loses one is at fault."""
 
     class Forgetful(Server):
-        def ask(self, path: str, bodies: Sequence[Mapping[str, object]]) -> list[dict[str, Any]]:
-            return super().ask(path, bodies)[1:]
+        def ask(
+            self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+        ) -> list[dict[str, Any]]:
+            return super().ask(path, bodies, fault=fault)[1:]
 
     chat = StepTokenChatVerifier(Forgetful(likely), model="prm", format=RLHFLOW, top_logprobs=5)
     with pytest.raises(ProtocolError, match="given 3 replies to 4 bodies"):

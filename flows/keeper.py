@@ -1,0 +1,166 @@
+"""``python -m flows.keeper PARENT COMMAND...``: a command and all it starts, ended with its owner.
+
+Knows: processes. Does not know: what they do. Prefect starts processes in sessions of their own,
+and whoever is killed can end none of them; so each server, worker and DVC run has a keeper. It ends
+its family when it is told to, when its parent is gone, and when the command itself is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Thread
+from types import FrameType
+
+import psutil
+
+POLL_SECONDS = 1.0
+STEP_SECONDS = 0.1
+# Long enough for a flow run to leave its stage and tell the server how it ended.
+AWAY_SECONDS = 15.0
+HOME_SECONDS = 10.0
+KILLED_SECONDS = 5.0
+KEEPER_SECONDS = 2 * AWAY_SECONDS + HOME_SECONDS + KILLED_SECONDS + 5.0
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+
+
+class Told(Exception):
+    """A signal said that it is time to end."""
+
+
+def kept(command: Sequence[str]) -> list[str]:
+    """The command line that runs ``command`` for as long as this process lives."""
+    return [sys.executable, "-m", "flows.keeper", str(os.getpid()), *command]
+
+
+def end(keeper: subprocess.Popen[bytes]) -> None:
+    """End a keeper that leads a session, and with it everything that it keeps."""
+    keeper.terminate()
+    try:
+        keeper.wait(KEEPER_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(keeper.pid, signal.SIGKILL)
+        keeper.wait()
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """End, after the block, what this process started and a killed keeper could not end."""
+    _adopt()
+    try:
+        yield
+    finally:
+        _send(_family(), signal.SIGTERM)
+        _send(_alive_after(HOME_SECONDS, _family()), signal.SIGKILL)
+        _alive_after(KILLED_SECONDS, _family())
+
+
+def end_with_parent() -> None:
+    """Interrupt this process, as Ctrl-C would, once its parent is gone, which can tell it no more.
+
+    For what is started by a tool that has no keeper.
+    """
+    Thread(target=_interrupt_without, args=(os.getppid(),), daemon=True).start()
+
+
+def keep(parent: int, command: Sequence[str]) -> int:
+    """Run ``command`` until it ends, a signal comes or ``parent`` is gone.
+
+    Returns its exit code as a shell states it, and 0 where it did not end by itself.
+    """
+    family: set[psutil.Process] = set()
+    code: int | None = None
+    try:
+        _hear(_tell)
+        _adopt()
+        process = psutil.Popen(command)
+        while code is None and os.getppid() == parent:
+            family = {one for one in family | _family() if one == process or _lives(one)}
+            with suppress(psutil.TimeoutExpired):
+                code = process.wait(POLL_SECONDS)
+        _hear(signal.SIG_IGN)
+    except Told:
+        pass
+    _end(family | _family())
+    ended = code or 0
+    return ended if ended >= 0 else 128 - ended
+
+
+def _interrupt_without(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def _tell(number: int, frame: object) -> None:
+    _hear(signal.SIG_IGN)  # once is enough, and the end interrupts this process too
+    raise Told
+
+
+def _hear(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, handler)
+
+
+def _end(family: set[psutil.Process]) -> None:
+    """End what lives in other sessions while our command can report it, then what lives in ours."""
+    away = [one for one in family if _session(one) not in {None, os.getsid(0)}]
+    # Whoever leads a session first: it may know better how to end what it started.
+    for wave in ([one for one in away if one.pid == _session(one)], away):
+        _send(wave, signal.SIGTERM)
+        _alive_after(AWAY_SECONDS, wave)
+    # As Ctrl-C in a terminal would: that is the signal on which each of our tools tidies up.
+    os.killpg(os.getpgrp(), signal.SIGINT)
+    _send(_alive_after(HOME_SECONDS, family), signal.SIGKILL)
+    _alive_after(KILLED_SECONDS, family)
+
+
+def _adopt() -> None:
+    """Where the system can, make orphans below this process its children: else they are lost."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def _alive_after(seconds: float, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Wait for ``processes`` to end; those that have not. A parent need not have noticed it."""
+    deadline = time.monotonic() + seconds
+    while (alive := [one for one in processes if _lives(one)]) and time.monotonic() < deadline:
+        time.sleep(STEP_SECONDS)
+    return alive
+
+
+def _lives(process: psutil.Process) -> bool:
+    """Whether it is at work; what was orphaned below us is ours, and is waited for."""
+    with suppress(psutil.TimeoutExpired):
+        process.wait(0)
+        return False
+    with suppress(psutil.NoSuchProcess):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+def _family() -> set[psutil.Process]:
+    """All that this process started and that still descends from it."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def _session(process: psutil.Process) -> int | None:
+    with suppress(ProcessLookupError):
+        return os.getsid(process.pid)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(keep(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,52 @@
+"""Work pools and their runs on the Prefect server that ``PREFECT_API_URL`` names.
+
+Knows: Prefect's client. Does not know: deployments, processes.
+"""
+
+from __future__ import annotations
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import State, StateType
+from prefect.exceptions import ObjectAlreadyExists
+from prefect.states import Crashed
+
+AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+
+
+def create_pool(name: str, type_: str) -> bool:
+    """Create a work pool unless there is one; True when there was none."""
+    with get_client(sync_client=True) as client:
+        try:
+            client.create_work_pool(WorkPoolCreate(name=name, type=type_))
+        except ObjectAlreadyExists:
+            return False
+    return True
+
+
+def crash_interrupted(pool: str) -> list[str]:
+    """Say of every run in ``pool`` that is said to be at work that it crashed; their names.
+
+    For a pool without a worker: a machine that lost its power could tell nobody.
+    """
+    at_work = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=AT_WORK)))
+    in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
+    with get_client(sync_client=True) as client:
+        runs = client.read_flow_runs(flow_run_filter=at_work, work_pool_filter=in_pool)
+        for run in runs:
+            state: State[None] = Crashed(message="The run's machine or worker was stopped.")
+            client.set_flow_run_state(run.id, state, force=True)
+    return [run.name for run in runs]
+
+
+def is_online(pool: str, worker: str) -> bool:
+    """Whether the worker of this name has reported to the server."""
+    with get_client(sync_client=True) as client:
+        return any(one.name == worker for one in client.read_workers_for_work_pool(pool))

@@ -1,0 +1,422 @@
+"""The project's own pipeline in a copy of its files: run, killed, run again, compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import stand_in
+import yaml
+
+from flows import environment
+from flows.stages import Stage, load_stages
+from selverify.params import load_params
+from selverify.storage import digest
+
+ROOT = Path(__file__).parents[2]
+MARK = "FAULT_TEST_RUN"
+ANSWERED = "FAULT_TEST_ANSWERED"
+SECRET = "FAULT_TEST_KEY"
+KEY = "sk-fault-test-0123456789abcdef"
+TEMPORARY = re.compile(r"\.(tmp|old)-\d+$")
+PATIENCE = 1500.0
+ORPHAN_SECONDS = 60.0
+SERVED = 12
+"""Problems of the evaluation; with fewer a correlation may have no value."""
+# Appended to the copy's reply cache: one line a reply, written before it is committed.
+COUNTING = f"""
+
+def _counting(kept):
+    import os, time
+
+    def keep(self, asked, entries):
+        with open(os.environ["{ANSWERED}"], "a") as log:
+            for key, item in asked:
+                for index in _indices(item):
+                    log.write(f"{{time.time()}} {{type(item).__name__}} {{key.hex()}} {{index}}\\n")
+        return kept(self, asked, entries)
+
+    return keep
+
+
+CachedBackend._keep = _counting(CachedBackend._keep)
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A command at work, and what it says, line by line."""
+
+    process: subprocess.Popen[str]
+    mark: str
+    lines: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        return "".join(line for _, line in self.lines)
+
+    def when(self, text: str) -> float:
+        """The time at which a line with ``text`` came out."""
+        return next(at for at, line in self.lines if text in line)
+
+    def wait_for(self, text: str) -> None:
+        """Until a line with ``text`` comes out; fails where the command ends first."""
+        deadline = time.monotonic() + PATIENCE
+        while not any(text in line for _, line in list(self.lines)):
+            ended = self.process.poll() is not None
+            assert not ended and time.monotonic() < deadline, self.said[-3000:]
+            time.sleep(0.02)
+
+    def alive(self) -> list[psutil.Process]:
+        """Every process that the command started and that still runs, in whatever session."""
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark:
+                    found.append(process)
+        return [one for one in found if _lives(one)]
+
+    def wait(self) -> int:
+        """The exit code."""
+        return self.process.wait(PATIENCE)
+
+    def seconds_until_nobody_is_left(self) -> float:
+        """How long the last process of the command takes to end by itself; fails after a minute."""
+        started = time.monotonic()
+        while alive := self.alive():
+            left = [" ".join(one.cmdline()) for one in alive]
+            assert time.monotonic() - started < ORPHAN_SECONDS, left
+            time.sleep(0.2)
+        return time.monotonic() - started
+
+
+def _lives(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    return False
+
+
+@dataclass(frozen=True)
+class State:
+    """All that an undisturbed run leaves: digests of outputs, DVC's lock, and the replies."""
+
+    outputs: Mapping[str, str]
+    lock: Any
+    replies: tuple[tuple[bytes, int, bytes], ...]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the project and how to run it."""
+
+    root: Path
+    variables: Mapping[str, str]
+
+    @property
+    def stages(self) -> dict[str, Stage]:
+        return load_stages(load_params(self.root / "params.yaml"), self.root / "dvc.yaml")
+
+    @property
+    def answered_log(self) -> Path:
+        return self.root.parent / f"{self.root.name}-answered.txt"
+
+    def start(self, *arguments: str, **variables: str) -> Run:
+        """Start ``python -m flows``, in a session of its own."""
+        own = {*environment.settings(self.root), "PREFECT_API_URL", "PYTHONPATH"}
+        kept = {name: value for name, value in os.environ.items() if name not in own}
+        mark = uuid.uuid4().hex
+        told = {MARK: mark, ANSWERED: str(self.answered_log), SECRET: KEY, "OMP_NUM_THREADS": "1"}
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "flows", *arguments],
+            cwd=self.root,
+            env={**kept, **told, "PYTHONUNBUFFERED": "1", **self.variables, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        run = Run(process, mark)
+        threading.Thread(target=_listen, args=(run,), daemon=True).start()
+        return run
+
+    def finish(self, *arguments: str, **variables: str) -> Run:
+        """Run a command to its end, which has to be a good one."""
+        run = self.start(*arguments, **variables)
+        code = run.wait()
+        assert code == 0, run.said[-6000:]
+        return run
+
+    def state(self) -> State:
+        """What stands in the copy now."""
+        outputs = {
+            str(path): digest(self.root / path)
+            for stage in self.stages.values()
+            if not stage.frozen
+            for path in stage.outputs.values()
+        }
+        lock = yaml.safe_load((self.root / "dvc.lock").read_text(encoding="utf-8"))
+        return State(outputs, lock, tuple(self.replies()))
+
+    def replies(self) -> list[tuple[bytes, int, bytes]]:
+        """What the reply cache holds."""
+        path = self.root / ".cache" / "replies.sqlite"
+        if not path.is_file():
+            return []
+        connection = sqlite3.connect(path)
+        try:
+            asked = "SELECT key, position, value FROM replies ORDER BY key, position"
+            return connection.execute(asked).fetchall()
+        except sqlite3.OperationalError:  # killed before the table was there
+            return []
+        finally:
+            connection.close()
+
+    def forget(self, name: str) -> None:
+        """Make stage ``name`` one that never ran: no outputs, no lock, nothing to restore it."""
+        stage = self.stages[name]
+        for path in stage.outputs.values():
+            _delete(self.root / path)
+        path = self.root / "dvc.lock"
+        lock = yaml.safe_load(path.read_text(encoding="utf-8"))
+        lock["stages"].pop(name, None)
+        path.write_text(yaml.safe_dump(lock, sort_keys=False), encoding="utf-8")
+        command = f"cmd: python -m flows {name}\n"
+        for entry in list((self.root / ".dvc" / "cache" / "runs").rglob("*")):
+            if entry.is_file() and entry.read_text(encoding="utf-8").startswith(command):
+                entry.unlink()
+                if not any(entry.parent.iterdir()):
+                    entry.parent.rmdir()
+
+    def forget_replies(self) -> None:
+        """Empty the reply cache and the list of what was answered."""
+        shutil.rmtree(self.root / ".cache", ignore_errors=True)
+        self.answered_log.unlink(missing_ok=True)
+
+    def answered(self) -> list[tuple[float, str]]:
+        """When each reply came and what identifies it, of all runs since ``forget_replies``."""
+        if not self.answered_log.is_file():
+            return []
+        lines = self.answered_log.read_text(encoding="utf-8").splitlines()
+        return [(float(line.partition(" ")[0]), line.partition(" ")[2]) for line in lines]
+
+    def last_commit(self) -> float:
+        """When the reply cache was last written."""
+        files = (self.root / ".cache").glob("replies.sqlite*")
+        return max((one.stat().st_mtime for one in files if one.stat().st_size), default=0.0)
+
+    def leftovers(self) -> list[str]:
+        """Temporary files of the project's own, and of DVC's cache."""
+        found = [
+            path
+            for path in self.root.rglob("*")
+            if TEMPORARY.search(path.name) or (path.suffix == ".tmp" and path.is_file())
+        ]
+        return sorted(str(path.relative_to(self.root)) for path in found)
+
+
+def repeated(answered: list[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The first answers to what was answered more than once."""
+    counts = Counter(what for _, what in answered)
+    first: dict[str, float] = {}
+    for at, what in answered:
+        first.setdefault(what, at)
+    return [(first[what], what) for what, count in counts.items() if count > 1]
+
+
+def _listen(run: Run) -> None:
+    assert run.process.stdout is not None
+    for line in run.process.stdout:
+        run.lines.append((time.monotonic(), line))
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def kill_session(run: Run) -> None:
+    """``kill -9`` of the command's process group."""
+    with suppress(ProcessLookupError):
+        os.killpg(run.process.pid, signal.SIGKILL)
+
+
+def kill_everything(run: Run) -> None:
+    """``kill -9`` of every process of the run, as when the memory or the machine is gone."""
+    while alive := run.alive():
+        for process in alive:
+            with suppress(psutil.Error):
+                process.kill()
+
+
+def kill_command(run: Run) -> None:
+    """``kill -9`` of the command alone, which can then end nobody."""
+    run.process.kill()
+
+
+def kill_stage(run: Run) -> None:
+    """``kill -9`` of the stage's own process."""
+    for process in run.alive():
+        with suppress(psutil.Error):
+            words = process.cmdline()
+            if words[-3:-1] == ["-m", "flows"] and words[-1] not in {"run", "pipeline"}:
+                process.kill()
+
+
+KILLS: Mapping[str, Callable[[Run], None]] = {
+    "its process group": kill_session,
+    "every process": kill_everything,
+    "the command alone": kill_command,
+    "the stage": kill_stage,
+}
+
+
+def copy(root: Path) -> Path:
+    """The project's files as they are now, committed or not, but for tests and pages."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in names.splitlines():
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, root / name)
+    (root / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
+    with (root / "selverify" / "reply_cache.py").open("a") as module:
+        module.write(COUNTING)
+    return root
+
+
+def set_params(root: Path, changes: Mapping[str, object]) -> None:
+    """Write values by their dotted names into the copy's ``params.yaml``."""
+    path = root / "params.yaml"
+    params = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for dotted, value in changes.items():
+        *sections, last = dotted.split(".")
+        section = params
+        for name in sections:
+            section = section.setdefault(name, {})
+        section[last] = value
+    path.write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _leaves(f"{name}.{key}" if name else key, below)
+    else:
+        yield name, value
+
+
+def health() -> dict[str, object]:
+    """The smallest profile of the project."""
+    text = (ROOT / "profiles" / "health.yaml").read_text(encoding="utf-8")
+    return dict(_leaves("", yaml.safe_load(text)))
+
+
+def local_params() -> dict[str, object]:
+    """Models that are trained here."""
+    return {**health(), "benchmark.word_problems.train.problems": 40, "verifier.epochs": 5}
+
+
+def served_params(url: str) -> dict[str, object]:
+    """A generator, embeddings and a judge behind ``url``, each with a key."""
+    server = {
+        "url": url,
+        "model": "stand-in",
+        "key_variable": SECRET,
+        "concurrency": 4,
+        "timeout_seconds": 20.0,
+        "max_retries": 4,
+    }
+    split = {"source": "file", "path": "pool.jsonl"}
+    dropped = ("backbones", "domain", "benchmark", "verifier.tune_epochs", "strengths")
+    small = {name: value for name, value in health().items() if not name.startswith(dropped)}
+    return {
+        **small,
+        "domain": "math",
+        "backbones": ["served"],
+        "strengths": ["strong"],
+        "benchmark.math": {
+            "train": {**split, "problems": 24, "seed": 1},
+            "validation": {**split, "problems": 4, "seed": 2},
+            "test": {"source": "file", "path": "test.jsonl", "problems": SERVED, "seed": 3},
+        },
+        "generator.math": {
+            "served": {
+                **server,
+                "kind": "server",
+                "api": "completions",
+                "structured": False,
+                "prompt": None,
+                "embeddings": {**server, "dimension": stand_in.WIDTH, "batch": 16},
+            }
+        },
+        "sampling.math.max_moves": 6,
+        "verifier.kind.math": "source",
+        "verifier.source.math": {
+            **server,
+            "kind": "judge",
+            "max_tokens": 200,
+            "schema_constrained": False,
+        },
+        "evaluation.problems": SERVED,
+        "search.tau": 0.5,
+        "exploration.tau": 0.5,
+        "evaluation.grid.tau": [0.5],
+        "evaluation.methods": [
+            "cot", "majority", "majority_gated", "best_of_n", "best_of_n_gated", "beam_keep_b",
+            "beam_keep_b_gated", "beam_snell", "beam_snell_gated", "dvts", "dvts_gated",
+            "verify_all", "gates_only", "gates_distance", "full", "full_always_asks", "ranker_only",
+        ],
+    }  # fmt: skip
+
+
+def write_benchmarks(root: Path) -> None:
+    """The files that ``served_params`` names."""
+    stand_in.write_questions(root / "pool.jsonl", count=40, seed=1)
+    stand_in.write_questions(root / "test.jsonl", count=SERVED, seed=2)
+
+
+def totals(root: Path, evaluation: Path, rules: Mapping[str, object]) -> tuple[int, int, float]:
+    """Problems, those whose event log sums to its ledger, and their verifier calls."""
+    import duckdb
+
+    from selverify.evaluation import GRID_AXES, settings_of
+    from tasks.models import resolve_tau
+
+    params = resolve_tau(load_params(root / "params.yaml"), root / str(rules["verifier"]))
+    (setting,) = settings_of("", params)
+    name = " ".join(f"{axis}={getattr(setting, axis):.4g}" for axis in GRID_AXES["full"])
+    folder = root / evaluation
+    query = f"""
+        with events as (
+            select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,
+                   sum(generated_moves) moves, sum(generated_tokens) tokens
+            from '{folder}/events.parquet' group by problem_id
+        ), ledgers as (
+            select problem_id, verifier_calls calls, verifier_steps steps,
+                   generated_moves moves, generated_tokens tokens
+            from '{folder}/outcomes.parquet'
+            where method = 'full' and n = {params.evaluation.headline_budget} and setting = '{name}'
+        )
+        select count(*), count(*) filter (where events = ledgers), sum(events.calls)
+        from events join ledgers using (problem_id)
+        """
+    with duckdb.connect() as connection:
+        ((problems, equal, calls),) = connection.execute(query).fetchall()
+    return int(problems), int(equal), float(calls)

@@ -1,0 +1,93 @@
+"""``python -m flows scale``: measured figures in proportion, and one sentence for anything else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import ROOT
+
+from flows.__main__ import main
+from flows.scale import scale
+
+PROBLEMS, ROWS = 4, 40
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A report of one method; the folder of the evaluation, which is not there yet."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "results").mkdir()
+    metrics = {"budget": 64, "full.verifier_calls": 6.5, "full.generated_tokens": 500.0}
+    (tmp_path / "results" / "metrics.json").write_text(json.dumps(metrics))
+    return tmp_path / "results" / "evaluation" / "small-strong"
+
+
+def evaluate(folder: Path) -> int:
+    """Write a table of outcomes; its size."""
+    folder.mkdir(parents=True)
+    names = [f"p{row % PROBLEMS}" for row in range(ROWS)]
+    pq.write_table(pa.table({"problem_id": names}), folder / "outcomes.parquet")
+    return (folder / "outcomes.parquet").stat().st_size
+
+
+def test_calls_tokens_and_prices_are_in_proportion(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scale("--problems", "100000", "--machines", "50", "--million-tokens", "2")
+    printed = capsys.readouterr().out
+    assert printed.startswith("100,000 problems on 50 machines: 800 shards of 125, 16 a machine\n")
+    (line,) = [one for one in printed.splitlines() if one.startswith("full")]
+    assert line.split() == ["full", "6.50", "650,000", "500.0", "50,000,000", "100.00"]
+    assert "evaluation@small-strong is not here" in printed
+
+
+def test_storage_and_rows_are_those_of_the_last_evaluation(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The time that MLflow recorded, of two workers but for a single shard, is in proportion."""
+    size = evaluate(measured)
+    monkeypatch.setattr("flows.tracking.seconds_of", lambda stage, params: 8.0)
+    scale("--problems", str(1000 * PROBLEMS), "--machines", "10", "--core-hour", "3.6")
+    lines = capsys.readouterr().out.splitlines()
+    (stored,) = [one for one in lines if one.startswith("outcomes.parquet")]
+    per_problem, whole, share = size / 4, size, size / 10  # the last two in thousands
+    assert stored.split()[1:] == f"{per_problem:.1f} B {whole:.1f} KB {share:.1f} KB".split()
+    assert "rows of outcomes.parquet, gathered by one process: 10 a problem, 40,000 in all" in lines
+    assert "time: 2.00 core seconds a problem, 2.2 core hours, 0.2 a machine" in lines
+    assert "price of the cores: 8.00" in lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "the following arguments are required: --problems, --machines"),
+        (["--problems", "0", "--machines", "1"], "given 0, expected 1 to"),
+        (["--problems", "1", "--machines", "x"], "invalid number value: 'x'"),
+        (["--problems", "1", "--machines", "1", "--core-hour", "nan"], "given nan"),
+        (["--problems", "1", "--machines", "1", "--cost", "1"], "unrecognized arguments"),
+    ],
+)
+def test_anything_else_is_one_sentence(
+    measured: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["scale", *arguments]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: scale: ") and message in error and error.count("\n") == 1
+
+
+def test_a_report_that_is_not_there_is_named(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("results/metrics.json").write_text('["x"]')
+    assert main(["scale", "--problems", "1", "--machines", "1"]) == 1
+    assert "expected numbers by name" in capsys.readouterr().err
+    Path("results/metrics.json").unlink()
+    assert main(["scale", "--problems", "1", "--machines", "1"]) == 1
+    assert "results/metrics.json: no such file" in capsys.readouterr().err

@@ -1,0 +1,493 @@
+"""``python -m flows up``: what is scheduled runs, what is asked for is checked, nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import psutil
+import pytest
+import yaml
+from checkouts import checkout, git
+from conftest import ROOT, Project, clean_environment, make_project
+
+from flows.keeper import kept
+from flows.overrides import combinations
+from flows.profiles import PROFILES
+from flows.scheduling import read_deployments
+from flows.server import PREFECT_API_URL, without_secrets
+from selverify.errors import ArtifactError, ParamsError
+
+# Every ten seconds from a time that has passed: the next one is due within ten seconds.
+SOON = {"interval": 10, "anchor_date": "2026-01-01T00:00:00+00:00", "timezone": "UTC"}
+EVIL = "http://evil.example"
+# As long as a machine takes that is at work on something else; an idle one takes a tenth.
+PATIENCE = 400
+BLOCKING = """
+import os, pathlib, time
+
+def run(params, inputs, outputs):
+    (outputs["first"] / "half").write_text("of an output")
+    pathlib.Path({mark!r}).write_text(str(os.getpid()))
+    time.sleep(600)
+    return {{}}
+"""
+
+
+def test_the_deployments_state_what_their_flows_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All in one pool; what they are started with passes the check."""
+    monkeypatch.chdir(ROOT)
+    path = ROOT / "prefect.yaml"
+    schedules = {one.name: [str(when) for when in one.schedules] for one in read_deployments(path)}
+    assert schedules == {"nightly": ["0 3 * * * UTC"], "health": ["30 */6 * * * UTC"], "sweep": []}
+    stated = yaml.safe_load(path.read_text(encoding="utf-8"))["deployments"]
+    given = {one["name"]: one["parameters"] for one in stated if "parameters" in one}
+    for name, runs in {"health": 1, "sweep": 4}.items():
+        assert len(combinations(given[name]["profile"], given[name]["overrides"])) == runs
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the file: input should be"),
+        ("name: [", "no YAML"),
+        ("name: x\n", "deployments: field required"),
+        ("deployments: []\n", "deployments: tuple should have at least 1 item"),
+        ("deployments: [{name: a}]\n", r"deployments\.0\.work_pool: field required"),
+        (
+            "deployments: [{name: a, work_pool: {name: p}}, {name: b, work_pool: {name: q}}]\n",
+            "work pools p, q; expected one for all",
+        ),
+    ],
+)
+def test_a_file_without_deployments_is_one_sentence(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    """Empty, no YAML, without deployments or their pool, or with two pools."""
+    path = tmp_path / "prefect.yaml"
+    with pytest.raises(ArtifactError, match="no such file"):
+        read_deployments(path)
+    path.write_text(text)
+    with pytest.raises(ParamsError, match=rf"prefect\.yaml: {message}[^\n]*$"):
+        read_deployments(path)
+
+
+@pytest.mark.parametrize(
+    ("stated", "shown"),
+    [
+        ("cron: 0 3 * * *", "0 3 * * * UTC"),
+        ("{cron: 0 3 * * *, timezone: Europe/Zurich}", "0 3 * * * Europe/Zurich"),
+        ("interval: 3600", "every 3600 s"),
+        ("rrule: FREQ=DAILY", "FREQ=DAILY UTC"),
+    ],
+)
+def test_a_schedule_is_shown_as_it_is_stated(tmp_path: Path, stated: str, shown: str) -> None:
+    """Every kind that Prefect knows."""
+    path = tmp_path / "prefect.yaml"
+    path.write_text(
+        f"deployments:\n- {{name: a, work_pool: {{name: p}}}}\n"
+        f"- name: b\n  work_pool: {{name: p}}\n  schedules:\n  - {stated}\n"
+    )
+    first, second = read_deployments(path)
+    assert first.schedules == () and [str(one) for one in second.schedules] == [shown]
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    """Addresses of servers and databases may hold one."""
+    assert without_secrets("https://me:secret@host:4200/api") == "https://host:4200/api"
+    assert without_secrets("http://127.0.0.1:4200/api") == "http://127.0.0.1:4200/api"
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "0420011", "4_200", "٤٢٠٠", "9" * 5000])
+def test_a_wrong_port_is_one_sentence(project: Project, port: str) -> None:
+    """It names the variable; nothing is started."""
+    done = project.flows("ui", PREFECT_SERVER_API_PORT=port)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: PREFECT_SERVER_API_PORT: given ")
+    assert "expected a port" in done.stderr and "Traceback" not in done.stderr
+    assert not (project.root / ".prefect").exists()
+
+
+def test_a_port_in_use_is_one_sentence(project: Project) -> None:
+    """Otherwise another program's page would be taken for ours."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        done = project.flows("ui", PREFECT_SERVER_API_PORT=port)
+    assert done.returncode == 1
+    assert f"error: 127.0.0.1:{port} is in use" in done.stderr
+    assert "PREFECT_SERVER_API_PORT" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+)
+def test_the_exit_code_of_a_kept_command_is_its_own(command: str, code: int) -> None:
+    """A keeper stands between a server and whoever watches it."""
+    keeper = kept([sys.executable, "-c", command])
+    done = subprocess.run(keeper, start_new_session=True, timeout=PATIENCE, check=False)
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("victim", ["owner", "keeper", "command"])
+def test_a_kill_leaves_no_orphan(tmp_path: Path, victim: str) -> None:
+    """Whoever is killed, what a command started in a session of its own ends too."""
+    marks = {name: tmp_path / name for name in ("command", "away")}
+    mark = "import os, sys, time; open({!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    command = (
+        "import subprocess, sys; subprocess.Popen("
+        f"[sys.executable, '-c', {mark.format(str(marks['away']))!r}], start_new_session=True); "
+        + mark.format(str(marks["command"]))
+    )
+    keeping = (
+        "import subprocess, sys\nfrom flows.keeper import kept, nothing_left\n"
+        "with nothing_left():\n"
+        f"  subprocess.run(kept([sys.executable, '-c', {command!r}]), start_new_session=True)"
+    )
+    owner = psutil.Popen([sys.executable, "-c", keeping], cwd=ROOT)
+    try:
+        wait_until(lambda: all(path.is_file() and path.read_text() for path in marks.values()))
+        below = {name: psutil.Process(int(path.read_text())) for name, path in marks.items()}
+        everyone = {"owner": owner, "keeper": below["command"].parent(), **below}
+        everyone[victim].kill()
+        wait_until(lambda: not any(lives(one) for one in everyone.values()))
+    finally:
+        with suppress(psutil.NoSuchProcess):
+            owner.kill()
+
+
+def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
+    """Nobody could wait for its result; half an output is removed."""
+    mark = project.root / "mark"
+    (project.root / "tasks" / "first.py").write_text(BLOCKING.format(mark=str(mark)))
+    repro = psutil.Popen(
+        [sys.executable, "-m", "flows", "exec", sys.executable, "-m", "dvc", "repro"],
+        cwd=project.root,
+        env={**clean_environment(project.root), PREFECT_API_URL: api},
+    )
+    try:
+        wait_until(lambda: mark.is_file() and mark.read_text())
+        stage = psutil.Process(int(mark.read_text()))
+    finally:
+        repro.kill()
+        repro.wait()
+    wait_until(lambda: not lives(stage))
+    assert not list(project.root.rglob("*.tmp-*"))
+
+
+@dataclass(frozen=True)
+class Session:
+    """What was seen of one ``python -m flows up``, from its start to its end."""
+
+    root: Path
+    printed: str
+    code: int
+    runs: list[dict[str, Any]]
+    artifacts: list[dict[str, Any]]
+    planned: list[str]
+    deployments: tuple[list[str], list[str]]
+    answers: dict[str, tuple[int, str]]
+    origins: list[str | None]
+    listening: set[str]
+    states: dict[str, str]
+    left: list[psutil.Process]
+
+
+@contextmanager
+def going_up(project: Project, *, interval: dict[str, Any] | None) -> Iterator[tuple[Any, str]]:
+    """``python -m flows up`` on free ports; yields its process and the address of its API."""
+    with socket.socket() as first, socket.socket() as second:
+        for probe in (first, second):
+            probe.bind(("127.0.0.1", 0))
+        ports = [str(probe.getsockname()[1]) for probe in (first, second)]
+    if interval is not None:
+        stated = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))
+        soon = {**stated["deployments"][0], "name": "soon", "schedules": [interval]}
+        stated["deployments"].append(soon)
+        (project.root / "prefect.yaml").write_text(yaml.safe_dump(stated))
+    variables = {"PREFECT_SERVER_API_PORT": ports[0], "MLFLOW_PORT": ports[1]}
+    with (project.root / "printed.txt").open("a") as printed:
+        process = psutil.Popen(
+            [sys.executable, "-m", "flows", "up"],
+            cwd=project.root,
+            env={
+                **clean_environment(project.root),
+                **variables,
+                "PREFECT_WORKER_QUERY_SECONDS": "2",
+            },
+            stdout=printed,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        text = project.root / "printed.txt"
+        wait_until(lambda: "Ctrl-C" in text.read_text() or process.poll() is not None)
+        assert process.poll() is None, text.read_text()
+        yield process, f"http://127.0.0.1:{ports[0]}/api"
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait(PATIENCE)
+
+
+def scheduled_project(root: Path) -> Project:
+    """The small project, with the flows and the profiles that deployments name."""
+    project = make_project(root)
+    (root / "flows").symlink_to(ROOT / "flows")
+    shutil.copytree(ROOT / PROFILES, root / PROFILES)
+    shutil.copy(ROOT / "prefect.yaml", root)
+    return project
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Up; one run by the schedule; questions; a second run, interrupted in its first stage."""
+    project = scheduled_project(tmp_path_factory.mktemp("scheduled") / "project")
+    with going_up(project, interval=SOON) as (process, api):
+        runs = wait_until(lambda: ask(f"{api}/flow_runs/filter", runs_of("soon", "COMPLETED")))
+        mark = project.root / "mark"
+        (project.root / "tasks" / "first.py").write_text(BLOCKING.format(mark=str(mark)))
+        before, after = (deployed(project, api, again=again) for again in (False, True))
+        answers = {
+            name: post_run(api, "experiments/sweep", given)
+            for name, given in {
+                "interpolation": {"overrides": ["search.tau=${oc.env:HOME}"]},
+                "path": {"profile": "../../etc/passwd"},
+                "not a list": {"overrides": "search.tau=0.5"},
+            }.items()
+        }
+        artifacts = ask(f"{api}/artifacts/filter", {})
+        planned = ask(f"{api}/flow_runs/filter", runs_of("nightly", "SCHEDULED"))
+        origins = [allowed_origin(api, origin) for origin in (EVIL, api.removesuffix("/api"))]
+        wait_until(lambda: mark.is_file() and mark.read_text())
+        family = [process, *process.children(recursive=True)]
+        listening = {one.laddr.ip for process in family for one in listeners(process)}
+        process.send_signal(signal.SIGINT)
+        code = process.wait(PATIENCE)
+    return Session(
+        root=project.root,
+        printed=(project.root / "printed.txt").read_text(),
+        code=code,
+        runs=runs,
+        artifacts=artifacts,
+        planned=[run["expected_start_time"] for run in planned],
+        deployments=(before, after),
+        answers=answers,
+        origins=origins,
+        listening=listening,
+        states=states(project.root),
+        left=[one for one in [*family, *of_home(project.root)] if lives(one)],
+    )
+
+
+def test_a_run_is_started_by_the_schedule_and_completes(session: Session) -> None:
+    """Nobody asked for it; its outputs are there, and each stage left its table in Prefect."""
+    run = session.runs[0]
+    assert run["auto_scheduled"] and run["created_by"]["type"] == "SCHEDULE"
+    assert run["work_pool_name"] == "local"
+    assert json.loads((session.root / "results" / "metrics.json").read_text()) == {"sum": 499500.0}
+    tables = {one["key"]: one for one in session.artifacts if one["type"] == "table"}
+    assert {"first", "second"} <= set(tables)
+    assert json.loads(tables["second"]["data"]) == [{"metric": "sum", "value": 499500.0}]
+
+
+def test_a_cron_schedule_plans_runs(session: Session) -> None:
+    """Under another version of SQLAlchemy it silently plans none."""
+    assert len(session.planned) >= 3
+    assert all(start[11:19] == "03:00:00" for start in session.planned)
+
+
+def test_deploying_again_changes_nothing(session: Session) -> None:
+    """The same deployments under the same ids, and the same schedules."""
+    before, after = session.deployments
+    assert before == after
+    assert [one.partition(" ")[0] for one in after] == ["health", "nightly", "soon", "sweep"]
+
+
+def test_hostile_parameters_are_refused_where_a_run_is_asked_for(session: Session) -> None:
+    """Prefect's server refuses them by the flow's own types, before there is a run."""
+    for name, (status, text) in session.answers.items():
+        assert status == 409 and "Validation failed" in text, name
+
+
+def test_everything_is_bound_to_the_loopback_address_and_says_so(session: Session) -> None:
+    """Servers, worker and the run at work; a page of the web gets no answer from a browser."""
+    assert session.listening == {"127.0.0.1"}
+    lines = session.printed.splitlines()
+    for name in ("Prefect", "MLflow"):
+        (line,) = (line for line in lines if line.startswith(name))
+        assert "http://127.0.0.1:" in line and "this machine only" in line
+    assert any(line.startswith("worker") and "pool 'local'" in line for line in lines)
+    assert session.origins[0] is None and session.origins[1] is not None
+
+
+def test_an_interrupt_in_the_middle_of_a_run_leaves_nothing(session: Session) -> None:
+    """No process, no half output; the run is known to have crashed."""
+    assert session.code == 130
+    assert session.left == []
+    assert not list(session.root.rglob("*.tmp-*"))
+    assert "RUNNING" not in session.states.values()
+    assert set(session.states.values()) >= {"COMPLETED", "CRASHED"}
+
+
+@pytest.mark.soak  # two starts of all servers
+def test_a_killed_run_and_a_power_cut_are_mended(tmp_path: Path) -> None:
+    """A killed run takes its stage with it, and the next one runs; that one is at work when all is
+    killed at once. The next start says that it crashed, and goes on.
+    """
+    project = scheduled_project(tmp_path / "project")
+    first = project.root / "tasks" / "first.py"
+    whole, mark = first.read_text(), project.root / "mark"
+    first.write_text(BLOCKING.format(mark=str(mark)))
+    with going_up(project, interval=SOON) as (process, api):
+        killed = killed_run(mark, f"{api}/flow_runs/filter")
+        wait_until(lambda: mark.is_file() and mark.read_text())
+        family = [process, *process.children(recursive=True)]
+        for one in family:
+            one.suspend()
+        for one in family:
+            one.kill()
+        process.wait(PATIENCE)
+    first.write_text(whole)
+    (project.root / "printed.txt").unlink()
+    with going_up(project, interval=SOON) as (process, api):
+        wait_until(lambda: ask(f"{api}/flow_runs/filter", runs_of("soon", "COMPLETED")))
+        crashed = ask(f"{api}/flow_runs/filter", runs_of("soon", "CRASHED"))
+        (cut,) = (run for run in crashed if run["name"] != killed)
+        assert len(crashed) == 2
+        assert cut["state"]["message"] == "The run's machine or worker was stopped."
+    assert (project.root / "results" / "metrics.json").is_file()
+    assert not list(project.root.rglob("*.tmp-*"))
+    assert not of_home(project.root)
+
+
+@pytest.mark.soak  # some minutes: every stage of the real pipeline
+def test_the_health_run_runs_every_stage_in_a_copy(tmp_path: Path) -> None:
+    """It leaves the checkout as it was, its table in Prefect, and no experiment behind."""
+    root = checkout(tmp_path / "checkout")
+    project = Project(root)
+    with going_up(project, interval=None) as (_, api):
+        status, text = post_run(api, "experiments/health", {})
+        assert status == 201, text
+        query = runs_of("health", "COMPLETED", "FAILED", "CRASHED")
+        (run,) = wait_until(lambda: ask(f"{api}/flow_runs/filter", query), patience=1500)
+        assert run["state"]["type"] == "COMPLETED", (root / ".prefect/worker.log").read_text()
+        artifacts = ask(f"{api}/artifacts/filter", {})
+    (table,) = (one for one in artifacts if one["type"] == "markdown")
+    assert "Full" in table["data"] and table["data"].startswith("```\n")
+    ran = {one["key"] for one in artifacts}
+    assert {"benchmark", "evaluation-small-strong", "report"} <= ran
+    assert git(root, "status", "--porcelain", "--untracked-files=no") == ""
+    assert "run-" not in project.flows("exec", "dvc", "exp", "list").stdout
+    assert not list((root / ".dvc/tmp/exps/standalone").glob("tmp*"))
+    assert not of_home(root)
+
+
+def killed_run(mark: Path, runs: str) -> str:
+    """The run that is in its first stage, killed; its stage has ended and Prefect knows of it."""
+    wait_until(lambda: mark.is_file() and mark.read_text())
+    stage = psutil.Process(int(mark.read_text()))
+    mark.unlink()
+    stage.parent().kill()
+    wait_until(lambda: not lives(stage))
+    (run,) = wait_until(lambda: ask(runs, runs_of("soon", "CRASHED")))
+    return str(run["name"])
+
+
+def runs_of(deployment: str, *types: str) -> dict[str, Any]:
+    """A question for the runs of a deployment in states of these types."""
+    return {
+        "deployments": {"name": {"any_": [deployment]}},
+        "flow_runs": {"state": {"type": {"any_": list(types)}}},
+    }
+
+
+def ask(address: str, body: dict[str, Any] | None = None) -> Any:
+    request = Request(address, headers={"content-type": "application/json"})
+    request.data = None if body is None else json.dumps(body).encode()
+    with urlopen(request, timeout=PATIENCE) as reply:
+        return json.loads(reply.read())
+
+
+def post_run(api: str, deployment: str, parameters: dict[str, Any]) -> tuple[int, str]:
+    """Ask for a run of a deployment; the status and the text of the answer."""
+    found = ask(f"{api}/deployments/name/{deployment}")
+    body = {"parameters": {**found["parameters"], **parameters}, "state": {"type": "SCHEDULED"}}
+    try:
+        return 201, json.dumps(ask(f"{api}/deployments/{found['id']}/create_flow_run", body))
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def deployed(project: Project, api: str, *, again: bool) -> list[str]:
+    """The deployments there are, after creating them once more if ``again``."""
+    if again:
+        done = project.flows("deploy", PREFECT_API_URL=api)
+        assert done.returncode == 0, done.stderr
+    found = ask(f"{api}/deployments/filter", {})
+    return sorted(f"{one['name']} {one['id']} {len(one['schedules'])}" for one in found)
+
+
+def allowed_origin(api: str, origin: str) -> str | None:
+    """The origin whose pages may read an answer, as the server tells a browser from ``origin``."""
+    with urlopen(Request(f"{api}/health", headers={"Origin": origin}), timeout=60) as reply:
+        found: str | None = reply.headers.get("access-control-allow-origin")
+    return found
+
+
+def listeners(process: psutil.Process) -> list[Any]:
+    try:
+        found = process.net_connections(kind="inet")
+    except psutil.NoSuchProcess:
+        return []
+    return [one for one in found if one.status == psutil.CONN_LISTEN]
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it is at work; one that has ended stands in the table until it is waited for."""
+    with suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def of_home(root: Path) -> list[psutil.Process]:
+    """Every process whose Prefect lives in ``root``, whoever started it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            home = process.environ().get("PREFECT_HOME", "")
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if process.pid != os.getpid() and Path(home) == (root / ".prefect").resolve():
+            found.append(process)
+    return found
+
+
+def states(root: Path) -> dict[str, str]:
+    """The type of the last state of every run that the stopped server knows, by its name."""
+    with closing(sqlite3.connect(root / ".prefect" / "prefect.db")) as database:
+        return dict(database.execute("select name, state_type from flow_run"))
+
+
+def wait_until(condition: Callable[[], Any], *, patience: float = PATIENCE) -> Any:
+    """What ``condition`` returns once it is true."""
+    deadline = time.monotonic() + patience
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.3)
+    return found
