@@ -96,6 +96,8 @@ def _interrupt_without(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(KEEPER_SECONDS)
+    os._exit(1)  # something swallowed the interrupt
 
 
 def _tell(number: int, frame: object) -> None:
