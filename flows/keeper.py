@@ -27,6 +27,7 @@ AWAY_SECONDS = 15.0
 HOME_SECONDS = 10.0
 KILLED_SECONDS = 5.0
 KEEPER_SECONDS = 2 * AWAY_SECONDS + HOME_SECONDS + KILLED_SECONDS + 5.0
+TOLD_TO_END = 128 + signal.SIGTERM
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
@@ -72,7 +73,7 @@ def end_with_parent() -> None:
 def keep(parent: int, command: Sequence[str]) -> int:
     """Run ``command`` until it ends, a signal comes or ``parent`` is gone.
 
-    Returns its exit code as a shell states it, and 0 where it did not end by itself.
+    Returns its exit code as a shell states it, and that of SIGTERM where it did not end by itself.
     """
     family: set[psutil.Process] = set()
     code: int | None = None
@@ -88,8 +89,9 @@ def keep(parent: int, command: Sequence[str]) -> int:
     except Told:
         pass
     _end(family | _family())
-    ended = code or 0
-    return ended if ended >= 0 else 128 - ended
+    if code is None:
+        return TOLD_TO_END
+    return code if code >= 0 else 128 - code
 
 
 def _interrupt_without(parent: int) -> None:

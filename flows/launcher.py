@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from flows import terminal
-from flows.keeper import end, kept
+from flows.keeper import end, kept, nothing_left
 from flows.preflight import alone, preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage
@@ -31,7 +31,7 @@ def run(profile: str | None = None) -> None:
         ProtocolError: a stage failed, and its own sentence stands on the terminal above; or
             another run is at work here.
     """
-    with alone():
+    with alone(), nothing_left():
         show_table(_bring_up_to_date(profile))
 
 
@@ -55,7 +55,7 @@ def _bring_up_to_date(profile: str | None) -> dict[str, Stage]:
 def run_pipeline() -> None:
     """Run the pipeline flow once, on a Prefect server of its own unless one is named already."""
     preflight()
-    with stop_on_signals(), prefect_server():
+    with nothing_left(), stop_on_signals(), prefect_server():
         # Prefect reads the server's address when it is imported.
         pipeline = import_module("flows.pipeline").pipeline
         try:

@@ -23,6 +23,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows import terminal
+from flows.artifacts import shown
 from flows.server import LOOPBACK, prefect_server
 from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.params import Server, Tracking
@@ -156,14 +157,17 @@ def _asks_a_server(inputs: Mapping[str, Path]) -> bool:
 
 def _results(stage: str, tasks: Sequence[Task[[], T]], *, together: bool, key: str) -> list[T]:
     """What the tasks return, in their order; the first that fails ends this."""
-    progress = cast(
-        UUID, create_progress_artifact(0.0, key=key, description=f"{len(tasks)} shards")
-    )
+    progress: UUID | None = None
+    with shown(key):
+        made = create_progress_artifact(0.0, key=key, description=f"{len(tasks)} shards")
+        progress = cast(UUID, made)
     found: dict[int, T] = {}
     for place, result in _as_completed(tasks, together=together):
         found[place] = result
         log.info("%s: %d of %d shards are done", stage, len(found), len(tasks))
-        update_progress_artifact(progress, progress=100.0 * len(found) / len(tasks))
+        if progress is not None:
+            with shown(key):
+                update_progress_artifact(progress, progress=100.0 * len(found) / len(tasks))
     return [found[place] for place in range(len(tasks))]
 
 

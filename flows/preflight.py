@@ -152,7 +152,15 @@ def clean() -> None:
     """Remove what a run made: outputs, cached replies, DVC's cache, Prefect's home.
 
     The output of a frozen stage, the virtual environment and MLflow's history stay.
+
+    Raises:
+        ProtocolError: a run is at work here.
     """
+    with alone():
+        _clean()
+
+
+def _clean() -> None:
     preflight()
     params = load_params(PARAMS_FILE)
     everything = {
@@ -162,7 +170,9 @@ def clean() -> None:
     stages = load_stages(params.model_copy(update=everything)).values()
     outputs = [path for stage in stages if not stage.frozen for path in stage.outputs.values()]
     replies = Path(load_params(PARAMS_FILE).tracking.reply_cache)
-    kept_by_tools = (DVC_DIRECTORY / "cache", DVC_DIRECTORY / "tmp", Path(PREFECT_DIRECTORY))
+    ours = DVC_DIRECTORY / AT_WORK
+    by_dvc = (path for path in ours.parent.glob("*") if path != ours)
+    kept_by_tools = (DVC_DIRECTORY / "cache", *by_dvc, Path(PREFECT_DIRECTORY))
     # SQLite keeps its journal beside the database.
     for path in (*outputs, *replies.parent.glob(f"{replies.name}*"), *kept_by_tools):
         delete(path)

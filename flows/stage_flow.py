@@ -26,6 +26,7 @@ from prefect.artifacts import (
 from prefect.runtime import flow_run
 
 from flows import terminal
+from flows.artifacts import shown
 from flows.execution import execute
 from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages, params_of
 from flows.tracking import Published, publish_stage
@@ -75,7 +76,8 @@ def run_stage(name: str) -> dict[str, float]:
             metrics = work()
             seconds = time.monotonic() - started
             published = publish(seconds)
-            _show(stage, metrics, published)
+            with shown(stage.name):
+                _show(stage, metrics, published)
             log.info("%s: finished in %.1f s", stage.name, seconds)
             return metrics
 

@@ -69,7 +69,7 @@ class Disk:
 
     def unmount(self) -> None:
         if self.kind == "tmpfs":
-            subprocess.run(["umount", str(self.folder)], check=True)
+            subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ MOMENTS = 20
 SEED = 20
 ASKER = Path(__file__).with_name("asker.py")
 SLOWLY = 0.003
+PATIENCE = 400.0
 SLACK = 0.02
 """Seconds by which the clock of files may be behind."""
 
@@ -102,7 +103,9 @@ def test_an_asker_killed_at_random_moments_asks_only_the_batch_in_flight_again(
         start, stop = len(server.seen), rng.randrange(1, total)
         cache, result = tmp_path / f"{moment}.sqlite", tmp_path / f"{moment}.json"
         child = asker.start(cache, result)
+        until = time.monotonic() + PATIENCE
         while len(server.seen) < start + stop:
+            assert time.monotonic() < until, "the asker asks no more"
             time.sleep(0.0005)
         time.sleep(rng.random() * 2 * SLOWLY)
         os.kill(child, signal.SIGKILL)

@@ -124,6 +124,7 @@ def test_no_worker_outlives_a_killed_parent(tmp_path: Path, state: str) -> None:
         worker = int(line) if line.strip().isdigit() else worker
         if ready and worker:
             break
+    assert ready and worker, "the script began"
     if state == "hung":
         time.sleep(1.0)
     os.kill(parent.pid, signal.SIGKILL)

@@ -144,6 +144,16 @@ def test_the_exit_code_of_a_kept_command_is_its_own(command: str, code: int) -> 
     assert done.returncode == code
 
 
+def test_a_keeper_that_is_told_to_end_says_so(tmp_path: Path) -> None:
+    """Else what it kept would be taken for done."""
+    mark = tmp_path / "begun"
+    command = f"import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(600)"
+    keeper = subprocess.Popen(kept([sys.executable, "-c", command]), start_new_session=True)
+    wait_until(mark.exists)
+    keeper.terminate()
+    assert keeper.wait(PATIENCE) == 128 + signal.SIGTERM
+
+
 @pytest.mark.parametrize("victim", ["owner", "keeper", "command"])
 def test_a_kill_leaves_no_orphan(tmp_path: Path, victim: str) -> None:
     """Whoever is killed, what a command started in a session of its own ends too."""
