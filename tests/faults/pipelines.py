@@ -330,7 +330,7 @@ def health() -> dict[str, object]:
 
 def local_params() -> dict[str, object]:
     """Models that are trained here."""
-    return {**health(), "benchmark.word_problems.train.problems": 40, "verifier.epochs": 5}
+    return {**health(), "verifier.epochs": 5}
 
 
 def served_params(url: str) -> dict[str, object]:
