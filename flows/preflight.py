@@ -23,7 +23,7 @@ from selverify.sources import has_source, read_generator_source, write_generator
 DVC_DIRECTORY = Path(".dvc")
 AT_WORK = Path("tmp") / "selverify.lock"
 BEING_FILLED_SECONDS = 5.0
-LEFTOVER = re.compile(r"\.(?:tmp|old)-(\d+)$")
+LEFTOVER = re.compile(r"\.(tmp|old)-(\d+)$")
 
 
 def preflight() -> dict[str, Stage]:
@@ -121,14 +121,21 @@ def mend_known_runs(folder: Path) -> list[Path]:
 
 
 def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
-    """Remove temporary siblings of ``outputs`` whose writer no longer runs; returns them."""
+    """Remove temporary siblings of ``outputs`` whose writer no longer runs; returns them.
+
+    An output that stepped aside for a newer one, which then never came, is put back.
+    """
     removed = []
     for output in outputs:
         for path in sorted(output.parent.glob(f"{output.name}.*-*")):
             match = LEFTOVER.search(path.name)
-            if match and not _runs(int(match.group(1))):
-                delete(path)
-                removed.append(path)
+            if match is None or _runs(int(match[2])):
+                continue
+            if match[1] == "old" and not output.exists():
+                path.rename(output)
+                continue
+            delete(path)
+            removed.append(path)
     return removed
 
 

@@ -45,7 +45,7 @@ _DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+[\s,]++[^\W\d_]{2}")
 _PLAIN_NUMBER = re.compile(r"[-+]?[\d., ]*\d(?:\s*/\s*\d+)?", re.ASCII)
-_UNIT = re.compile(r"\s*(?:\\?%|[A-Za-z]{2,12}(?:\^?[23])?)$", re.ASCII)
+_UNIT = re.compile(r"(?<!\s)\s*(?:\\?%|[A-Za-z]{2,12}(?:\^?[23])?)$", re.ASCII)
 _COUNTING = frozenset(
     {"dozen", "hundred", "thousand", "million", "billion", "trillion", "pair", "pairs", "pi"}
 )

@@ -37,13 +37,15 @@ from selverify.types import Sample, Verdict
 
 log = logging.getLogger(__name__)
 
-SCHEMA = 1
+SCHEMA = 2
+UNSEALED = 1
+"""The schema of entries without a checksum, which get theirs when the file is opened."""
 CHECKED = b"\x8c"
-"""Before a checksum; entries written by earlier versions begin with a letter and have none."""
 CHECKSUM_BYTES = 8
 KEYS_PER_QUERY = 500
-UNREADABLE = sqlite3.SQLITE_IOERR
 PRIMARY_CODE = 0xFF
+BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+BROKEN_READS = frozenset({sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS})
 FULL = frozenset(
     {
         sqlite3.SQLITE_FULL,
@@ -257,20 +259,16 @@ def _sealed(key: bytes, position: int, value: bytes) -> bytes:
     return CHECKED + _checksum(key, position, value) + value
 
 
+def _sealed_once(key: bytes, position: int, value: bytes) -> bytes:
+    return value if value[:1] == CHECKED else _sealed(key, position, value)
+
+
 def _checked(key: bytes, position: int, stored: object) -> Entry | None:
     """The entry, or None where it is not what was stored."""
     if not isinstance(stored, bytes):
         return None
-    value = stored
-    if stored[:1] == CHECKED:
-        end = 1 + CHECKSUM_BYTES
-        value = stored[end:]
-        if stored[1:end] != _checksum(key, position, value):
-            return None
-    try:
-        return _decode(value)
-    except (struct.error, UnicodeDecodeError):
-        return None
+    value = stored[1 + CHECKSUM_BYTES :]
+    return _decode(value) if stored == _sealed(key, position, value) else None
 
 
 def _checksum(key: bytes, position: int, value: bytes) -> bytes:
@@ -313,7 +311,7 @@ def _open(path: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version != SCHEMA and (version or tables):
+    if version not in {SCHEMA, UNSEALED} and (version or tables):
         raise SchemaError(f"{path}: a database of schema {version}, expected {SCHEMA}")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
@@ -321,12 +319,25 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
         "CREATE TABLE IF NOT EXISTS replies (key BLOB NOT NULL, position INTEGER NOT NULL, "
         "value BLOB NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID"
     )
+    if version == UNSEALED:
+        _seal(connection)
     connection.execute(f"PRAGMA user_version={SCHEMA}")
+
+
+def _seal(connection: sqlite3.Connection) -> None:
+    """Give every entry its checksum, or none of them."""
+    connection.create_function("sealed", 3, _sealed_once, deterministic=True)
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        # Another process may have done it while we waited.
+        if connection.execute("PRAGMA user_version").fetchone() == (UNSEALED,):
+            connection.execute("UPDATE replies SET value = sealed(key, position, value)")
+            connection.execute(f"PRAGMA user_version={SCHEMA}")
 
 
 @contextmanager
 def _sound(path: Path | None) -> Iterator[None]:
-    """Turn a full disk and a sign of corruption into one sentence; a lock is neither."""
+    """Turn a full disk, a sign of corruption and whatever else there is into one sentence."""
     try:
         yield
     except sqlite3.DatabaseError as error:
@@ -336,8 +347,11 @@ def _sound(path: Path | None) -> Iterator[None]:
                 f"{path}: cannot be written ({error}), expected space on its disk; what was "
                 "answered before is kept"
             ) from error
-        if isinstance(error, sqlite3.OperationalError) and code & PRIMARY_CODE != UNREADABLE:
-            raise
-        raise SchemaError(
-            f"{path}: not a readable reply cache ({error}); delete the file to start afresh"
+        if code & PRIMARY_CODE in BROKEN or code in BROKEN_READS or not code:
+            raise SchemaError(
+                f"{path}: not a readable reply cache ({error}); move the file away to start afresh"
+            ) from error
+        raise ArtifactError(
+            f"{path}: cannot be used now ({error}), expected a reply cache that this process may "
+            "read and write; what was answered before is kept"
         ) from error

@@ -69,8 +69,13 @@ def _replace(temporary: Path, path: Path) -> None:
         return
     # A directory that is not empty cannot be replaced in one call, so the old one steps aside.
     aside = path.with_name(f"{path.name}.old-{os.getpid()}")
-    os.replace(path, aside)
-    os.replace(temporary, path)
+    try:
+        os.replace(path, aside)
+        os.replace(temporary, path)
+    except BaseException:
+        if aside.exists() and not path.exists():
+            os.replace(aside, path)
+        raise
     _remove(aside)
 
 
@@ -179,18 +184,23 @@ def write_digests(folder: Path) -> None:
     write_json(folder / DIGESTS, found, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
 
 
-def check_digests(folder: Path) -> None:
-    """Compare the files of a checkpoint with what ``write_digests`` wrote, if it was called.
+def check_digests(folder: Path, *, needed: bool = True) -> None:
+    """Compare the files of a checkpoint with what ``write_digests`` wrote.
+
+    Args:
+        needed: false for a checkpoint of others, which may come without digests.
 
     Raises:
-        ArtifactError: a file is missing.
+        ArtifactError: a file is missing, or the digests are.
         SchemaError: a file is not the one that was written.
     """
-    if not (folder / DIGESTS).is_file():
+    if not needed and not (folder / DIGESTS).is_file():
         return
     data = read_json(folder / DIGESTS, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
+    if not isinstance(data, dict):
+        raise SchemaError(f"{folder / DIGESTS}: given no mapping, expected a digest for each file")
     files = {path.name: path for path in folder.iterdir() if path.is_file()}
-    for name, written in data.items() if isinstance(data, dict) else ():
+    for name, written in data.items():
         if name not in files:
             raise ArtifactError(f"{folder}: no file {name!r}, expected what {DIGESTS} lists")
         if (found := _md5(files[name])) != written:

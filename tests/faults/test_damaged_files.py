@@ -98,6 +98,14 @@ def test_a_damaged_checkpoint_is_named_and_refused(
         with pytest.raises(SelverifyError):
             load_policy(folder)
         path.write_bytes(whole)
+    for name in ("verifier", "policy"):
+        path = folder / name / "digests.json"
+        whole = path.read_bytes()
+        for spoilt in (None, b"[]", whole.replace(b'"data": {', b'"data": 1, "more": {')):
+            path.unlink() if spoilt is None else path.write_bytes(spoilt)
+            with pytest.raises(SelverifyError, match=r"digests\.json"):
+                load_policy(folder)
+        path.write_bytes(whole)
     load_policy(folder)
     moments = len(weights) * CHECKPOINT_MOMENTS
     record(

@@ -101,6 +101,18 @@ def test_leftovers_of_dead_writers_are_removed(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted([running, other])
 
 
+def test_an_output_that_stepped_aside_comes_back(tmp_path: Path) -> None:
+    """A kill between two renames leaves the older output under another name only."""
+    output, other = tmp_path / "work", tmp_path / "more"
+    for path in (tmp_path / "work.old-999999999", other, tmp_path / "more.old-999999999"):
+        path.mkdir()
+        (path / "rows").write_text(path.name, encoding="utf-8")
+    assert remove_leftovers([output, other]) == [tmp_path / "more.old-999999999"]
+    assert (output / "rows").read_text(encoding="utf-8") == "work.old-999999999"
+    assert (other / "rows").read_text(encoding="utf-8") == "more"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["more", "work"]
+
+
 def test_combinations_that_are_not_asked_for_leave_the_folders_that_are_read_whole(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -355,12 +356,40 @@ def test_replies_of_a_version_without_checksums_are_still_served(tmp_path: Path)
     cache.close()
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE replies SET value = substr(value, 10)")
+        connection.execute("PRAGMA user_version=1")
     connection.close()
-    log = Log()
-    cache = CachedBackend(log, path)
-    assert cache.answer(request) == whole
+    for _ in range(2):
+        log = Log()
+        cache = CachedBackend(log, path)
+        assert cache.answer(request) == whole
+        cache.close()
+        assert log.requests == []
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+        (value,) = connection.execute("SELECT value FROM replies").fetchone()
+    connection.close()
+    assert len(value) > 10 and value[:1] == b"\x8c"
+
+
+def test_no_bit_of_an_entry_can_change_unseen(tmp_path: Path) -> None:
+    """Not even one of the mark that says that there is a checksum."""
+    path = tmp_path / "replies.sqlite"
+    request = Rank((RankItem(START, (ONE, TWO), "a"),))
+    cache = CachedBackend(BACKEND, path)
+    whole = cache.answer(request)
     cache.close()
-    assert log.requests == []
+    with closing(sqlite3.connect(path)) as connection:
+        (value,) = connection.execute("SELECT value FROM replies").fetchone()
+    for bit in range(8 * len(value)):
+        spoilt = bytearray(value)
+        spoilt[bit // 8] ^= 1 << bit % 8
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("UPDATE replies SET value = ?", (bytes(spoilt),))
+        log = Log()
+        cache = CachedBackend(log, path)
+        assert cache.answer(request) == whole
+        cache.close()
+        assert len(log.requests) == 1
 
 
 @pytest.mark.parametrize("reply", [(), (samples(["add 1 ;"]),)])
