@@ -61,10 +61,10 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
         module, function, _ = COMMANDS[name]
         _function(module, function)(*rest)
     else:
+        if STARTED_BY_DVC in os.environ:
+            _function("flows.keeper", "end_with_starter")(STARTED_BY_DVC)
         # Before Prefect is imported, because a mistake should be answered at once.
         check_inputs(find_stage(load_stages(load_params(PARAMS_FILE)), name))
-        if STARTED_BY_DVC in os.environ:
-            _function("flows.keeper", "end_with_parent")()
         _function("flows.stage_flow", "run_stage")(name)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +19,7 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows import terminal
-from flows.keeper import end, kept
+from flows.keeper import keeping
 from flows.launcher import TABLE_NAME
 from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, Settings, combinations
 from flows.preflight import preflight
@@ -104,15 +103,9 @@ def run_experiment(name: str, settings: Settings, *, anew: bool, table: Path) ->
 
 
 def _dvc(*arguments: str) -> None:
-    # A session of its own, so that DVC is interrupted once, by its keeper, and removes its copy.
-    process = subprocess.Popen(
-        kept([sys.executable, "-m", "dvc", *arguments]),
-        env={**COMMITTER, **os.environ},
-        start_new_session=True,
-    )
-    try:
+    # DVC is interrupted once, by its keeper, and removes its copy.
+    command = [sys.executable, "-m", "dvc", *arguments]
+    with keeping(command, env={**COMMITTER, **os.environ}) as process:
         code = process.wait()
-    finally:
-        end(process)
     if code:
         raise ProtocolError(f"dvc {' '.join(arguments[:2])} ended with exit code {code}")

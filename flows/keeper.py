@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from threading import Thread
 from types import FrameType
+from typing import Any
 
 import psutil
 
@@ -40,14 +41,19 @@ def kept(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "flows.keeper", str(os.getpid()), *command]
 
 
-def end(keeper: subprocess.Popen[bytes]) -> None:
-    """End a keeper that leads a session, and with it everything that it keeps."""
-    keeper.terminate()
+@contextmanager
+def keeping(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """``command`` at work under a keeper while the block runs; then it and all it started end.
+
+    ``options`` go to ``subprocess.Popen``. It leads a session of its own, which an interrupt from
+    the terminal does not reach. The keeper inherits what this process holds for it, such as the
+    checkout's lock (``preflight.alone``), and holds it until all have ended; the command does not.
+    """
+    keeper = subprocess.Popen(kept(command), start_new_session=True, close_fds=False, **options)
     try:
-        keeper.wait(KEEPER_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(keeper.pid, signal.SIGKILL)
-        keeper.wait()
+        yield keeper
+    finally:
+        _end_keeper(keeper)
 
 
 @contextmanager
@@ -62,12 +68,14 @@ def nothing_left() -> Iterator[None]:
         _alive_after(KILLED_SECONDS, _family())
 
 
-def end_with_parent() -> None:
-    """Interrupt this process, as Ctrl-C would, once its parent is gone, which can tell it no more.
+def end_with_starter(mark: str) -> None:
+    """Interrupt this process, as Ctrl-C would, once who started it is gone and can tell it no more.
 
-    For what is started by a tool that has no keeper.
+    For what is started by a tool that has no keeper. ``mark`` is an environment variable that the
+    tool gives to what it starts. Who has it too stands between the tool and us, as a shell does
+    that waits for us, and outlives the tool: all of them are watched, up to the tool itself.
     """
-    Thread(target=_interrupt_without, args=(os.getppid(),), daemon=True).start()
+    Thread(target=_interrupt_without, args=(_starters(mark),), daemon=True).start()
 
 
 def keep(parent: int, command: Sequence[str]) -> int:
@@ -94,8 +102,28 @@ def keep(parent: int, command: Sequence[str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _interrupt_without(parent: int) -> None:
-    while os.getppid() == parent:
+def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
+    keeper.terminate()
+    try:
+        keeper.wait(KEEPER_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(keeper.pid, signal.SIGKILL)
+        keeper.wait()
+
+
+def _starters(mark: str) -> list[psutil.Process]:
+    starters = []
+    for process in psutil.Process().parents():
+        starters.append(process)
+        with suppress(psutil.Error):
+            if mark in process.environ():
+                continue
+        break
+    return starters
+
+
+def _interrupt_without(starters: Sequence[psutil.Process]) -> None:
+    while all(_lives(one) for one in starters):
         time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(KEEPER_SECONDS)

@@ -6,17 +6,17 @@ Knows: the order of these steps. Does not know: the DAG, or how a stage is run.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 
 from flows import terminal
-from flows.keeper import end, kept, nothing_left
+from flows.keeper import keeping, nothing_left
 from flows.preflight import alone, preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
-from flows.stages import PARAMS_FILE, Stage
+from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.errors import ArtifactError, ProtocolError
+from selverify.params import load_params
 
 TABLE_NAME = "main.txt"
 
@@ -66,7 +66,7 @@ def run_pipeline() -> None:
 
 def show() -> None:
     """Print the main table of the last run and where the rest is."""
-    show_table(preflight())
+    show_table(load_stages(load_params(PARAMS_FILE)))
 
 
 def show_table(stages: dict[str, Stage]) -> None:
@@ -105,8 +105,5 @@ def _call(*arguments: str) -> int:
     In a session of its own: an interrupt from the terminal would otherwise reach DVC, its stage
     and us at once, and we would stop the server while they still tidy up.
     """
-    process = subprocess.Popen(kept([sys.executable, *arguments]), start_new_session=True)
-    try:
+    with keeping([sys.executable, *arguments]) as process:
         return process.wait()
-    finally:
-        end(process)

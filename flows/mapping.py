@@ -25,10 +25,10 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from flows import terminal
 from flows.artifacts import shown
 from flows.server import LOOPBACK, prefect_server
-from selverify.errors import ParamsError, ProtocolError, Refusal
+from selverify.errors import NoReply, ParamsError
 from selverify.params import Server, Tracking
 from selverify.sources import has_source, read_generator_source, read_verifier_source
-from tasks.shards import Mapper, Shard, WorkerError, processes
+from tasks.shards import Mapper, Shard, processes
 
 T = TypeVar("T")
 Apply = Callable[[Callable[[Shard], T], Shard], T]
@@ -96,7 +96,10 @@ def mapper(stage: str, tracking: Tracking, *, key: str) -> Mapper:
         retries = RETRIES if shards and _asks_a_server(shards[0].inputs) else 0
         with _applied(remote, workers) as apply:
             tasks = [_task(stage, apply, work, shard, retries) for shard in shards]
-            return _results(stage, tasks, together=remote or workers > 1, key=key)
+            done = _as_completed(
+                tasks, together=remote or workers > 1, scheduler=tracking.dask if remote else None
+            )
+            return _results(stage, done, len(tasks), key=key)
 
     return mapped
 
@@ -140,7 +143,7 @@ def _task(
 def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Whether a shard's failure is one of a server that may answer later; asked before a retry."""
     error = state.result(raise_on_failure=False)
-    if not isinstance(error, ProtocolError) or isinstance(error, (Refusal, WorkerError)):
+    if not isinstance(error, NoReply):
         return False
     log.warning("%s: %s; tried again in %.0f s", run.name, error, RETRY_SECONDS)
     return True
@@ -155,29 +158,33 @@ def _asks_a_server(inputs: Mapping[str, Path]) -> bool:
     )
 
 
-def _results(stage: str, tasks: Sequence[Task[[], T]], *, together: bool, key: str) -> list[T]:
-    """What the tasks return, in their order; the first that fails ends this."""
+def _results(stage: str, done: Iterator[tuple[int, T]], count: int, *, key: str) -> list[T]:
+    """The results of ``count`` tasks in their order; the first that fails ends this."""
     progress: UUID | None = None
     with shown(key):
-        made = create_progress_artifact(0.0, key=key, description=f"{len(tasks)} shards")
+        made = create_progress_artifact(0.0, key=key, description=f"{count} shards")
         progress = cast(UUID, made)
     found: dict[int, T] = {}
-    for place, result in _as_completed(tasks, together=together):
+    for place, result in done:
         found[place] = result
-        log.info("%s: %d of %d shards are done", stage, len(found), len(tasks))
+        log.info("%s: %d of %d shards are done", stage, len(found), count)
         if progress is not None:
             with shown(key):
-                update_progress_artifact(progress, progress=100.0 * len(found) / len(tasks))
-    return [found[place] for place in range(len(tasks))]
+                update_progress_artifact(progress, progress=100.0 * len(found) / count)
+    return [found[place] for place in range(count)]
 
 
-def _as_completed(tasks: Sequence[Task[[], T]], *, together: bool) -> Iterator[tuple[int, T]]:
+def _as_completed(
+    tasks: Sequence[Task[[], T]], *, together: bool, scheduler: str | None
+) -> Iterator[tuple[int, T]]:
     if not together:
         yield from ((place, one()) for place, one in enumerate(tasks))
         return
     try:
         places = {one.submit(): place for place, one in enumerate(tasks)}
     except OSError as error:
+        if scheduler is None:
+            raise
         raise ParamsError(
             f"tracking.dask: no scheduler answers ({error}), expected one, or null"
         ) from error

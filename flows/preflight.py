@@ -48,7 +48,8 @@ def preflight() -> dict[str, Stage]:
 def alone() -> Iterator[None]:
     """Be the only run of this checkout for the length of the block.
 
-    The system gives the lock back when this process ends, however it ends.
+    The system gives the lock back when this process ends, however it ends, and with it the keepers
+    of what it started, which inherit the lock: a killed run may leave work that is still ending.
 
     Raises:
         ArtifactError: this is no DVC project.
@@ -70,6 +71,7 @@ def alone() -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
+        os.set_inheritable(file.fileno(), True)
         yield
 
 
@@ -107,14 +109,14 @@ def mend_lock(path: Path) -> bool:
 def mend_known_runs(folder: Path) -> list[Path]:
     """Remove empty folders of known runs: a kill leaves one, and DVC fails on it ever after.
 
-    Returns them. One that was made a moment ago may be about to be filled.
+    Returns them. One that was made a moment ago may be about to be filled, and is waited for.
     """
-    before = time.time() - BEING_FILLED_SECONDS
-    empty = [
-        path
-        for path in sorted(folder.glob("*/*"))
-        if path.is_dir() and not any(path.iterdir()) and path.stat().st_mtime < before
-    ]
+    found = [path for path in sorted(folder.glob("*/*")) if path.is_dir()]
+    empty = [path for path in found if not any(path.iterdir())]
+    if empty:
+        newest = max(path.stat().st_mtime for path in empty)
+        time.sleep(min(max(newest + BEING_FILLED_SECONDS - time.time(), 0), BEING_FILLED_SECONDS))
+    empty = [path for path in empty if not any(path.iterdir())]
     for path in empty:
         path.rmdir()
     return empty

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
-from flows.keeper import end, kept, nothing_left
+from flows.keeper import keeping, nothing_left
 from selverify.errors import ParamsError, SelverifyError
 
 LOOPBACK = "127.0.0.1"
@@ -169,19 +169,17 @@ def running(
     started, also when this process is killed.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w", encoding="utf-8") as output:
-        # A session of its own: Ctrl-C must reach the server through us, after the work stopped.
-        process = subprocess.Popen(
-            kept([sys.executable, "-m", *command]),
+    with (
+        log.open("w", encoding="utf-8") as output,
+        # In a session of its own: Ctrl-C must reach it through us, after the work stopped.
+        keeping(
+            [sys.executable, "-m", *command],
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(variables or {})},
-            start_new_session=True,
-        )
-    try:
+        ) as process,
+    ):
         yield Service(name, process, log, answers)
-    finally:
-        end(process)
 
 
 def wait_for(service: Service) -> None:

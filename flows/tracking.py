@@ -66,6 +66,28 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """What a stage's outputs are of: its parameters as texts, and the outputs' digests by tag."""
+
+    stage: Stage
+    values: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+    @classmethod
+    def of(cls, stage: Stage, params: Params) -> Result:
+        """Read the outputs of a finished stage."""
+        values = {name: json.dumps(value) for name, value in used_params(stage, params).items()}
+        outputs = {f"{OUTPUT_TAG}{path}": digest(path) for path in stage.outputs.values()}
+        return cls(stage, values, outputs)
+
+    @property
+    def key(self) -> str:
+        """What one run of MLflow is found by; equal results have the same one."""
+        text = json.dumps([self.stage.name, self.values, self.outputs], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
 class Curve:
     """Metrics along the nominal budget n, and what they are of: ``names`` by column."""
 
@@ -91,23 +113,22 @@ def publish_stage(
     ``flow_run`` is the Prefect run that came to this result last. A tracking server that does not
     answer costs a warning, never the stage's result.
     """
-    values, outputs = _described(stage, params)
+    result = Result.of(stage, params)
     new = 0
     run: str | None = None
     page: str | None = None
     try:
         client = MlflowClient(os.environ[TRACKING_URI])
         experiment = _experiment(client, params.tracking.experiment)
-        key = _key(stage.name, values, outputs)
-        run = next(iter(_found(client, experiment, KEY_TAG, key)), None)
+        run = next(iter(_found(client, experiment, KEY_TAG, result.key)), None)
         if run is None:
-            new, run = _publish(client, experiment, stage, params, seconds=seconds)
+            new, run = _publish(client, experiment, result, params, seconds=seconds)
         if flow_run is not None:
             client.set_tag(run, FLOW_RUN_TAG, flow_run)
         page = _page(experiment, run)
     except MlflowException as error:
         log.warning("%s: not logged to MLflow (python -m flows publish): %s", stage.name, error)
-    digests = {name.removeprefix(OUTPUT_TAG): value for name, value in outputs.items()}
+    digests = {name.removeprefix(OUTPUT_TAG): value for name, value in result.outputs.items()}
     return Published(new, run, page, digests, _git("rev-parse", "HEAD") or "none")
 
 
@@ -130,7 +151,7 @@ def seconds_of(stage: Stage, params: Params) -> float | None:
     try:
         client = MlflowClient(os.environ[TRACKING_URI])
         experiment = _experiment(client, params.tracking.experiment)
-        key = _key(stage.name, *_described(stage, params))
+        key = Result.of(stage, params).key
         runs = [client.get_run(run) for run in _found(client, experiment, KEY_TAG, key)]
     except MlflowException:
         return None
@@ -195,18 +216,17 @@ def _page(experiment: str, run: str) -> str | None:
 def _publish(
     client: MlflowClient,
     experiment: str,
-    stage: Stage,
+    result: Result,
     params: Params,
     *,
     seconds: float | None,
 ) -> tuple[int, str]:
-    """Log ``stage``; the number of new runs, and its own."""
-    values, outputs = _described(stage, params)
-    key = _key(stage.name, values, outputs)
+    """Log a stage; the number of new runs, and its own."""
+    stage, key = result.stage, result.key
     for unfinished in _found(client, experiment, PENDING_TAG, key):
         client.delete_run(unfinished)
     curves = list(_curve_files(stage))
-    tags = {**_origin(stage), **outputs, "stage": stage.name, "domain": params.domain}
+    tags = {**_origin(stage), **result.outputs, "stage": stage.name, "domain": params.domain}
     name = f"{PIPELINE} {params.domain}" if curves else stage.name
     run = client.create_run(experiment, run_name=name, tags={PENDING_TAG: key}).info.run_id
     for curve in curves:
@@ -218,7 +238,7 @@ def _publish(
         _log(
             client,
             child,
-            params={**values, **curve.names},
+            params={**result.values, **curve.names},
             tags={**tags, **curve.names},
             points=curve.points,
         )
@@ -231,7 +251,7 @@ def _publish(
     _log(
         client,
         run,
-        params=values,
+        params=result.values,
         tags={**tags, KEY_TAG: key},
         points=tuple((name, value, 0) for name, value in metrics.items()),
         files=_files(stage),
@@ -239,13 +259,6 @@ def _publish(
     if curves:
         _adopt(client, params)
     return len(curves) + 1, run
-
-
-def _described(stage: Stage, params: Params) -> tuple[dict[str, str], dict[str, str]]:
-    """The parameters of a stage as texts, and the digests of its outputs by their tag."""
-    values = {name: json.dumps(value) for name, value in used_params(stage, params).items()}
-    outputs = {f"{OUTPUT_TAG}{path}": digest(path) for path in stage.outputs.values()}
-    return values, outputs
 
 
 def _adopt(client: MlflowClient, params: Params) -> None:
@@ -259,8 +272,8 @@ def _adopt(client: MlflowClient, params: Params) -> None:
     for stage in load_stages(params).values():
         if not stage.metrics.is_file():
             continue
-        key = _key(stage.name, *_described(stage, params_of(stage, params)))
-        for run in _found(client, experiment, KEY_TAG, key)[:1]:
+        result = Result.of(stage, params_of(stage, params))
+        for run in _found(client, experiment, KEY_TAG, result.key)[:1]:
             runs.append(run)
             parent = run if any(_curve_files(stage)) else parent
     for run in runs:
@@ -280,11 +293,6 @@ def _experiment(client: MlflowClient, name: str) -> str:
 def _found(client: MlflowClient, experiment: str, tag: str, value: str) -> list[str]:
     query = f"tags.`{tag}` = '{value}'"
     return [run.info.run_id for run in client.search_runs([experiment], query)]
-
-
-def _key(name: str, values: Mapping[str, str], outputs: Mapping[str, str]) -> str:
-    text = json.dumps([name, values, outputs], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _origin(stage: Stage) -> dict[str, str]:

@@ -29,6 +29,10 @@ class ProtocolError(SelverifyError, RuntimeError):
     """A search or a backend broke the request and reply protocol."""
 
 
+class NoReply(ProtocolError):
+    """A server gave no reply that could be used, after all retries; it may give one later."""
+
+
 class Refusal(ProtocolError):
     """The server refused a request, and would again; ``status`` is that of HTTP."""
 

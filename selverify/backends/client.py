@@ -24,7 +24,7 @@ import httpx2
 import openai
 from anyio.from_thread import start_blocking_portal
 
-from selverify.errors import ParamsError, ProtocolError, Refusal
+from selverify.errors import NoReply, ParamsError, Refusal
 from selverify.params import Server
 
 LARGEST_REPLY = 32 << 20
@@ -72,7 +72,7 @@ class Client:
 
         Raises:
             Refusal: the server refuses a body for good.
-            ProtocolError: no reply to a body after all retries.
+            NoReply: no reply to a body after all retries.
         """
         replies = []
         for reply in self.ask_each(path, bodies, fault=fault):
@@ -143,7 +143,7 @@ class Client:
 
         Raises:
             Refusal: of every body.
-            ProtocolError: the retries are used up.
+            NoReply: the retries are used up.
         """
         where, quoted = f"{self._url}{path}", self._quoted(said)
         if status and status < 500 and status not in RETRIED:
@@ -154,9 +154,7 @@ class Client:
                 return refusal
             raise refusal
         cause = f"status {status}: {quoted}" if status else quoted
-        raise ProtocolError(
-            f"{where}: {cause}; expected a reply after {self.server.max_retries} retries"
-        )
+        raise NoReply(f"{where}: {cause}; expected a reply after {self.server.max_retries} retries")
 
     def _connect(self, connections: int, fault: Fault | None) -> openai.AsyncOpenAI:
         server = self.server

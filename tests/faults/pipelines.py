@@ -390,33 +390,3 @@ def write_benchmarks(root: Path) -> None:
     """The files that ``served_params`` names."""
     stand_in.write_questions(root / "pool.jsonl", count=40, seed=1)
     stand_in.write_questions(root / "test.jsonl", count=SERVED, seed=2)
-
-
-def totals(root: Path, evaluation: Path, rules: Mapping[str, object]) -> tuple[int, int, float]:
-    """Problems, those whose event log sums to its ledger, and their verifier calls."""
-    import duckdb
-
-    from selverify.evaluation import GRID_AXES, settings_of
-    from tasks.models import resolve_tau
-
-    params = resolve_tau(load_params(root / "params.yaml"), root / str(rules["verifier"]))
-    (setting,) = settings_of("", params)
-    name = " ".join(f"{axis}={getattr(setting, axis):.4g}" for axis in GRID_AXES["full"])
-    folder = root / evaluation
-    query = f"""
-        with events as (
-            select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,
-                   sum(generated_moves) moves, sum(generated_tokens) tokens
-            from '{folder}/events.parquet' group by problem_id
-        ), ledgers as (
-            select problem_id, verifier_calls calls, verifier_steps steps,
-                   generated_moves moves, generated_tokens tokens
-            from '{folder}/outcomes.parquet'
-            where method = 'full' and n = {params.evaluation.headline_budget} and setting = '{name}'
-        )
-        select count(*), count(*) filter (where events = ledgers), sum(events.calls)
-        from events join ledgers using (problem_id)
-        """
-    with duckdb.connect() as connection:
-        ((problems, equal, calls),) = connection.execute(query).fetchall()
-    return int(problems), int(equal), float(calls)

@@ -23,12 +23,14 @@ import pipelines
 import psutil
 import pytest
 import stand_in
+from ledger_totals import ledger_totals
 from pipelines import KILLS, Checkout, Run, State, repeated
 from proxy import Proxy
 
 from flows.environment import PREFECT_DIRECTORY
 from flows.server import PREFECT_API_URL, prefect_server
 from selverify.params import load_params
+from tasks.models import resolve_tau
 
 pytestmark = pytest.mark.soak
 
@@ -157,10 +159,9 @@ def test_an_undisturbed_run_adds_up(wholes: dict[str, Whole]) -> None:
     """The totals of the ledgers are those of the event logs; so they are in every equal run."""
     for kind, name in (("local", "small-strong"), ("served", "served-strong")):
         root = wholes[kind].checkout.root
-        evaluation = Path("results/evaluation") / name
-        rules = {"verifier": f"models/{name}/verifier"}
-        problems, equal, calls = pipelines.totals(root, evaluation, rules)
-        assert problems == equal == load_params(root / "params.yaml").evaluation.problems
+        params = resolve_tau(load_params(root / "params.yaml"), root / "models" / name / "verifier")
+        problems, equal, calls = ledger_totals(root / "results" / "evaluation" / name, params)
+        assert problems == equal == params.evaluation.problems
         assert calls > 0
 
 

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,24 @@ from flows.preflight import alone, mend_known_runs
 with alone():
     print("holding", flush=True)
     input()
+"""
+
+KEEP = """
+import sys, time
+from flows.keeper import keeping
+from flows.preflight import alone
+with alone(), keeping([sys.executable, "-u", "-c", {work!r}]):
+    time.sleep(600)
+"""
+WORK = """
+import signal, time
+def end(*_):
+    time.sleep(2)
+    print("done")
+    raise SystemExit
+signal.signal(signal.SIGINT, end)
+print("at work")
+time.sleep(600)
 """
 
 
@@ -56,6 +76,31 @@ def test_a_second_run_is_refused_and_a_killed_one_gives_the_checkout_back(
     )
 
 
+def test_a_killed_run_holds_the_checkout_until_its_work_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it started is ended by a keeper, in its own time: here some seconds after the kill."""
+    (tmp_path / ".dvc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", KEEP.format(work=WORK)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"at work\n"
+        holder.kill()
+        holder.wait()
+        with pytest.raises(ProtocolError, match=f"process {holder.pid} runs"), alone():
+            pass
+        assert holder.stdout.readline() == b"done\n"  # by the work, which has now ended
+    for _ in range(100):
+        with suppress(ProtocolError), alone():
+            return
+        time.sleep(0.1)
+    pytest.fail("the checkout is not given back")
+
+
 def test_a_run_outside_a_project_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,14 +111,25 @@ def test_a_run_outside_a_project_is_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_empty_folder_of_known_runs_is_removed(tmp_path: Path) -> None:
-    """A kill between its making and its filling leaves one, on which DVC fails ever after."""
-    old, new, filled = (tmp_path / "ab" / name for name in ("old", "new", "filled"))
-    for path in (old, new, filled):
+def test_an_empty_folder_of_known_runs_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill between its making and its filling leaves one, on which DVC fails ever after.
+
+    One that was made a moment ago is given the time to be filled.
+    """
+    empty, late, filled = (tmp_path / "ab" / name for name in ("empty", "late", "filled"))
+    for path in (empty, late, filled):
         path.mkdir(parents=True)
     (filled / "entry").write_text("cmd: x")
-    for path in (old, filled):
-        os.utime(path, (0, 0))
-    assert mend_known_runs(tmp_path) == [old]
-    assert new.is_dir() and filled.is_dir() and not old.exists()
-    assert mend_known_runs(tmp_path / "absent") == []
+    waited: list[float] = []
+
+    def fill(seconds: float) -> None:
+        waited.append(seconds)
+        (late / "entry").write_text("cmd: y")
+
+    monkeypatch.setattr("time.sleep", fill)
+    assert mend_known_runs(tmp_path) == [empty]
+    assert late.is_dir() and filled.is_dir() and not empty.exists()
+    assert len(waited) == 1 and 4 < waited[0] <= 5
+    assert mend_known_runs(tmp_path / "absent") == [] and len(waited) == 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from selverify.errors import ProtocolError, Refusal
+from selverify.errors import NoReply, ProtocolError, Refusal
 from tasks.shards import Shard
 
 
@@ -13,7 +13,9 @@ def ends(shard: Shard) -> str:
         mark.touch()
         failing = shard.inputs["failing"].name
         if failing == "busy":
-            raise ProtocolError("no reply")
+            raise NoReply("no reply")
+        if failing == "broken":
+            raise ProtocolError("a reply of length 1, expected 2")
         if failing == "refusing":
             raise Refusal("not you", status=400)
     return shard.name

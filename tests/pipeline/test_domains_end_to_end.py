@@ -5,12 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
-import duckdb
 import pandas as pd
 import pytest
+from ledger_totals import ledger_totals
 
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
-from selverify.evaluation import GRID_AXES, settings_of
 from selverify.params import Benchmark, Params, load_params
 from tasks import evaluation
 from tasks.artifacts import read_training
@@ -112,7 +111,10 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
     curves = pd.read_csv(written["report"] / "curves.csv")
     assert set(curves["strength"]) == {"strong", "weak"}
     folder = Path("results/evaluation/small-strong")
-    check_totals(folder, resolve_tau(params, Path("models/small-strong/verifier")))
+    resolved = resolve_tau(params, Path("models/small-strong/verifier"))
+    problems, equal, calls = ledger_totals(folder, resolved)
+    assert problems == equal == params.evaluation.problems
+    assert calls > 0
     alone = params.tracking.model_copy(update={"threads": 1, "reply_cache": "another.sqlite"})
     stage = load_stages(params, ROOT / PIPELINE_FILE)["evaluation@small-strong"]
     again = {name: tmp_path / "again" / path.name for name, path in stage.outputs.items()}
@@ -125,30 +127,3 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
             (place / f"{name}.parquet").read_bytes() for place in (folder, again["evaluation"])
         )
         assert first == second, name
-
-
-def check_totals(folder: Path, params: Params) -> None:
-    """The ledger's totals are the event log's, summed by DuckDB."""
-    (setting,) = settings_of("", params)
-    name = " ".join(f"{axis}={getattr(setting, axis):.4g}" for axis in GRID_AXES["full"])
-    query = f"""
-        with events as (
-            select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,
-                   sum(generated_moves) moves, sum(generated_tokens) tokens
-            from '{folder}/events.parquet' group by problem_id
-        ), ledgers as (
-            select problem_id, verifier_calls calls, verifier_steps steps,
-                   generated_moves moves, generated_tokens tokens
-            from '{folder}/outcomes.parquet'
-            where method = 'full' and n = {params.evaluation.headline_budget}
-              and sampling_seed = {params.evaluation.sampling_seeds[0]} and setting = '{name}'
-        )
-        select count(*), count(*) filter (where events = ledgers), sum(events.calls)
-        from events join ledgers using (problem_id)
-        """
-    with duckdb.connect() as connection:
-        (found,) = connection.execute(query).fetchall()
-    problems, equal, calls = found
-    assert problems == params.evaluation.problems
-    assert equal == problems
-    assert calls > 0

@@ -33,7 +33,7 @@ from flows.stage_flow import _show, run_stage
 from flows.stages import Stage, load_stages, params_of
 from flows.tracking import Published
 from selverify.benchmark import Task
-from selverify.errors import ParamsError, ProtocolError, Refusal
+from selverify.errors import NoReply, ParamsError, ProtocolError, Refusal
 from selverify.params import Tracking, check_params, load_params
 from selverify.sources import write_generator_source
 from selverify.storage import digest
@@ -109,15 +109,17 @@ def test_a_shard_whose_server_is_busy_is_tried_again(
     assert (progress.key, progress.type, progress.data) == ("mapped-progress", "progress", 100.0)
 
 
-@pytest.mark.parametrize("failing", ["refusing", "busy"])
+@pytest.mark.parametrize(
+    ("failing", "error"), [("refusing", Refusal), ("broken", ProtocolError), ("busy", NoReply)]
+)
 def test_what_would_fail_again_is_not_tried_again(
-    prefect: Any, served: dict[str, Path], failing: str
+    prefect: Any, served: dict[str, Path], failing: str, error: type[ProtocolError]
 ) -> None:
-    """A refusal is for good; without a server there is nothing that could come back."""
+    """A refusal is for good, a broken protocol is ours; without a server nothing can come back."""
     inputs = {**served, "failing": Path(failing)}
     if failing == "busy":
         del inputs["generator"]
-    with pytest.raises(Refusal if failing == "refusing" else ProtocolError):
+    with pytest.raises(error):
         mapped(ends, shards(inputs), workers=1)
     assert len(list(served["marks"].iterdir())) == 1
 

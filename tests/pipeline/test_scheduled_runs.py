@@ -188,7 +188,8 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
     repro = psutil.Popen(
         [sys.executable, "-m", "flows", "exec", sys.executable, "-m", "dvc", "repro"],
         cwd=project.root,
-        env={**clean_environment(project.root), PREFECT_API_URL: api},
+        # A shell that waits for the stage, where the machine's is one: it outlives DVC.
+        env={**clean_environment(project.root), PREFECT_API_URL: api, "SHELL": "/bin/sh"},
     )
     try:
         wait_until(lambda: mark.is_file() and mark.read_text())

@@ -16,7 +16,6 @@ from recorded import DATA, DOMAIN
 
 from selverify.audits import ORACLE, RANDOM, pairwise_accuracy
 from selverify.gates import reject
-from selverify.params import Residual
 from selverify.recorded.importers import IMPORTERS, Imported
 from selverify.recorded.lists.counterfactual import (
     Allocator,
@@ -31,6 +30,7 @@ from selverify.recorded.lists.counterfactual import (
 from selverify.recorded.lists.encoders import open_embedder
 from selverify.recorded.lists.judging import Coverage, JudgedList, by_label, judge
 from selverify.recorded.lists.learned import Scored, cross_fit, labelled, ranking
+from selverify.recorded.lists.learned_orders import SETTINGS
 from selverify.recorded.lists.rankers import RECORDED, SHORTEST, rankers_for, scores_of
 from selverify.recorded.schema import RecordedList
 from selverify.statistics import Bootstrap, FloatArray, Interval, clustered_mean
@@ -46,19 +46,6 @@ TOLD = {
     "wordllama": "text embeddings",
     "wordllama+free": "both",
 }
-SETTINGS = Residual(
-    hidden=16,
-    epochs=25,
-    rate=1e-2,
-    weight_decay=0.1,
-    pairs_per_state=16,
-    trajectory_weight=0.05,
-    trajectory_scale=0.2,
-    rank_on="hybrid",
-    validation_fraction=0.2,
-    retrieval_patterns=0,
-    seed=SEED,
-)
 WANTED, SHARE = 0.98, 0.5
 """The target: so much of what verify-all finds, with so much of its calls."""
 BETAS = (-0.5, 0.5)

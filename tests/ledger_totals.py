@@ -1,0 +1,46 @@
+"""The totals of an evaluation's ledgers and of its event log, recomputed by DuckDB."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from selverify.evaluation import GRID_AXES, settings_of
+from selverify.params import Params
+
+
+class Totals(NamedTuple):
+    """Problems, those whose event log sums to its ledger, and the verifier calls of the log."""
+
+    problems: int
+    equal: int
+    calls: float
+
+
+def ledger_totals(folder: Path, params: Params) -> Totals:
+    """Of the full method at the headline budget, in an evaluation with a grid of one setting.
+
+    ``params`` are those of its backbone and strength, with its verifier's own tau.
+    """
+    (setting,) = settings_of("", params)
+    name = " ".join(f"{axis}={getattr(setting, axis):.4g}" for axis in GRID_AXES["full"])
+    query = f"""
+        with events as (
+            select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,
+                   sum(generated_moves) moves, sum(generated_tokens) tokens
+            from '{folder}/events.parquet' group by problem_id
+        ), ledgers as (
+            select problem_id, verifier_calls calls, verifier_steps steps,
+                   generated_moves moves, generated_tokens tokens
+            from '{folder}/outcomes.parquet'
+            where method = 'full' and n = {params.evaluation.headline_budget}
+              and sampling_seed = {params.evaluation.sampling_seeds[0]} and setting = '{name}'
+        )
+        select count(*), count(*) filter (where events = ledgers), sum(events.calls)
+        from events join ledgers using (problem_id)
+        """
+    with duckdb.connect() as connection:
+        ((problems, equal, calls),) = connection.execute(query).fetchall()
+    return Totals(int(problems), int(equal), float(calls))
