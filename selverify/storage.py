@@ -194,8 +194,13 @@ def check_digests(folder: Path, *, needed: bool = True) -> None:
         ArtifactError: a file is missing, or the digests are.
         SchemaError: a file is not the one that was written.
     """
-    if not needed and not (folder / DIGESTS).is_file():
-        return
+    if not (folder / DIGESTS).is_file():
+        if not needed:
+            return
+        raise ArtifactError(
+            f"{folder / DIGESTS}: no such file, expected the digests of a checkpoint; run the "
+            "stage that writes it again, or fetch it again"
+        )
     data = read_json(folder / DIGESTS, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
     if not isinstance(data, dict):
         raise SchemaError(f"{folder / DIGESTS}: given no mapping, expected a digest for each file")

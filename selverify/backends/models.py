@@ -107,11 +107,11 @@ def save_reward_model(
 
 def load_reward_model(folder: Path, vocabulary: Sequence[str]) -> RewardModel:
     """The process reward model that ``save_reward_model`` wrote; errors as in ``load_backbone``."""
-    check_digests(folder)
-    backbone = load_backbone(folder, vocabulary)
     path = folder / REWARD_HEAD
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a reward model's head")
+    check_digests(folder)
+    backbone = load_backbone(folder, vocabulary)
     with _readable(path):
         weights = load_file(path)
     head = _head_like(weights)
