@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import duckdb
 
@@ -11,18 +10,10 @@ from selverify.evaluation import GRID_AXES, settings_of
 from selverify.params import Params
 
 
-class Totals(NamedTuple):
-    """Problems, those whose event log sums to its ledger, and the verifier calls of the log."""
+def check_totals(folder: Path, params: Params) -> None:
+    """Check that they agree on the full method at the headline budget, the grid being one setting.
 
-    problems: int
-    equal: int
-    calls: float
-
-
-def ledger_totals(folder: Path, params: Params) -> Totals:
-    """Of the full method at the headline budget, in an evaluation with a grid of one setting.
-
-    ``params`` are those of its backbone and strength, with its verifier's own tau.
+    ``params`` are those of the evaluation's backbone and strength, with its verifier's own tau.
     """
     (setting,) = settings_of("", params)
     name = " ".join(f"{axis}={getattr(setting, axis):.4g}" for axis in GRID_AXES["full"])
@@ -43,4 +34,5 @@ def ledger_totals(folder: Path, params: Params) -> Totals:
         """
     with duckdb.connect() as connection:
         ((problems, equal, calls),) = connection.execute(query).fetchall()
-    return Totals(int(problems), int(equal), float(calls))
+    assert problems == equal == params.evaluation.problems
+    assert calls > 0

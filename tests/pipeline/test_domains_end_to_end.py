@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ledger_totals import ledger_totals
+from ledger_totals import check_totals
 
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
 from selverify.params import Benchmark, Params, load_params
@@ -111,10 +111,7 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
     curves = pd.read_csv(written["report"] / "curves.csv")
     assert set(curves["strength"]) == {"strong", "weak"}
     folder = Path("results/evaluation/small-strong")
-    resolved = resolve_tau(params, Path("models/small-strong/verifier"))
-    problems, equal, calls = ledger_totals(folder, resolved)
-    assert problems == equal == params.evaluation.problems
-    assert calls > 0
+    check_totals(folder, resolve_tau(params, Path("models/small-strong/verifier")))
     alone = params.tracking.model_copy(update={"threads": 1, "reply_cache": "another.sqlite"})
     stage = load_stages(params, ROOT / PIPELINE_FILE)["evaluation@small-strong"]
     again = {name: tmp_path / "again" / path.name for name, path in stage.outputs.items()}

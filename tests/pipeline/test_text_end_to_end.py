@@ -12,7 +12,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tiny_sums
-from test_domains_end_to_end import ROOT, check_totals
+from ledger_totals import check_totals
+from test_domains_end_to_end import ROOT
 
 from flows.preflight import name_sources
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
