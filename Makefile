@@ -23,9 +23,9 @@ run: $(INSTALLED)
 test: $(INSTALLED)
 	@$(FLOWS) exec python -m pytest tests -m "not soak"
 
-# What takes minutes: faults, power cuts, the whole pipeline in copies.
+# What takes minutes: faults, power cuts, the whole pipeline in copies, two at a time.
 soak: $(INSTALLED)
-	@$(FLOWS) exec python -m pytest tests -m soak
+	@$(FLOWS) exec python -m pytest tests -m soak --numprocesses 2 --dist loadgroup
 
 # Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
 real: $(INSTALLED)

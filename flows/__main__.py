@@ -8,8 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from importlib import import_module
 
+from flows.keeper import end_with_starter
+from flows.preflight import RUN_PROCESS, stage_at_work
 from flows.stages import PARAMS_FILE, check_inputs, find_stage, load_stages
 from selverify.errors import ParamsError, SelverifyError
 from selverify.params import load_params
@@ -61,11 +64,13 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
         module, function, _ = COMMANDS[name]
         _function(module, function)(*rest)
     else:
-        if STARTED_BY_DVC in os.environ:
-            _function("flows.keeper", "end_with_starter")(STARTED_BY_DVC)
-        # Before Prefect is imported, because a mistake should be answered at once.
-        check_inputs(find_stage(load_stages(load_params(PARAMS_FILE)), name))
-        _function("flows.stage_flow", "run_stage")(name)
+        with ExitStack() as stack:
+            if STARTED_BY_DVC in os.environ:
+                stack.enter_context(stage_at_work())
+                end_with_starter(STARTED_BY_DVC, os.environ.get(RUN_PROCESS))
+            # Before Prefect is imported, because a mistake should be answered at once.
+            check_inputs(find_stage(load_stages(load_params(PARAMS_FILE)), name))
+            _function("flows.stage_flow", "run_stage")(name)
 
 
 def _function(module: str, name: str) -> Callable[..., object]:

@@ -68,14 +68,19 @@ def nothing_left() -> Iterator[None]:
         _alive_after(KILLED_SECONDS, _family())
 
 
-def end_with_starter(mark: str) -> None:
+def end_with_starter(mark: str, run: str | None) -> None:
     """Interrupt this process, as Ctrl-C would, once who started it is gone and can tell it no more.
 
-    For what is started by a tool that has no keeper. ``mark`` is an environment variable that the
-    tool gives to what it starts. Who has it too stands between the tool and us, as a shell does
-    that waits for us, and outlives the tool: all of them are watched, up to the tool itself.
+    For what is started by a tool that has no keeper.
+
+    Args:
+        mark: an environment variable that the tool gives to what it starts. Who has it too stands
+            between the tool and us, as a shell does that waits for us, and outlives the tool: all
+            of them are watched, up to the tool itself.
+        run: the process that began it all, where it is known: it may be gone by now.
     """
-    Thread(target=_interrupt_without, args=(_starters(mark),), daemon=True).start()
+    gone = run is not None and run not in {str(one.pid) for one in psutil.Process().parents()}
+    Thread(target=_interrupt_without, args=(_starters(mark), gone), daemon=True).start()
 
 
 def keep(parent: int, command: Sequence[str]) -> int:
@@ -122,8 +127,8 @@ def _starters(mark: str) -> list[psutil.Process]:
     return starters
 
 
-def _interrupt_without(starters: Sequence[psutil.Process]) -> None:
-    while all(_lives(one) for one in starters):
+def _interrupt_without(starters: Sequence[psutil.Process], gone: bool) -> None:
+    while not gone and all(_lives(one) for one in starters):
         time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(KEEPER_SECONDS)

@@ -11,8 +11,9 @@ import re
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TextIO
 
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
@@ -22,6 +23,9 @@ from selverify.sources import has_source, read_generator_source, write_generator
 
 DVC_DIRECTORY = Path(".dvc")
 AT_WORK = Path("tmp") / "selverify.lock"
+STAGE_AT_WORK = Path("tmp") / "selverify-stage.lock"
+RUN_PROCESS = "SELVERIFY_RUN"
+"""The environment variable that tells what a run starts which process the run is."""
 BEING_FILLED_SECONDS = 5.0
 LEFTOVER = re.compile(r"\.(tmp|old)-(\d+)$")
 
@@ -49,30 +53,65 @@ def alone() -> Iterator[None]:
     """Be the only run of this checkout for the length of the block.
 
     The system gives the lock back when this process ends, however it ends, and with it the keepers
-    of what it started, which inherit the lock: a killed run may leave work that is still ending.
+    of what it started, which inherit the lock: a killed run may leave work that is still ending. A
+    stage that DVC started without a keeper has a lock of its own (``stage_at_work``).
 
     Raises:
         ArtifactError: this is no DVC project.
-        ProtocolError: another process runs the pipeline here.
+        ProtocolError: another process runs the pipeline here, or what a killed one started does.
     """
-    if not DVC_DIRECTORY.is_dir():
-        raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
-    path = DVC_DIRECTORY / AT_WORK
-    path.parent.mkdir(exist_ok=True)
-    with path.open("a+", encoding="ascii") as file:
+    with _open_lock(AT_WORK) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            file.seek(0)
-            raise ProtocolError(
-                f"process {file.read() or 'unknown'} runs the pipeline in this checkout, expected "
-                "nobody: wait for it, or stop it"
-            ) from error
+            raise ProtocolError(_who_runs(file)) from error
+        with _open_lock(STAGE_AT_WORK) as stage:
+            try:
+                fcntl.flock(stage, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise ProtocolError(
+                    "a stage is at work in this checkout, started by DVC or left by a killed run; "
+                    "expected nobody: wait for it, or stop it"
+                ) from error
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
         os.set_inheritable(file.fileno(), True)
+        os.environ[RUN_PROCESS] = str(os.getpid())
+        try:
+            yield
+        finally:
+            del os.environ[RUN_PROCESS]
+
+
+@contextmanager
+def stage_at_work() -> Iterator[None]:
+    """Let nobody become ``alone`` for the length of the block."""
+    with _open_lock(STAGE_AT_WORK) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
         yield
+
+
+def _open_lock(name: Path) -> TextIO:
+    if not DVC_DIRECTORY.is_dir():
+        raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
+    path = DVC_DIRECTORY / name
+    path.parent.mkdir(exist_ok=True)
+    return path.open("a+", encoding="ascii")
+
+
+def _who_runs(file: TextIO) -> str:
+    file.seek(0)
+    process = file.read(20)
+    if process.isdecimal() and not _runs(int(process)):
+        return (
+            f"what process {process}, which was killed, had started is still ending in this "
+            "checkout, expected nobody: wait for it"
+        )
+    return (
+        f"process {process or 'unknown'} runs the pipeline in this checkout, expected nobody: "
+        "wait for it, or stop it"
+    )
 
 
 def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
@@ -116,10 +155,12 @@ def mend_known_runs(folder: Path) -> list[Path]:
     if empty:
         newest = max(path.stat().st_mtime for path in empty)
         time.sleep(min(max(newest + BEING_FILLED_SECONDS - time.time(), 0), BEING_FILLED_SECONDS))
-    empty = [path for path in empty if not any(path.iterdir())]
+    removed = []
     for path in empty:
-        path.rmdir()
-    return empty
+        with suppress(OSError):  # it was filled meanwhile, or another process has removed it
+            path.rmdir()
+            removed.append(path)
+    return removed
 
 
 def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
@@ -179,8 +220,8 @@ def _clean() -> None:
     stages = load_stages(params.model_copy(update=everything)).values()
     outputs = [path for stage in stages if not stage.frozen for path in stage.outputs.values()]
     replies = Path(load_params(PARAMS_FILE).tracking.reply_cache)
-    ours = DVC_DIRECTORY / AT_WORK
-    by_dvc = (path for path in ours.parent.glob("*") if path != ours)
+    ours = {DVC_DIRECTORY / AT_WORK, DVC_DIRECTORY / STAGE_AT_WORK}
+    by_dvc = (path for path in (DVC_DIRECTORY / AT_WORK.parent).glob("*") if path not in ours)
     kept_by_tools = (DVC_DIRECTORY / "cache", *by_dvc, Path(PREFECT_DIRECTORY))
     # SQLite keeps its journal beside the database.
     for path in (*outputs, *replies.parent.glob(f"{replies.name}*"), *kept_by_tools):

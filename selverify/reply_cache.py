@@ -44,7 +44,7 @@ CHECKED = b"\x8c"
 CHECKSUM_BYTES = 8
 KEYS_PER_QUERY = 500
 PRIMARY_CODE = 0xFF
-BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+BROKEN = frozenset({sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 BROKEN_READS = frozenset({sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS})
 FULL = frozenset(
     {
@@ -70,7 +70,8 @@ class CachedBackend:
         """Open or create the store; ``path`` None keeps replies in memory only.
 
         Raises:
-            SchemaError: the file is corrupt, or is something else than a reply cache.
+            ArtifactError: the file cannot be read or written.
+            SchemaError: it is corrupt, or is something else than a reply cache.
         """
         self._backend = backend
         self._path = path
@@ -82,7 +83,7 @@ class CachedBackend:
         """Make the file, where there is none, before several processes open it at once.
 
         Raises:
-            SchemaError: the file is corrupt, or is something else than a reply cache.
+            ArtifactError, SchemaError: as on opening it.
         """
         _open(path).close()
 
@@ -100,7 +101,8 @@ class CachedBackend:
 
         Raises:
             ProtocolError: the request is a ``Note``, or the backend's reply has a wrong length.
-            SchemaError: the file turns out to be corrupt.
+            ArtifactError: the file cannot be read or written, or its disk is full.
+            SchemaError: it turns out to be corrupt.
         """
         if not isinstance(request, Propose | Complete | Rank | Verify):
             raise ProtocolError(f"a backend was given a {request.kind!r}, expected a request")
@@ -154,14 +156,16 @@ class CachedBackend:
             if entry is None:
                 damaged.append((key, position))
             else:
-                self._known[key][position] = entry
+                self._known.setdefault(key, {})[position] = entry
         if damaged and self._connection is not None:
             log.warning(
                 "%s: %d replies are damaged and are asked for again", self._path, len(damaged)
             )
             with self._connection:
                 self._connection.executemany(
-                    "DELETE FROM replies WHERE key = ? AND position = ?", damaged
+                    "DELETE FROM replies WHERE key = ? "
+                    "AND (position IS ? OR typeof(position) != 'integer')",
+                    damaged,
                 )
 
     def _missing(self, items: Sequence[Any], keys: Sequence[bytes]) -> list[tuple[bytes, Any]]:
@@ -259,13 +263,21 @@ def _sealed(key: bytes, position: int, value: bytes) -> bytes:
     return CHECKED + _checksum(key, position, value) + value
 
 
-def _sealed_once(key: bytes, position: int, value: bytes) -> bytes:
-    return value if value[:1] == CHECKED else _sealed(key, position, value)
+def _sealed_once(key: Any, position: Any, value: Any) -> Any:
+    """Sealed where it is an entry without a checksum; else as it is, to be found out on reading."""
+    if not _are_typed(key, position, value) or _decode(value) is None:
+        return value
+    return _sealed(key, position, value)
 
 
-def _checked(key: bytes, position: int, stored: object) -> Entry | None:
+def _are_typed(key: object, position: object, value: object) -> bool:
+    """Whether a damaged file still gives what the table's columns are declared to hold."""
+    return isinstance(key, bytes) and isinstance(position, int) and isinstance(value, bytes)
+
+
+def _checked(key: bytes, position: int, stored: bytes) -> Entry | None:
     """The entry, or None where it is not what was stored."""
-    if not isinstance(stored, bytes):
+    if not _are_typed(key, position, stored):
         return None
     value = stored[1 + CHECKSUM_BYTES :]
     return _decode(value) if stored == _sealed(key, position, value) else None
@@ -288,51 +300,60 @@ def _encode(entry: Entry) -> bytes:
     return b"r" + struct.pack(f"<{len(entry)}d", *entry)
 
 
-def _decode(value: bytes) -> Entry:
-    if value[:1] == b"s":
-        tokens, logprob = struct.unpack_from("<qd", value, 1)
-        return Sample(value[17:].decode("utf-8", "surrogatepass"), tokens, logprob)
-    numbers = struct.unpack(f"<{(len(value) - 1) // 8}d", value[1:])
-    return Verdict(numbers[0], numbers[1:]) if value[:1] == b"v" else numbers
+def _decode(value: bytes) -> Entry | None:
+    """What ``_encode`` was given, or None where it could not have written ``value``."""
+    kind, content = value[:1], value[1:]
+    try:
+        if kind == b"s":
+            tokens, logprob = struct.unpack_from("<qd", content)
+            return Sample(content[16:].decode("utf-8", "surrogatepass"), tokens, logprob)
+        if kind == b"v":
+            score, *step_scores = struct.unpack(f"<{len(content) // 8}d", content)
+            return Verdict(score, tuple(step_scores))
+        if kind == b"r":
+            return struct.unpack(f"<{len(content) // 8}d", content)
+    except (struct.error, ValueError):
+        pass
+    return None
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    # The driver is single-threaded, but a flow may run it in another thread than the opener's.
-    connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
-    try:
-        with _sound(path):
+    with _sound(path):
+        # The driver is single-threaded, but a flow may run it in another thread than the opener's.
+        connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
+        connection.text_factory = bytes  # no column holds text, but a damaged file may say so
+        try:
             _prepare(connection, path)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     if version not in {SCHEMA, UNSEALED} and (version or tables):
-        raise SchemaError(f"{path}: a database of schema {version}, expected {SCHEMA}")
+        raise SchemaError(
+            f"{path}: a database of schema {version}, expected {SCHEMA}; move the file away to "
+            "start afresh"
+        )
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS replies (key BLOB NOT NULL, position INTEGER NOT NULL, "
-        "value BLOB NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID"
-    )
-    if version == UNSEALED:
-        _seal(connection)
-    connection.execute(f"PRAGMA user_version={SCHEMA}")
-
-
-def _seal(connection: sqlite3.Connection) -> None:
-    """Give every entry its checksum, or none of them."""
+    if version == SCHEMA:
+        return
     connection.create_function("sealed", 3, _sealed_once, deterministic=True)
-    with connection:
+    with connection:  # all of it or nothing
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have done it while we waited.
-        if connection.execute("PRAGMA user_version").fetchone() == (UNSEALED,):
-            connection.execute("UPDATE replies SET value = sealed(key, position, value)")
-            connection.execute(f"PRAGMA user_version={SCHEMA}")
+        if connection.execute("PRAGMA user_version").fetchone() == (SCHEMA,):
+            return
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS replies (key BLOB NOT NULL, position INTEGER NOT NULL, "
+            "value BLOB NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID"
+        )
+        connection.execute("UPDATE replies SET value = sealed(key, position, value)")
+        connection.execute(f"PRAGMA user_version={SCHEMA}")
 
 
 @contextmanager
@@ -340,6 +361,10 @@ def _sound(path: Path | None) -> Iterator[None]:
     """Turn a full disk, a sign of corruption and whatever else there is into one sentence."""
     try:
         yield
+    except UnicodeDecodeError as error:  # of SQLite's own words about a damaged file
+        raise SchemaError(
+            f"{path}: not a readable reply cache; move the file away to start afresh"
+        ) from error
     except sqlite3.DatabaseError as error:
         code = getattr(error, "sqlite_errorcode", 0)  # the module's own errors have none
         if code in FULL:

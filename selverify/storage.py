@@ -72,11 +72,10 @@ def _replace(temporary: Path, path: Path) -> None:
     try:
         os.replace(path, aside)
         os.replace(temporary, path)
-    except BaseException:
+    finally:
         if aside.exists() and not path.exists():
             os.replace(aside, path)
-        raise
-    _remove(aside)
+        _remove(aside)
 
 
 def _remove(path: Path) -> None:

@@ -6,6 +6,7 @@ page from them. A figure holds for the state of the code that it was measured on
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 from collections.abc import Mapping
@@ -41,8 +42,10 @@ def load() -> dict[str, Figure]:
 def keep(new: Mapping[str, Figure]) -> None:
     """Put ``new`` figures in the place of older ones of the same tests."""
     STORE.parent.mkdir(exist_ok=True)
-    everything = {name: asdict(one) for name, one in sorted({**load(), **new}.items())}
-    STORE.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
+    with STORE.with_suffix(".lock").open("w") as lock:  # two sessions may end at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        everything = {name: asdict(one) for name, one in sorted({**load(), **new}.items())}
+        STORE.write_text(json.dumps(everything, indent=1) + "\n", encoding="utf-8")
 
 
 def _stands(test: str) -> bool:

@@ -82,6 +82,12 @@ class Run:
             assert not ended and time.monotonic() < deadline, self.said[-3000:]
             time.sleep(0.02)
 
+    def wait_until(self, text: str, seconds: float) -> None:
+        """Until a line with ``text`` comes out, or ``seconds`` have passed."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not any(text in said for _, said in list(self.lines)):
+            time.sleep(0.02)
+
     def alive(self) -> list[psutil.Process]:
         """Every process that the command started and that still runs, in whatever session."""
         found = []
@@ -99,8 +105,7 @@ class Run:
         """How long the last process of the command takes to end by itself; fails after a minute."""
         started = time.monotonic()
         while alive := self.alive():
-            left = [" ".join(one.cmdline()) for one in alive]
-            assert time.monotonic() - started < ORPHAN_SECONDS, left
+            assert time.monotonic() - started < ORPHAN_SECONDS, alive
             time.sleep(0.2)
         return time.monotonic() - started
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.preflight import alone, mend_known_runs
+from flows.preflight import RUN_PROCESS, alone, mend_known_runs, stage_at_work
 from selverify.errors import ArtifactError, ProtocolError
 
 ROOT = Path(__file__).parents[2]
@@ -91,7 +91,8 @@ def test_a_killed_run_holds_the_checkout_until_its_work_has_ended(
         assert holder.stdout.readline() == b"at work\n"
         holder.kill()
         holder.wait()
-        with pytest.raises(ProtocolError, match=f"process {holder.pid} runs"), alone():
+        told = f"what process {holder.pid}, which was killed, had started is still ending"
+        with pytest.raises(ProtocolError, match=told), alone():
             pass
         assert holder.stdout.readline() == b"done\n"  # by the work, which has now ended
     for _ in range(100):
@@ -99,6 +100,24 @@ def test_a_killed_run_holds_the_checkout_until_its_work_has_ended(
             return
         time.sleep(0.1)
     pytest.fail("the checkout is not given back")
+
+
+def test_a_stage_that_dvc_started_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may outlive its run for a moment, and it may be somebody's own ``dvc repro``."""
+    (tmp_path / ".dvc").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with (
+        stage_at_work(),
+        stage_at_work(),
+        pytest.raises(ProtocolError, match="a stage is at work in this checkout"),
+        alone(),
+    ):
+        pass
+    with alone(), stage_at_work():
+        assert os.environ[RUN_PROCESS] == str(os.getpid())
+    assert RUN_PROCESS not in os.environ
 
 
 def test_a_run_outside_a_project_is_one_sentence(

@@ -194,11 +194,30 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
     try:
         wait_until(lambda: mark.is_file() and mark.read_text())
         stage = psutil.Process(int(mark.read_text()))
+        done = project.flows("run")
+        assert done.returncode == 1 and "error: a stage is at work in this checkout" in done.stderr
     finally:
         repro.kill()
         repro.wait()
     wait_until(lambda: not lives(stage))
     assert not list(project.root.rglob("*.tmp-*"))
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_stage_whose_run_was_killed_while_it_started_ends_at_once(gone: bool) -> None:
+    """Its ancestors cannot tell: who is there now may be whoever takes orphans."""
+    script = (
+        "import sys, time; from flows.keeper import end_with_starter; "
+        "end_with_starter('NONE', sys.argv[1]); time.sleep(3)"
+    )
+    absent = subprocess.Popen([sys.executable, "-c", ""])
+    absent.wait()
+    run = absent.pid if gone else os.getpid()
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(run)], cwd=ROOT, stderr=subprocess.PIPE, check=False
+    )
+    assert (b"KeyboardInterrupt" in done.stderr) is gone
+    assert (done.returncode == 0) is not gone
 
 
 @dataclass(frozen=True)

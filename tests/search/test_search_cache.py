@@ -19,7 +19,7 @@ from toy import move, samples, toy_problem
 from selverify import reply_cache
 from selverify.backends.fake import FakeBackend
 from selverify.domains.math_steps import MathSteps
-from selverify.errors import ProtocolError, SchemaError
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.reply_cache import CachedBackend
 from selverify.requests import (
     Complete,
@@ -347,6 +347,13 @@ def test_a_damaged_value_is_asked_for_again(
     assert caplog.messages == [f"{path}: 1 replies are damaged and are asked for again"]
 
 
+def older(path: Path) -> None:
+    """Make the file one of the schema before, whose entries have no checksum."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE replies SET value = substr(value, 10)")
+        connection.execute("PRAGMA user_version=1")
+
+
 def test_replies_of_a_version_without_checksums_are_still_served(tmp_path: Path) -> None:
     """They were paid for."""
     path = tmp_path / "replies.sqlite"
@@ -354,42 +361,112 @@ def test_replies_of_a_version_without_checksums_are_still_served(tmp_path: Path)
     cache = CachedBackend(BACKEND, path)
     whole = cache.answer(request)
     cache.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE replies SET value = substr(value, 10)")
-        connection.execute("PRAGMA user_version=1")
-    connection.close()
+    older(path)
     for _ in range(2):
         log = Log()
         cache = CachedBackend(log, path)
         assert cache.answer(request) == whole
         cache.close()
         assert log.requests == []
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (2,)
         (value,) = connection.execute("SELECT value FROM replies").fetchone()
-    connection.close()
     assert len(value) > 10 and value[:1] == b"\x8c"
 
 
-def test_no_bit_of_an_entry_can_change_unseen(tmp_path: Path) -> None:
-    """Not even one of the mark that says that there is a checksum."""
+@pytest.mark.parametrize("spoilt", ["x'8d0000'", "x'7300'", "'text'", "x'72' || zeroblob(9)", "7"])
+def test_what_is_no_reply_of_an_older_version_is_asked_for_again(
+    tmp_path: Path, spoilt: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A checksum must not make it good."""
     path = tmp_path / "replies.sqlite"
     request = Rank((RankItem(START, (ONE, TWO), "a"),))
     cache = CachedBackend(BACKEND, path)
     whole = cache.answer(request)
     cache.close()
-    with closing(sqlite3.connect(path)) as connection:
-        (value,) = connection.execute("SELECT value FROM replies").fetchone()
-    for bit in range(8 * len(value)):
-        spoilt = bytearray(value)
-        spoilt[bit // 8] ^= 1 << bit % 8
-        with closing(sqlite3.connect(path)) as connection, connection:
-            connection.execute("UPDATE replies SET value = ?", (bytes(spoilt),))
-        log = Log()
-        cache = CachedBackend(log, path)
-        assert cache.answer(request) == whole
+    older(path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE replies SET value = {spoilt}")
+    log = Log()
+    cache = CachedBackend(log, path)
+    assert cache.answer(request) == whole
+    cache.close()
+    assert len(log.requests) == 1
+    assert caplog.messages == [f"{path}: 1 replies are damaged and are asked for again"]
+
+
+def test_a_kill_while_the_file_is_made_leaves_one_that_can_be_used(tmp_path: Path) -> None:
+    """The table and the version come together: killed before each statement in turn."""
+    script = """
+import os, sqlite3, sys
+from pathlib import Path
+from selverify.reply_cache import CachedBackend
+
+class Killed(sqlite3.Connection):
+    left = int(sys.argv[2])
+    def execute(self, *arguments):
+        if Killed.left == 0:
+            os._exit(9)
+        Killed.left -= 1
+        return super().execute(*arguments)
+
+connect = sqlite3.connect
+sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Killed)
+CachedBackend.create(Path(sys.argv[1]))
+"""
+    codes = []
+    while 0 not in codes:
+        path = tmp_path / f"{len(codes)}.sqlite"
+        command = [sys.executable, "-c", script, str(path), str(len(codes))]
+        codes.append(subprocess.run(command, check=False).returncode)
+        cache = CachedBackend(BACKEND, path)
+        cache.answer(Rank((RankItem(START, (ONE, TWO), "a"),)))
         cache.close()
-        assert len(log.requests) == 1
+    assert set(codes[:-1]) == {9} and len(codes) > 6
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path, version: int) -> None:
+    """Each bit of the table's page that is in use, and of the file's head: a reply is asked for
+    again, or one sentence refuses the file. What has no checksums yet may be read as another reply.
+    """
+    path = tmp_path / "replies.sqlite"
+    request = Propose((ProposeItem(START, 0, 2),))
+    cache = CachedBackend(BACKEND, path)
+    whole = cache.answer(request)
+    cache.close()
+    if version == 1:
+        older(path)
+    kept = path.read_bytes()
+    page = int.from_bytes(kept[16:18], "big")
+    used = [place for place in range(page, len(kept)) if kept[place]]
+    refused = again = 0
+    for place in [*range(100), *used]:
+        for bit in range(8):
+            for beside in tmp_path.glob("replies.sqlite*"):
+                beside.unlink()
+            path.write_bytes(kept[:place] + bytes([kept[place] ^ 1 << bit]) + kept[place + 1 :])
+            log = Log()
+            try:
+                cache = CachedBackend(log, path)
+                try:
+                    found = cache.answer(request)
+                finally:
+                    cache.close()
+            except (ArtifactError, SchemaError) as error:
+                assert str(path) in str(error) and "\n" not in str(error)
+                refused += 1
+                continue
+            again += bool(log.requests)
+            assert version == 1 or found == whole
+    assert refused > 0 and again > 0
+
+
+def test_a_path_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
+    """A folder, and a file in a folder that is not there."""
+    for path in (tmp_path, tmp_path / "none" / "replies.sqlite"):
+        with pytest.raises(ArtifactError, match=f"{path}: cannot be used now"):
+            CachedBackend(BACKEND, path)
 
 
 @pytest.mark.parametrize("reply", [(), (samples(["add 1 ;"]),)])

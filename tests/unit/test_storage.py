@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -133,3 +134,25 @@ def test_a_digest_of_nothing_is_an_error(tmp_path: Path) -> None:
     """A missing path has no digest."""
     with pytest.raises(ArtifactError, match="nothing to take a digest of"):
         digest(tmp_path / "absent")
+
+
+def test_a_folder_that_cannot_take_its_place_leaves_the_older_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The older one stepped aside, and comes back; nothing else stays."""
+    place = tmp_path / "output"
+    place.mkdir()
+    (place / "old").touch()
+    replace = os.replace
+
+    def refuse(source: Path, target: Path) -> None:
+        if ".tmp-" in source.name:
+            raise PermissionError("not now")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(PermissionError), atomic_path(place) as temporary:
+        temporary.mkdir()
+        (temporary / "new").touch()
+    assert [path.name for path in tmp_path.iterdir()] == ["output"]
+    assert [path.name for path in place.iterdir()] == ["old"]
