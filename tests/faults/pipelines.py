@@ -306,6 +306,14 @@ def copy(root: Path) -> Path:
     return root
 
 
+def set_shards(root: Path, stage: str, *, size: int) -> None:
+    """Write into the copy how many problems a shard of ``stage`` holds."""
+    module = root / "tasks" / f"{stage}.py"
+    text, changed = re.subn(r"(?m)^SHARD = \d+$", f"SHARD = {size}", module.read_text("utf-8"))
+    assert changed == 1
+    module.write_text(text, encoding="utf-8")
+
+
 def set_params(root: Path, changes: Mapping[str, object]) -> None:
     """Write values by their dotted names into the copy's ``params.yaml``."""
     path = root / "params.yaml"

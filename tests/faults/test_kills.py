@@ -115,6 +115,7 @@ class _Made(dict[str, Whole]):
             pipelines.set_params(root, pipelines.served_params(self._server.url))
         else:
             pipelines.set_params(root, pipelines.local_params())
+            pipelines.set_shards(root, "evaluation", size=3)  # two, each in a process of its own
         checkout = Checkout(root, {PREFECT_API_URL: self._prefect})
         self._ending.callback(_end_all, root)
         run = checkout.finish("pipeline")
@@ -230,23 +231,16 @@ def test_a_killed_worker_ends_the_stage_and_the_next_run_makes_good(
     """One of two worker processes of a stage is killed: one sentence, then the same bytes."""
     whole = wholes["local"]
     checkout, name = whole.checkout, "evaluation@small-strong"
-    module = checkout.root / "tasks" / "evaluation.py"
-    kept = module.read_text(encoding="utf-8")
     checkout.forget_replies()
     checkout.forget(name)
-    try:
-        module.write_text(kept.replace("SHARD = 125", "SHARD = 3"), encoding="utf-8")
-        pipelines.set_params(checkout.root, {"tracking.threads": 2})
-        run = started(whole, name, "pipeline")
-        run.wait_for("method 2 of")
-        workers = [one for one in run.alive() if "spawn_main" in " ".join(one.cmdline())]
-        workers[0].kill()
-        assert run.wait() != 0
-        left = run.seconds_until_nobody_is_left()
-        assert "worker process" in run.said and "Traceback" not in run.said
-    finally:
-        module.write_text(kept, encoding="utf-8")
-        pipelines.set_params(checkout.root, {"tracking.threads": 1})
+    run = started(whole, name, "pipeline")
+    run.wait_for("method 2 of")
+    workers = [one for one in run.alive() if "spawn_main" in " ".join(one.cmdline())]
+    assert len(workers) == 2
+    workers[0].kill()
+    assert run.wait() != 0
+    left = run.seconds_until_nobody_is_left()
+    assert "worker process" in run.said and "Traceback" not in run.said
     finish(whole, "pipeline")
     record(
         "kill -9 of a worker process",
