@@ -25,7 +25,7 @@ test: $(INSTALLED)
 
 # What takes minutes: faults, power cuts, the whole pipeline in copies, two at a time.
 soak: $(INSTALLED)
-	@$(FLOWS) exec python -m pytest tests -m soak --numprocesses 2 --dist loadgroup
+	@$(FLOWS) exec python -m pytest tests -m soak --numprocesses 2 --dist loadfile
 
 # Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
 real: $(INSTALLED)

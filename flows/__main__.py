@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 
-from flows.keeper import end_with_starter
+from flows.keeper import end_with_starter, interrupt_again
 from flows.preflight import RUN_PROCESS, stage_at_work
 from flows.stages import PARAMS_FILE, check_inputs, find_stage, load_stages
 from selverify.errors import ParamsError, SelverifyError
@@ -41,6 +41,7 @@ STARTED_BY_DVC = "DVC_STAGE"
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command or stage; returns the exit code."""
+    sys.unraisablehook = interrupt_again
     if not arguments or arguments[0] in {"-h", "--help"}:
         print(_usage())
         return 0

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from threading import Thread
+from threading import Thread, Timer
 from types import FrameType
 from typing import Any
 
@@ -66,6 +66,18 @@ def nothing_left() -> Iterator[None]:
         _send(_family(), signal.SIGTERM)
         _send(_alive_after(HOME_SECONDS, _family()), signal.SIGKILL)
         _alive_after(KILLED_SECONDS, _family())
+
+
+def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Python's hook for what it cannot raise: an interrupt that it swallowed is sent once more.
+
+    That happens to one that arrives in the callback of a weak reference or in a finalizer.
+    """
+    if unraisable.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(unraisable)
+        return
+    # Later, so that it does not arrive in this hook.
+    Timer(STEP_SECONDS, os.kill, (os.getpid(), signal.SIGINT)).start()
 
 
 def end_with_starter(mark: str, run: str | None) -> None:

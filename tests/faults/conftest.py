@@ -5,13 +5,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import figures
 import psutil
 import pytest
+import stand_in
+from kills import Wholes
+from proxy import Proxy
 
+from flows.environment import PREFECT_DIRECTORY
+from flows.server import PREFECT_API_URL, prefect_server
 from selverify.backends.base import ComposedBackend, Proposer
 from selverify.backends.fake import FakeBackend, pool_proposer
 from selverify.domains.word_problems import WordProblems
@@ -90,6 +97,35 @@ def _solve(
 def solve() -> Callable[[Sequence[Problem], Proposer], dict[tuple[str, str], Result[Outcome]]]:
     """Three searches a problem, all in step: gated, by majority, and one greedy solution."""
     return _solve
+
+
+# Whole pipelines -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one Prefect server; starting one takes many seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("prefect"))
+        patch.setenv("PREFECT_HOME", str(Path.cwd() / PREFECT_DIRECTORY))
+        patch.delenv(PREFECT_API_URL, raising=False)
+        with prefect_server() as address:
+            yield address
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Proxy]:
+    with Proxy(stand_in.answer) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def wholes(
+    prefect: str, server: Proxy, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Wholes]:
+    """Both copies, each made when it is first asked for; nothing of theirs is left running."""
+    with ExitStack() as ending:
+        yield Wholes(prefect, server, tmp_path_factory.mktemp("copies"), ending)
 
 
 # Figures ----------------------------------------------------------------------------------------

@@ -276,12 +276,14 @@ def kill_command(run: Run) -> None:
 
 
 def kill_stage(run: Run) -> None:
-    """``kill -9`` of the stage's own process."""
+    """``kill -9`` of the stage's own process, or of the command where the stage has just ended."""
     for process in run.alive():
         with suppress(psutil.Error):
             words = process.cmdline()
             if words[-3:-1] == ["-m", "flows"] and words[-1] not in {"run", "pipeline"}:
                 process.kill()
+                return
+    kill_command(run)
 
 
 KILLS: Mapping[str, Callable[[Run], None]] = {

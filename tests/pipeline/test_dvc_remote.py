@@ -290,7 +290,6 @@ def real_store(request: pytest.FixtureRequest, real: Clone, tmp_path: Path) -> S
     return store
 
 
-@pytest.mark.xdist_group("clone")
 @pytest.mark.soak  # some minutes: every stage of the real pipeline
 def test_a_fresh_clone_reproduces_the_report_without_training(
     real: Clone, real_store: Store, tmp_path: Path

@@ -220,6 +220,20 @@ def test_a_stage_whose_run_was_killed_while_it_started_ends_at_once(gone: bool) 
     assert (done.returncode == 0) is not gone
 
 
+def test_an_interrupt_that_python_swallows_is_sent_again() -> None:
+    """One that arrives in a finalizer would be printed and forgotten."""
+    script = (
+        "import sys, time; from flows.keeper import interrupt_again\n"
+        "class Thing:\n  def __del__(self): raise KeyboardInterrupt\n"
+        "sys.unraisablehook = interrupt_again\n"
+        "try:\n  thing = Thing(); del thing; time.sleep(60)\n"
+        "except KeyboardInterrupt: print('interrupted')"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=50, check=False)
+    assert (done.stdout, done.stderr) == (b"interrupted\n", b"")
+
+
 @dataclass(frozen=True)
 class Session:
     """What was seen of one ``python -m flows up``, from its start to its end."""

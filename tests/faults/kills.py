@@ -1,0 +1,161 @@
+"""Kills of the whole pipeline at random moments: copies that run undisturbed, chains of kills.
+
+There are two copies: one with models that are trained here, one with a generator, embeddings and a
+judge behind a server. A stage is made to have never run, its run is killed, killed again, and run
+to its end. Stages after it come from DVC's cache, which happens only where what they depend on is
+equal byte for byte.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pipelines
+import psutil
+from ledger_totals import check_totals
+from pipelines import KILLS, Checkout, Run, State, repeated
+from proxy import Proxy
+
+from flows.server import PREFECT_API_URL
+from selverify.params import load_params
+from tasks.models import resolve_tau
+
+SEED = 6
+KILLS_A_CHAIN = 2
+MOST_TRIES = 3 * KILLS_A_CHAIN
+# Near the end outputs are renamed; then DVC puts them into its cache and writes its lock.
+LATE = 0.8
+WRITING_SECONDS = 1.5
+SLACK = 0.05
+OWN_SERVER = "run"
+"""``make run``, with a Prefect server of its own; elsewhere all share one."""
+
+
+class Chain(NamedTuple):
+    """Kills of one stage, in the copy with models of this kind."""
+
+    kind: str
+    phase: str
+    stage: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A copy after an undisturbed run: what it left, and from when to when each stage worked."""
+
+    checkout: Checkout
+    state: State
+    seconds: dict[str, float]
+
+
+class Wholes(dict[str, Whole]):
+    """The copies by kind, each made when it is first asked for."""
+
+    def __init__(self, prefect: str, server: Proxy, folder: Path, ending: ExitStack) -> None:
+        super().__init__()
+        self._prefect, self._server, self._folder, self._ending = prefect, server, folder, ending
+
+    def __missing__(self, kind: str) -> Whole:
+        root = pipelines.copy(self._folder / kind)
+        if kind == "served":
+            pipelines.write_benchmarks(root)
+            pipelines.set_params(root, pipelines.served_params(self._server.url))
+        else:
+            pipelines.set_params(root, pipelines.local_params())
+            pipelines.set_shards(root, "evaluation", size=3)  # two, each in a process of its own
+        checkout = Checkout(root, {PREFECT_API_URL: self._prefect})
+        self._ending.callback(_end_all, root)
+        run = checkout.finish("pipeline")
+        assert checkout.leftovers() == []
+        seconds = {
+            name: run.when(f"{name}: finished in") - run.when(f"{name}: started")
+            for name, stage in checkout.stages.items()
+            if not stage.frozen
+        }
+        self[kind] = Whole(checkout, checkout.state(), seconds)
+        return self[kind]
+
+
+def _end_all(root: Path) -> None:
+    """Whatever still runs in a copy, after a test that failed."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(root):
+                process.kill()
+
+
+def started(whole: Whole, name: str, command: str) -> Run:
+    """A run of the pipeline whose stage ``name`` has begun its work."""
+    own = {PREFECT_API_URL: ""} if command == OWN_SERVER else {}
+    run = whole.checkout.start(command, **own)
+    run.wait_for(f"{name}: started")
+    return run
+
+
+def finish(whole: Whole, command: str) -> None:
+    """The same command again leaves what an undisturbed run leaves, and no more."""
+    own = {PREFECT_API_URL: ""} if command == OWN_SERVER else {}
+    run = whole.checkout.finish(command, **own)
+    run.seconds_until_nobody_is_left()
+    assert "Traceback" not in run.said
+    found = whole.checkout.state()
+    assert found.outputs == whole.state.outputs
+    assert found.lock == whole.state.lock
+    assert set(found.replies) <= set(whole.state.replies)
+    assert whole.checkout.leftovers() == []
+
+
+def adds_up(whole: Whole, name: str) -> None:
+    """The totals of the ledgers are those of the event logs; so they are in every equal run."""
+    root = whole.checkout.root
+    params = resolve_tau(load_params(root / "params.yaml"), root / "models" / name / "verifier")
+    check_totals(root / "results" / "evaluation" / name, params)
+
+
+def kill_twice(chain: Chain, whole: Whole, record: Callable[..., None]) -> None:
+    """Kill the work of a stage, and again, then run it to its end: byte for byte as undisturbed.
+
+    Nobody is left running, nothing temporary, nothing paid for twice.
+    """
+    kind, phase, name, command = chain
+    checkout = whole.checkout
+    rng = random.Random(f"{SEED} {kind} {name}")
+    checkout.forget_replies()
+    checkout.forget(name)
+    told, kills, gone = [], [], []
+    for _ in range(MOST_TRIES):
+        if len(told) == KILLS_A_CHAIN:
+            break
+        run = started(whole, name, command)
+        work = whole.seconds[name]
+        moment = rng.uniform(LATE if phase == "writing" else 0, 1) * work
+        run.wait_until(f"{name}: finished in", moment)
+        time.sleep(rng.random() * (WRITING_SECONDS if phase == "writing" else 0))
+        victim = rng.choice(sorted(KILLS))
+        KILLS[victim](run)
+        killed_at = time.time()
+        gone.append(run.seconds_until_nobody_is_left())
+        if run.wait() == 0:  # it had come to its end, or its stage had
+            checkout.forget(name)
+            continue
+        kills.append((checkout.last_commit(), killed_at + gone[-1]))
+        told.append(f"{victim} at {moment:.1f} s of {work:.1f}")
+    finish(whole, command)
+    assert len(told) == KILLS_A_CHAIN
+    twice = repeated(checkout.answered())
+    assert all(any(last - SLACK < at <= end for last, end in kills) for at, _ in twice)
+    record(
+        f"kill -9 in {phase} ({name}, models {kind})",
+        "; ".join(told),
+        moments=KILLS_A_CHAIN,
+        held="outputs, DVC's lock and replies as undisturbed; "
+        f"{len(twice)} of {len(checkout.answered())} cached answers asked twice, all of the batch "
+        f"in flight; nobody left after {max(gone):.1f} s, no temporary file",
+    )
