@@ -35,10 +35,11 @@ def main() -> None:
     """
     if not recorded.DATA.is_dir():
         sys.exit(f"{recorded.DATA}: no such folder; SELVERIFY_DATA names the recorded data")
+    measured = commit()  # before a page is written, which is a change
     parts = [*golds(), *mistakes(), *process_bench(), *proofs(), *grading(), *sources()]
-    write_text(HEADING.format(commit=commit()) + "\n".join(parts) + "\n", PAGE)
+    write_text(HEADING.format(commit=measured) + "\n".join(parts) + "\n", PAGE)
     print(f"{PAGE.relative_to(ROOT)} written")
-    runs_page.write(commit())
+    runs_page.write(measured)
 
 
 def commit() -> str:
