@@ -316,7 +316,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
             }.items()
         }
         artifacts = ask(f"{api}/artifacts/filter", {})
-        planned = ask(f"{api}/flow_runs/filter", runs_of("nightly", "SCHEDULED"))
+        nightly = runs_of("nightly", "SCHEDULED")  # planned by a service that comes by each minute
+        planned = wait_until(lambda: ask(f"{api}/flow_runs/filter", nightly))
         origins = [allowed_origin(api, origin) for origin in (EVIL, api.removesuffix("/api"))]
         wait_until(lambda: mark.is_file() and mark.read_text())
         family = [process, *process.children(recursive=True)]
