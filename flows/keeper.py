@@ -91,8 +91,10 @@ def end_with_starter(mark: str, run: str | None) -> None:
             of them are watched, up to the tool itself.
         run: the process that began it all, where it is known: it may be gone by now.
     """
-    gone = run is not None and run not in {str(one.pid) for one in psutil.Process().parents()}
-    Thread(target=_interrupt_without, args=(_starters(mark), gone), daemon=True).start()
+    ancestors = psutil.Process().parents()
+    gone = run is not None and run not in {str(one.pid) for one in ancestors}
+    watched = _up_to_first_without(mark, ancestors)
+    Thread(target=_interrupt_without, args=(watched, gone), daemon=True).start()
 
 
 def keep(parent: int, command: Sequence[str]) -> int:
@@ -128,19 +130,19 @@ def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:
         keeper.wait()
 
 
-def _starters(mark: str) -> list[psutil.Process]:
-    starters = []
-    for process in psutil.Process().parents():
-        starters.append(process)
+def _up_to_first_without(mark: str, ancestors: Sequence[psutil.Process]) -> list[psutil.Process]:
+    found = []
+    for process in ancestors:
+        found.append(process)
         with suppress(psutil.Error):
             if mark in process.environ():
                 continue
         break
-    return starters
+    return found
 
 
-def _interrupt_without(starters: Sequence[psutil.Process], gone: bool) -> None:
-    while not gone and all(_lives(one) for one in starters):
+def _interrupt_without(watched: Sequence[psutil.Process], gone: bool) -> None:
+    while not gone and all(_lives(one) for one in watched):
         time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(KEEPER_SECONDS)
