@@ -66,8 +66,13 @@ Row = tuple[bytes, int, bytes]
 class CachedBackend:
     """``backend`` behind a memory and, where ``path`` is given, an sqlite3 file (WAL)."""
 
-    def __init__(self, backend: Backend, path: Path | None) -> None:
+    def __init__(self, backend: Backend, path: Path | None, *, at_once: bool = True) -> None:
         """Open or create the store; ``path`` None keeps replies in memory only.
+
+        Args:
+            at_once: whether a reply is in the file before it is given. Else all are written by
+                ``write``: what a killed run had asked is then asked again as a whole, and a model
+                whose numbers depend in their last bits on what else it computed gives the same.
 
         Raises:
             ArtifactError: the file cannot be read or written.
@@ -75,6 +80,8 @@ class CachedBackend:
         """
         self._backend = backend
         self._path = path
+        self._at_once = at_once
+        self._unwritten: list[Row] = []
         self._known: dict[bytes, dict[int, Entry]] = {}
         self._connection = None if path is None else _open(path)
 
@@ -92,7 +99,7 @@ class CachedBackend:
         return self._backend.identity(kind)
 
     def close(self) -> None:
-        """Close the file; what was answered is already in it."""
+        """Close the file, without what was not written."""
         if self._connection is not None:
             self._connection.close()
 
@@ -207,9 +214,22 @@ class CachedBackend:
                     (key, i, _sealed(key, i, _encode(v)))
                     for i, v in zip(indices, values, strict=True)
                 ]
+        self._unwritten += rows
+        if self._at_once:
+            self.write()
+
+    def write(self) -> None:
+        """Put into the file, all or none, what is not there yet.
+
+        Raises:
+            ArtifactError, SchemaError: as ``answer``.
+        """
         if self._connection is not None:
             with _sound(self._path), self._connection:
-                self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?,?,?)", rows)
+                self._connection.executemany(
+                    "INSERT OR IGNORE INTO replies VALUES (?,?,?)", self._unwritten
+                )
+        self._unwritten = []
 
 
 def _indices(item: Any) -> range:

@@ -94,6 +94,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
         found = evaluate(domain, backend, shard.tasks, rules, methods=methods, report=report)
         outcomes = [{"sampling_seed": seed, **row} for row in found]
         if seed != params.evaluation.sampling_seeds[0]:
+            backend.write()
             return Part(outcomes, [], {})
         with open_grader(params) as grader:
             walked, items = inspect_samples(
@@ -104,7 +105,9 @@ def _under_seed(shard: Shard, seed: int) -> Part:
                 grader=grader,
             )
         steps = add_scores(backend, walked, items)
-        return Part(outcomes, steps, _trace(domain, backend, shard.tasks, rules))
+        events = _trace(domain, backend, shard.tasks, rules)
+        backend.write()
+        return Part(outcomes, steps, events)
     finally:
         backend.close()
 

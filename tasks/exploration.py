@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import cast
 
 from selverify.exploration import to_rows
 from selverify.params import Params, settled
+from selverify.reply_cache import CachedBackend
 from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search.gated import Exploration, explore
 from tasks.artifacts import read_training, say, write_rows
@@ -68,4 +70,10 @@ def explore_shard(shard: Shard) -> list[Result[Exploration]]:
         )
         for task in shard.tasks
     }
-    return list(run_lockstep(searches, models.backend, end_of_move=domain.end_of_move).values())
+    backend = cast(CachedBackend, models.backend)
+    try:
+        found = list(run_lockstep(searches, backend, end_of_move=domain.end_of_move).values())
+        backend.write()
+        return found
+    finally:
+        backend.close()

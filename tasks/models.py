@@ -34,7 +34,8 @@ def open_models(
 
     Args:
         cached: whether replies come from the reply cache where they are there. Where one of the
-            models was not trained here they always do: they are paid for.
+            models was not trained here they always do: they are paid for, and kept at once. Those
+            of models that run here are kept when the caller says ``write``.
 
     Raises:
         SchemaError: the generator's folder names another model than the parameters.
@@ -51,9 +52,11 @@ def open_models(
         policy=inputs.get("residual"),
     )
     named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
-    if not cached and not any(map(has_source, named)):
+    paid = any(map(has_source, named))
+    if not cached and not paid:
         return models
-    return replace(models, backend=CachedBackend(models.backend, make_cache(params)))
+    backend = CachedBackend(models.backend, make_cache(params), at_once=paid)
+    return replace(models, backend=backend)
 
 
 def make_cache(params: Params) -> Path:

@@ -69,7 +69,8 @@ class Wholes(dict[str, Whole]):
             pipelines.set_params(root, pipelines.served_params(self._server.url))
         else:
             pipelines.set_params(root, pipelines.local_params())
-            pipelines.set_shards(root, "evaluation", size=3)  # two, each in a process of its own
+            # Three for two processes: one may have ended when another is killed.
+            pipelines.set_shards(root, "evaluation", size=2)
         checkout = Checkout(root, {PREFECT_API_URL: self._prefect})
         self._ending.callback(_end_all, root)
         run = checkout.finish("pipeline")

@@ -38,17 +38,19 @@ PATIENCE = 1500.0
 ORPHAN_SECONDS = 60.0
 SERVED = 12
 """Problems of the evaluation; with fewer a correlation may have no value."""
-# Appended to the copy's reply cache: one line a reply, written before it is committed.
+# Appended to the copy's reply cache: one line a paid reply, written before it is committed.
 COUNTING = f"""
 
 def _counting(kept):
     import os, time
 
     def keep(self, asked, entries):
-        with open(os.environ["{ANSWERED}"], "a") as log:
-            for key, item in asked:
-                for index in _indices(item):
-                    log.write(f"{{time.time()}} {{type(item).__name__}} {{key.hex()}} {{index}}\\n")
+        if self._at_once:
+            with open(os.environ["{ANSWERED}"], "a") as log:
+                for key, item in asked:
+                    kind = type(item).__name__
+                    for index in _indices(item):
+                        log.write(f"{{time.time()}} {{kind}} {{key.hex()}} {{index}}\\n")
         return kept(self, asked, entries)
 
     return keep
@@ -213,7 +215,7 @@ class Checkout:
         self.answered_log.unlink(missing_ok=True)
 
     def answered(self) -> list[tuple[float, str]]:
-        """When each reply came and what identifies it, of all runs since ``forget_replies``."""
+        """When each paid reply came and what identifies it, since ``forget_replies``."""
         if not self.answered_log.is_file():
             return []
         lines = self.answered_log.read_text(encoding="utf-8").splitlines()
