@@ -79,6 +79,7 @@ def _dask_runner(tracking: Tracking) -> TaskRunner[Any]:
             "dashboard_address": f"{LOOPBACK}:0",
             "worker_dashboard_address": f"{LOOPBACK}:0",
             "silence_logs": logging.CRITICAL,
+            "preload": [f"{__package__}.dask_worker"],
         }
     )
 

@@ -1,4 +1,4 @@
-"""A store of replies under the ledger: a killed run replays from it and asks nothing twice.
+"""A store of replies under the ledger: a killed run replays what is in it.
 
 Knows: which parts of an item decide its reply, and how to keep replies. Does not know: counting
 (the scheduler counts what a search asks, served from here or not), budgets, or any model.
@@ -14,7 +14,7 @@ import hashlib
 import logging
 import sqlite3
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -56,7 +56,9 @@ FULL = frozenset(
 )
 """What SQLite calls a disk without space, and one that cannot be written."""
 ENTRIES_PER_COMMIT = 4096
-"""A merged request larger than this is asked and committed in parts, so a kill loses one part."""
+"""A merged request larger than this is asked, and what is kept at once committed, in parts."""
+
+KINDS = frozenset({Propose.kind, Complete.kind, Rank.kind, Verify.kind})
 
 SAMPLED = (ProposeItem, CompleteItem)
 Entry = Sample | tuple[float, ...] | Verdict
@@ -66,13 +68,16 @@ Row = tuple[bytes, int, bytes]
 class CachedBackend:
     """``backend`` behind a memory and, where ``path`` is given, an sqlite3 file (WAL)."""
 
-    def __init__(self, backend: Backend, path: Path | None, *, at_once: bool = True) -> None:
+    def __init__(
+        self, backend: Backend, path: Path | None, *, at_once: Collection[str] = KINDS
+    ) -> None:
         """Open or create the store; ``path`` None keeps replies in memory only.
 
         Args:
-            at_once: whether a reply is in the file before it is given. Else all are written by
-                ``write``: what a killed run had asked is then asked again as a whole, and a model
-                whose numbers depend in their last bits on what else it computed gives the same.
+            at_once: kinds of requests whose replies are in the file before they are given. The
+                others are written by ``write``: what a killed run had asked is then asked again as
+                a whole, and a model whose numbers depend in their last bits on what else it
+                computed gives the same.
 
         Raises:
             ArtifactError: the file cannot be read or written.
@@ -80,7 +85,7 @@ class CachedBackend:
         """
         self._backend = backend
         self._path = path
-        self._at_once = at_once
+        self._at_once = frozenset(at_once)
         self._unwritten: list[Row] = []
         self._known: dict[bytes, dict[int, Entry]] = {}
         self._connection = None if path is None else _open(path)
@@ -197,9 +202,11 @@ class CachedBackend:
                 raise ProtocolError(
                     f"{kind.kind}: reply of length {len(entries)}, expected {len(items)}"
                 )
-            self._keep(part, entries)
+            self._keep(kind, part, entries)
 
-    def _keep(self, asked: Sequence[tuple[bytes, Any]], entries: Sequence[Any]) -> None:
+    def _keep(
+        self, kind: type[Any], asked: Sequence[tuple[bytes, Any]], entries: Sequence[Any]
+    ) -> None:
         rows: list[Row] = []
         for (key, item), entry in zip(asked, entries, strict=True):
             indices = _indices(item)
@@ -214,9 +221,10 @@ class CachedBackend:
                     (key, i, _sealed(key, i, _encode(v)))
                     for i, v in zip(indices, values, strict=True)
                 ]
-        self._unwritten += rows
-        if self._at_once:
-            self.write()
+        if kind.kind in self._at_once:
+            self._insert(rows)
+        else:
+            self._unwritten += rows
 
     def write(self) -> None:
         """Put into the file, all or none, what is not there yet.
@@ -224,12 +232,13 @@ class CachedBackend:
         Raises:
             ArtifactError, SchemaError: as ``answer``.
         """
+        self._insert(self._unwritten)
+        self._unwritten = []
+
+    def _insert(self, rows: Sequence[Row]) -> None:
         if self._connection is not None:
             with _sound(self._path), self._connection:
-                self._connection.executemany(
-                    "INSERT OR IGNORE INTO replies VALUES (?,?,?)", self._unwritten
-                )
-        self._unwritten = []
+                self._connection.executemany("INSERT OR IGNORE INTO replies VALUES (?,?,?)", rows)
 
 
 def _indices(item: Any) -> range:
@@ -390,7 +399,7 @@ def _sound(path: Path | None) -> Iterator[None]:
         if code in FULL:
             raise ArtifactError(
                 f"{path}: cannot be written ({error}), expected space on its disk; what was "
-                "answered before is kept"
+                "written before is kept"
             ) from error
         if code & PRIMARY_CODE in BROKEN or code in BROKEN_READS or not code:
             raise SchemaError(
@@ -398,5 +407,5 @@ def _sound(path: Path | None) -> Iterator[None]:
             ) from error
         raise ArtifactError(
             f"{path}: cannot be used now ({error}), expected a reply cache that this process may "
-            "read and write; what was answered before is kept"
+            "read and write; what was written before is kept"
         ) from error

@@ -20,6 +20,7 @@ from selverify.errors import SchemaError
 from selverify.grading import Grader
 from selverify.params import Generator, Params
 from selverify.reply_cache import CachedBackend
+from selverify.requests import Complete, Propose, Verify
 from selverify.sources import has_source, read_generator_source
 from selverify.threshold import load_threshold
 
@@ -33,9 +34,9 @@ def open_models(
     """The domain and what answers its requests, from the models that are among ``inputs``.
 
     Args:
-        cached: whether replies come from the reply cache where they are there. Where one of the
-            models was not trained here they always do: they are paid for, and kept at once. Those
-            of models that run here are kept when the caller says ``write``.
+        cached: whether replies come from the reply cache where they are there. Where a model was
+            not trained here they always do, and what it says, which costs money or hours, is kept
+            at once. What a part says that was trained here is kept by ``write``.
 
     Raises:
         SchemaError: the generator's folder names another model than the parameters.
@@ -51,12 +52,12 @@ def open_models(
         verifier=inputs.get("verifier"),
         policy=inputs.get("residual"),
     )
-    named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
-    paid = any(map(has_source, named))
-    if not cached and not paid:
+    answered = {"generator": (Propose.kind, Complete.kind), "verifier": (Verify.kind,)}
+    named = [name for name in answered if name in inputs and has_source(inputs[name])]
+    if not cached and not named:
         return models
-    backend = CachedBackend(models.backend, make_cache(params), at_once=paid)
-    return replace(models, backend=backend)
+    kinds = [kind for name in named for kind in answered[name]]
+    return replace(models, backend=CachedBackend(models.backend, make_cache(params), at_once=kinds))
 
 
 def make_cache(params: Params) -> Path:

@@ -64,21 +64,24 @@ def _seconds(params: Params, cache: Path) -> float:
     seed = params.evaluation.sampling_seeds[0]
     models = open_models(params, INPUTS, seed=seed, cached=True)
     assert models.policy is not None
+    backend = cast(CachedBackend, models.backend)
     rules = Rules(params, models.policy.reference_dispersion, models.policy.patterns)
     tasks = read_tasks(INPUTS["benchmark"], "test")[:SHARD]
     began = time.process_time()
     try:
         evaluate(
             models.domain,
-            models.backend,
+            backend,
             tasks,
             rules,
             methods=("full",),
             report=lambda method, number, of: None,
         )
-        return time.process_time() - began
+        seconds = time.process_time() - began
+        backend.write()
+        return seconds
     finally:
-        cast(CachedBackend, models.backend).close()
+        backend.close()
 
 
 if __name__ == "__main__":

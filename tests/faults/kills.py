@@ -38,12 +38,16 @@ OWN_SERVER = "run"
 
 
 class Chain(NamedTuple):
-    """Kills of one stage, in the copy with models of this kind."""
+    """Kills of one stage, in the copy with models of this kind.
+
+    The last one comes ``after`` the stage has said that, and has kept some replies and not all.
+    """
 
     kind: str
     phase: str
     stage: str
     command: str
+    after: str = ""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Wholes(dict[str, Whole]):
         if kind == "served":
             pipelines.write_benchmarks(root)
             pipelines.set_params(root, pipelines.served_params(self._server.url))
+            pipelines.set_shards(root, "evaluation", size=4)
         else:
             pipelines.set_params(root, pipelines.local_params())
             # Three for two processes: one may have ended when another is killed.
@@ -125,7 +130,7 @@ def kill_twice(chain: Chain, whole: Whole, record: Callable[..., None]) -> None:
 
     Nobody is left running, nothing temporary, nothing paid for twice.
     """
-    kind, phase, name, command = chain
+    kind, phase, name, command, after = chain
     checkout = whole.checkout
     rng = random.Random(f"{SEED} {kind} {name}")
     checkout.forget_replies()
@@ -140,6 +145,9 @@ def kill_twice(chain: Chain, whole: Whole, record: Callable[..., None]) -> None:
         first = LATE if phase == "writing" else 0
         # One in each part of the work, of equal length.
         share = (len(told) + rng.random()) / KILLS_A_CHAIN
+        if after and len(told) == KILLS_A_CHAIN - 1:
+            run.wait_for(after)
+            share /= MOST_TRIES  # little is left
         run.wait_until(f"{name}: finished in", (first + (1 - first) * share) * work)
         time.sleep(rng.random() * (WRITING_SECONDS if phase == "writing" else 0))
         victim = rng.choice(sorted(KILLS))
@@ -152,9 +160,12 @@ def kill_twice(chain: Chain, whole: Whole, record: Callable[..., None]) -> None:
             continue
         kills.append((checkout.last_commit(), killed_at + gone[-1]))
         told.append(f"{victim} at {moment:.1f} s of {work:.1f}")
+    replies = len(checkout.replies())
     finish(whole, command)
     assert len(told) == KILLS_A_CHAIN
+    assert not after or 0 < replies < len(checkout.replies())
     answered = checkout.answered()
+    assert answered or (kind, phase) != ("served", "verification")
     twice = repeated(answered)
     assert all(any(last - SLACK < at <= end for last, end in kills) for at, _ in twice)
     asked = f"{len(twice)} of {len(answered)} cached answers asked twice, of the batch in flight; "

@@ -44,14 +44,14 @@ COUNTING = f"""
 def _counting(kept):
     import os, time
 
-    def keep(self, asked, entries):
-        if self._at_once:
+    def keep(self, asking, asked, entries):
+        if asking.kind in self._at_once:
             with open(os.environ["{ANSWERED}"], "a") as log:
                 for key, item in asked:
                     kind = type(item).__name__
                     for index in _indices(item):
                         log.write(f"{{time.time()}} {{kind}} {{key.hex()}} {{index}}\\n")
-        return kept(self, asked, entries)
+        return kept(self, asking, asked, entries)
 
     return keep
 

@@ -16,7 +16,13 @@ CHAINS = (
     Chain("local", "decode", "difficulty@small", "pipeline"),
     Chain("local", "training", "verifier@small-strong", "pipeline"),
     Chain("local", "training", "residual@small-strong", "pipeline"),
-    Chain("local", "decode and verification", "evaluation@small-strong", OWN_SERVER),
+    Chain(
+        "local",
+        "decode and verification",
+        "evaluation@small-strong",
+        OWN_SERVER,
+        after="1 of 3 shards are done",
+    ),
     Chain("local", "writing", "report", "pipeline"),
 )
 

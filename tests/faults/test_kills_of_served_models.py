@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+from collections.abc import Callable, Mapping
 
 import pipelines
 import pytest
-from kills import OWN_SERVER, Chain, Wholes, adds_up, kill_twice
+from kills import OWN_SERVER, Chain, Wholes, adds_up, finish, kill_twice, started
+from pipelines import KILLS, Run
 
 pytestmark = pytest.mark.soak
 
@@ -16,6 +20,17 @@ CHAINS = (
     Chain("served", "training", "residual@served-strong", "pipeline"),
     Chain("served", "writing", "benchmark", "pipeline"),
 )
+
+
+def interrupt(run: Run) -> None:
+    """Ctrl-C, which reaches every process of the terminal."""
+    os.killpg(run.process.pid, signal.SIGINT)
+
+
+ENDS: Mapping[str, Callable[[Run], None]] = {
+    "Ctrl-C": interrupt,
+    **{f"kill -9 of {what}": KILLS[what] for what in ("the command alone", "the stage")},
+}
 
 
 def test_an_undisturbed_run_adds_up(wholes: Wholes) -> None:
@@ -46,3 +61,33 @@ def test_no_key_is_written_anywhere(wholes: Wholes, record) -> None:
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.stage)
 def test_a_killed_pipeline_ends_as_one_that_was_not(chain: Chain, wholes: Wholes, record) -> None:
     kill_twice(chain, wholes["served"], record)
+
+
+@pytest.mark.parametrize("what", ENDS)
+def test_workers_of_dask_end_with_their_run(what: str, wholes: Wholes, record) -> None:
+    """Each while two workers evaluate shards; then the same run, on Dask as well."""
+    pytest.importorskip("prefect_dask", reason="the extra dask is not installed")
+    whole, name = wholes["served"], "evaluation@served-strong"
+    checkout = whole.checkout
+    pipelines.set_params(checkout.root, {"tracking.runner": "dask"})
+    try:
+        checkout.forget_replies()
+        checkout.forget(name)
+        run = started(whole, name, "pipeline")
+        run.wait_for("method 2 of")
+        workers = [one for one in run.alive() if "spawn_main" in " ".join(one.cmdline())]
+        assert len(workers) >= 2
+        ENDS[what](run)
+        code = run.wait()
+        left = run.seconds_until_nobody_is_left()
+        assert code != 0 and "Traceback" not in run.said, run.said[-4000:]
+        finish(whole, "pipeline")
+    finally:
+        pipelines.set_params(checkout.root, {"tracking.runner": "local"})
+    record(
+        f"{what} of a run whose shards are with Dask",
+        "two workers of a local cluster evaluate",
+        moments=1,
+        held=f"nobody left after {left:.1f} s, no temporary file, then the bytes of an "
+        "undisturbed run",
+    )

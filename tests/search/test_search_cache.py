@@ -347,20 +347,22 @@ def test_a_damaged_value_is_asked_for_again(
     assert caplog.messages == [f"{path}: 1 replies are damaged and are asked for again"]
 
 
-def test_replies_that_are_not_kept_at_once_are_kept_together(tmp_path: Path) -> None:
-    """Until they are written, another process finds none of them."""
+def test_kinds_that_are_not_kept_at_once_are_kept_together(tmp_path: Path) -> None:
+    """Until they are written, another process finds none of them; closing writes none."""
     path = tmp_path / "replies.sqlite"
-    requests = [Rank((RankItem(START, (ONE, TWO), scorer),)) for scorer in "ab"]
-    cache = CachedBackend(BACKEND, path, at_once=False)
-    whole = [cache.answer(request) for request in requests]
-    for asked in (2, 0):
+    requests = [
+        *(Rank((RankItem(START, (ONE, TWO), scorer),)) for scorer in "ab"),
+        Verify((VerifyItem(START, (ONE,)),)),
+    ]
+    whole = [BACKEND.answer(request) for request in requests]
+    for asked, written in ((3, False), (2, False), (2, True), (0, False)):
         log = Log()
-        other = CachedBackend(log, path, at_once=False)
-        assert [other.answer(request) for request in requests] == whole
-        other.close()
+        cache = CachedBackend(log, path, at_once=[Verify.kind])
+        assert [cache.answer(request) for request in requests] == whole
         assert len(log.requests) == asked
-        cache.write()
-    cache.close()
+        if written:
+            cache.write()
+        cache.close()
 
 
 def older(path: Path) -> None:
