@@ -24,6 +24,7 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from flows import terminal
 from flows.artifacts import shown
+from flows.environment import PREFECT_DIRECTORY
 from flows.server import LOOPBACK, prefect_server
 from selverify.errors import NoReply, ParamsError
 from selverify.params import Server, Tracking
@@ -80,6 +81,7 @@ def _dask_runner(tracking: Tracking) -> TaskRunner[Any]:
             "worker_dashboard_address": f"{LOOPBACK}:0",
             "silence_logs": logging.CRITICAL,
             "preload": [f"{__package__}.dask_worker"],
+            "local_directory": f"{PREFECT_DIRECTORY}/dask",  # a killed run leaves its there
         }
     )
 

@@ -68,6 +68,8 @@ class _Parts:
     proposer: Proposer
     embed: Embed | None
     backbone: str
+    alone: bool
+    """Whether what is asked beside a text leaves its embedding alone, as behind a server."""
 
 
 def open_models(
@@ -141,7 +143,7 @@ def _composed(
     trained = load_policy(policy, parts.backbone) if policy is not None else None
     ranker = None
     if parts.embed is not None:
-        ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone)
+        ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone, alone=parts.alone)
     chosen: Verifier | None = None
     if verifier is not None and has_source(verifier):
         chosen = named_verifier(domain, verifier, device=device, ask=_asks)
@@ -173,7 +175,7 @@ def _generator(
         seed=seed,
     )
     states = HiddenStates(pretrained, prefixes, prompting=prompting, end_of_move=domain.end_of_move)
-    return _Parts(proposer, states.embed, f"{pretrained.digest} {shown}")
+    return _Parts(proposer, states.embed, f"{pretrained.digest} {shown}", alone=False)
 
 
 def _served(
@@ -197,13 +199,14 @@ def _served(
         schema=move_schema(domain) if source.structured else None,
     )
     if source.embeddings is None:
-        return _Parts(proposer, None, proposer.identity())
+        return _Parts(proposer, None, proposer.identity(), alone=True)
     embedder = served.ServedEmbeddings(
         client.Client(source.embeddings),
         batch=source.embeddings.batch,
         dimension=source.embeddings.dimension,
     )
-    return _Parts(proposer, ServedStates(embedder, domain).embed, embedder.identity())
+    embed = ServedStates(embedder, domain).embed
+    return _Parts(proposer, embed, embedder.identity(), alone=True)
 
 
 def _asks(server: Server) -> Any:
@@ -239,4 +242,4 @@ def _head(folder: Path, parts: _Parts) -> Verifier:
     if parts.embed is None:
         raise ParamsError(f"{folder}: given a head, expected a generator whose states it can read")
     head, known = load_head(folder, backbone=parts.backbone)
-    return HeadVerifier(parts.embed, head, identity=known)
+    return HeadVerifier(parts.embed, head, identity=known, alone=parts.alone)

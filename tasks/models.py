@@ -19,8 +19,8 @@ from selverify.assembly import Models
 from selverify.errors import SchemaError
 from selverify.grading import Grader
 from selverify.params import Generator, Params
-from selverify.reply_cache import CachedBackend
-from selverify.requests import Complete, Propose, Verify
+from selverify.reply_cache import KINDS, CachedBackend
+from selverify.requests import Verify
 from selverify.sources import has_source, read_generator_source
 from selverify.threshold import load_threshold
 
@@ -35,8 +35,8 @@ def open_models(
 
     Args:
         cached: whether replies come from the reply cache where they are there. Where a model was
-            not trained here they always do, and what it says, which costs money or hours, is kept
-            at once. What a part says that was trained here is kept by ``write``.
+            not trained here they always do, and what it says or is read for, which costs money or
+            hours, is kept at once. What models say that were trained here is kept by ``write``.
 
     Raises:
         SchemaError: the generator's folder names another model than the parameters.
@@ -52,12 +52,18 @@ def open_models(
         verifier=inputs.get("verifier"),
         policy=inputs.get("residual"),
     )
-    answered = {"generator": (Propose.kind, Complete.kind), "verifier": (Verify.kind,)}
-    named = [name for name in answered if name in inputs and has_source(inputs[name])]
-    if not cached and not named:
+    at_once = _at_once(inputs)
+    if not cached and not at_once:
         return models
-    kinds = [kind for name in named for kind in answered[name]]
-    return replace(models, backend=CachedBackend(models.backend, make_cache(params), at_once=kinds))
+    backend = CachedBackend(models.backend, make_cache(params), at_once=at_once)
+    return replace(models, backend=backend)
+
+
+def _at_once(inputs: Mapping[str, Path]) -> frozenset[str]:
+    if has_source(inputs["generator"]):
+        return KINDS  # a ranker and a head read its states
+    named = "verifier" in inputs and has_source(inputs["verifier"])
+    return frozenset({Verify.kind} if named else ())
 
 
 def make_cache(params: Params) -> Path:

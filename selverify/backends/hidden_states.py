@@ -122,10 +122,14 @@ class HiddenStates:
 class TrainedRanker:
     """Satisfies ``Ranker``: a policy's scorers over embeddings. A move is read once for all."""
 
-    def __init__(self, embed: Embed, policy: Policy | None, *, backbone: str) -> None:
+    def __init__(
+        self, embed: Embed, policy: Policy | None, *, backbone: str, alone: bool = False
+    ) -> None:
         """``backbone`` identifies what ``embed`` reads with; without a policy only the scorers
-        that need no training answer."""
+        that need no training answer. ``alone``: a move's score is the same whatever else is asked,
+        to the last bit, where its embedding is."""
         self._embed = embed
+        self._alone = alone
         self._scorers: dict[str, Scorer] = dict(UNTRAINED)
         if policy is not None:
             heuristic = policy.heuristic
@@ -172,8 +176,12 @@ class TrainedRanker:
                 fresh.append(replace(item, moves=tuple(new.values())))
         if fresh:
             rows = concatenate(self._embed(fresh))
-            columns = [scorer(rows).tolist() for scorer in self._scorers.values()]
-            self._known.update(zip(asked, zip(*columns, strict=True), strict=True))
+            scores = [
+                row
+                for part in (rows.each() if self._alone else [rows])
+                for row in zip(*(one(part).tolist() for one in self._scorers.values()), strict=True)
+            ]
+            self._known.update(zip(asked, scores, strict=True))
 
 
 def _keys(item: RankItem) -> list[Key]:

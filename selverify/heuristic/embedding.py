@@ -37,6 +37,13 @@ class Embeddings:
         """The rows at the given positions, in that order."""
         return Embeddings(*(getattr(self, field.name)[rows] for field in fields(self)))
 
+    def each(self) -> list[Embeddings]:
+        """Every row alone: what is computed from it depends, to the last bit, on no other.
+
+        What is computed from all together takes a tenth of the time.
+        """
+        return [self.take(torch.tensor([row])) for row in range(len(self.logprob))]
+
 
 Embed = Callable[[Sequence[RankItem]], list[Embeddings]]
 """What gives the embeddings of every item's moves at its state, one entry an item."""

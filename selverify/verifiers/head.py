@@ -45,8 +45,10 @@ class StepHead(nn.Module):
 class HeadVerifier:
     """Satisfies ``Verifier``: the head's probability after each step."""
 
-    def __init__(self, embed: Embed, head: StepHead, *, identity: str) -> None:
+    def __init__(self, embed: Embed, head: StepHead, *, identity: str, alone: bool = False) -> None:
+        """``alone`` as in ``TrainedRanker``."""
         self._embed = embed
+        self._alone = alone
         self._head = head
         self._identity = identity
         self._known: dict[tuple[str, tuple[str, ...], str], float] = {}
@@ -63,8 +65,10 @@ class HeadVerifier:
         walks = [list(single_steps(item)) for item in items]
         asked = {key(one): one for walk in walks for one in walk if key(one) not in self._known}
         if asked:
-            scores = torch.sigmoid(self._head(concatenate(self._embed(list(asked.values())))))
-            self._known.update(zip(asked, scores.tolist(), strict=True))
+            rows = concatenate(self._embed(list(asked.values())))
+            parts = rows.each() if self._alone else [rows]
+            scores = [one for part in parts for one in torch.sigmoid(self._head(part)).tolist()]
+            self._known.update(zip(asked, scores, strict=True))
         verdicts = []
         for walk in walks:
             steps = tuple(self._known[key(one)] for one in walk)

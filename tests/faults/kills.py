@@ -31,6 +31,7 @@ KILLS_A_CHAIN = 2
 MOST_TRIES = 3 * KILLS_A_CHAIN
 # Near the end outputs are renamed; then DVC puts them into its cache and writes its lock.
 LATE = 0.8
+AFTER, DONE = "1 of 3 shards are done", "3 of 3 shards are done"
 WRITING_SECONDS = 1.5
 SLACK = 0.05
 OWN_SERVER = "run"
@@ -40,7 +41,7 @@ OWN_SERVER = "run"
 class Chain(NamedTuple):
     """Kills of one stage, in the copy with models of this kind.
 
-    The last one comes ``after`` the stage has said that, and has kept some replies and not all.
+    The last one comes when the stage has said ``after``, and has kept some replies and not all.
     """
 
     kind: str
@@ -139,40 +140,45 @@ def kill_twice(chain: Chain, whole: Whole, record: Callable[..., None]) -> None:
     for _ in range(MOST_TRIES):
         if len(told) == KILLS_A_CHAIN:
             break
+        waits = bool(after) and len(told) == KILLS_A_CHAIN - 1
         run = started(whole, name, command)
         began = time.monotonic()
         work = whole.seconds[name]
-        first = LATE if phase == "writing" else 0
-        # One in each part of the work, of equal length.
-        share = (len(told) + rng.random()) / KILLS_A_CHAIN
-        if after and len(told) == KILLS_A_CHAIN - 1:
+        if waits:
             run.wait_for(after)
-            share /= MOST_TRIES  # little is left
-        run.wait_until(f"{name}: finished in", (first + (1 - first) * share) * work)
-        time.sleep(rng.random() * (WRITING_SECONDS if phase == "writing" else 0))
-        victim = rng.choice(sorted(KILLS))
+        else:
+            first = LATE if phase == "writing" else 0
+            # One in each part of the work, of equal length.
+            share = (len(told) + rng.random()) / KILLS_A_CHAIN
+            run.wait_until(f"{name}: finished in", (first + (1 - first) * share) * work)
+            time.sleep(rng.random() * (WRITING_SECONDS if phase == "writing" else 0))
+        # The command alone leaves a stage that works on for seconds.
+        victim = rng.choice(sorted(set(KILLS) - ({"the command alone"} if waits else set())))
         moment = time.monotonic() - began
         KILLS[victim](run)
         killed_at = time.time()
         gone.append(run.seconds_until_nobody_is_left())
-        if run.wait() == 0:  # it had come to its end, or its stage had
+        if run.wait() == 0 or (waits and DONE in run.said):  # it or its stage came to its end
+            checkout.forget_replies()
             checkout.forget(name)
             continue
         kills.append((checkout.last_commit(), killed_at + gone[-1]))
-        told.append(f"{victim} at {moment:.1f} s of {work:.1f}")
+        what = f"{victim} at {moment:.1f} s of {work:.1f}"
+        told.append(f"{what}, when {after}" if waits else what)
     replies = len(checkout.replies())
     finish(whole, command)
     assert len(told) == KILLS_A_CHAIN
     assert not after or 0 < replies < len(checkout.replies())
-    answered = checkout.answered()
-    assert answered or (kind, phase) != ("served", "verification")
-    twice = repeated(answered)
-    assert all(any(last - SLACK < at <= end for last, end in kills) for at, _ in twice)
-    asked = f"{len(twice)} of {len(answered)} cached answers asked twice, of the batch in flight; "
+    held = "outputs, DVC's lock and replies as undisturbed; "
+    if phase == "verification":  # what is behind a server is kept, and paid for, batch by batch
+        answered = checkout.answered()
+        twice = repeated(answered)
+        assert all(any(last - SLACK < at <= end for last, end in kills) for at, _ in twice)
+        assert answered and (not after or min(answered)[0] < killed_at < max(answered)[0])
+        held += f"{len(twice)} of {len(answered)} answers asked twice, of the batch in flight; "
     record(
         f"kill -9 in {phase} ({name}, models {kind})",
         "; ".join(told),
         moments=KILLS_A_CHAIN,
-        held="outputs, DVC's lock and replies as undisturbed; "
-        f"{asked if answered else ''}nobody left after {max(gone):.1f} s, no temporary file",
+        held=f"{held}nobody left after {max(gone):.1f} s, no temporary file",
     )

@@ -14,9 +14,10 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
@@ -38,19 +39,17 @@ PATIENCE = 1500.0
 ORPHAN_SECONDS = 60.0
 SERVED = 12
 """Problems of the evaluation; with fewer a correlation may have no value."""
-# Appended to the copy's reply cache: one line a paid reply, written before it is committed.
+# Appended to the copy's reply cache: one line a reply, written before it is committed.
 COUNTING = f"""
 
 def _counting(kept):
     import os, time
 
     def keep(self, asking, asked, entries):
-        if asking.kind in self._at_once:
-            with open(os.environ["{ANSWERED}"], "a") as log:
-                for key, item in asked:
-                    kind = type(item).__name__
-                    for index in _indices(item):
-                        log.write(f"{{time.time()}} {{kind}} {{key.hex()}} {{index}}\\n")
+        with open(os.environ["{ANSWERED}"], "a") as log:
+            for key, item in asked:
+                for index in _indices(item):
+                    log.write(f"{{time.time()}} {{asking.kind}} {{key.hex()}} {{index}}\\n")
         return kept(self, asking, asked, entries)
 
     return keep
@@ -180,18 +179,16 @@ class Checkout:
         return State(outputs, lock, tuple(self.replies()))
 
     def replies(self) -> list[tuple[bytes, int, bytes]]:
-        """What the reply cache holds."""
-        path = self.root / ".cache" / "replies.sqlite"
-        if not path.is_file():
-            return []
-        connection = sqlite3.connect(path)
-        try:
-            asked = "SELECT key, position, value FROM replies ORDER BY key, position"
-            return connection.execute(asked).fetchall()
-        except sqlite3.OperationalError:  # killed before the table was there
-            return []
-        finally:
-            connection.close()
+        """What the reply cache holds, read from a copy: opening what a kill left mends it."""
+        with TemporaryDirectory() as folder:
+            for file in (self.root / ".cache").glob("replies.sqlite*"):
+                shutil.copy(file, folder)
+            with closing(sqlite3.connect(Path(folder) / "replies.sqlite")) as connection:
+                try:
+                    asked = "SELECT key, position, value FROM replies ORDER BY key, position"
+                    return connection.execute(asked).fetchall()
+                except sqlite3.OperationalError:  # killed before the table was there
+                    return []
 
     def forget(self, name: str) -> None:
         """Make stage ``name`` one that never ran: no outputs, no lock, nothing to restore it."""
@@ -215,7 +212,7 @@ class Checkout:
         self.answered_log.unlink(missing_ok=True)
 
     def answered(self) -> list[tuple[float, str]]:
-        """When each paid reply came and what identifies it, since ``forget_replies``."""
+        """When each reply came and what identifies it, of all runs since ``forget_replies``."""
         if not self.answered_log.is_file():
             return []
         lines = self.answered_log.read_text(encoding="utf-8").splitlines()

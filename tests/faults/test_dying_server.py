@@ -197,8 +197,7 @@ def test_a_stage_whose_server_dies_goes_on_where_it_was(
         both = first + pipeline.answered()
         again.append((both - undisturbed[2]).total())
         assert both.keys() == undisturbed[2].keys()
-        largest = 400  # requests of one batch: every sample or verdict of a round
-        assert again[-1] < largest
+        assert again[-1] < total / 4  # a batch is one round of all problems, and there are many
     record(
         "a model server that dies in the middle of a stage",
         f"dead from a random one of {total} paid requests on, alive again for the next run",

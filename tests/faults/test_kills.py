@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from kills import OWN_SERVER, Chain, Wholes, adds_up, finish, kill_twice, started
+from kills import AFTER, OWN_SERVER, Chain, Wholes, adds_up, finish, kill_twice, started
 
 pytestmark = pytest.mark.soak
 
@@ -16,13 +16,7 @@ CHAINS = (
     Chain("local", "decode", "difficulty@small", "pipeline"),
     Chain("local", "training", "verifier@small-strong", "pipeline"),
     Chain("local", "training", "residual@small-strong", "pipeline"),
-    Chain(
-        "local",
-        "decode and verification",
-        "evaluation@small-strong",
-        OWN_SERVER,
-        after="1 of 3 shards are done",
-    ),
+    Chain("local", "decode and verification", "evaluation@small-strong", OWN_SERVER, AFTER),
     Chain("local", "writing", "report", "pipeline"),
 )
 

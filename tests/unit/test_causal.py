@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +18,19 @@ from selverify.backends import hidden_states
 from selverify.backends.causal import CausalModel, item_seeds
 from selverify.backends.decoder import uniforms
 from selverify.backends.hidden_states import HiddenStates, TrainedRanker, least_probable
+from selverify.backends.models import Policy
 from selverify.backends.prefixes import Prefixes
 from selverify.backends.pretrained import Pretrained, load_pretrained
-from selverify.backends.reward import SCALE, WINDOW
+from selverify.backends.reward import SCALE, SEEN, WINDOW
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
+from selverify.heuristic.embedding import Embeddings
+from selverify.heuristic.hybrid import Heuristic
 from selverify.params import Sampling
 from selverify.prompting import Prompt, Prompting, load_prompt
-from selverify.requests import CompleteItem, ProposeItem, RankItem
+from selverify.requests import CompleteItem, ProposeItem, RankItem, VerifyItem
 from selverify.types import Move, Sample, State
+from selverify.verifiers.head import HeadVerifier, StepHead
 
 DOMAIN = MathSteps()
 SAMPLING = Sampling(
@@ -261,6 +266,33 @@ def test_a_ranker_without_a_policy_orders_by_likelihood_and_reads_each_move_once
     assert calls == [2]
     with pytest.raises(ProtocolError, match="scorer 'hybrid' given, expected one of likelihood"):
         ranker.rank([dataclasses.replace(item, scorer="hybrid")])
+
+
+def test_a_move_that_is_scored_alone_has_its_score_beside_any_others() -> None:
+    """To the last bit, by a ranker and by a head; all together they are faster, and round."""
+    torch.manual_seed(1)
+    items = [RankItem(state_of(f"{place}"), (step_of("Add."),), "hybrid") for place in range(40)]
+    rows = Embeddings(
+        *(torch.randn(40, 64) for _ in range(4)), torch.randn(40, SEEN), torch.ones(40)
+    )
+    places = {item.state.problem.text: place for place, item in enumerate(items)}
+
+    def embed(some: Sequence[RankItem]) -> list[Embeddings]:
+        return [rows.take(torch.tensor([places[one.state.problem.text]])) for one in some]
+
+    policy = Policy(Heuristic(64, SEEN, 32).eval(), {}, (), "random")
+    head = StepHead(64, SEEN, 32).eval()
+    judged = [VerifyItem(item.state, item.moves) for item in items]
+    found = []
+    for size in (1, 7, 40):
+        ranker = TrainedRanker(embed, policy, backbone="", alone=True)
+        verifier = HeadVerifier(embed, head, identity="", alone=True)
+        parts = [slice(start, start + size) for start in range(0, 40, size)]
+        ranks = [score for part in parts for score in ranker.rank(items[part])]
+        found.append((ranks, [one for part in parts for one in verifier.verify(judged[part])]))
+    assert found[0] == found[1] == found[2]
+    ranks = TrainedRanker(embed, policy, backbone="").rank(items)
+    assert [one[0] for one in ranks] == pytest.approx([one[0] for one in found[0][0]], abs=1e-5)
 
 
 def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
