@@ -6,6 +6,8 @@ Knows: Prefect and DVC. Does not know: the DAG, which is ``dvc.yaml``. A deploym
 
 from __future__ import annotations
 
+import signal
+
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from prefect import flow, task
@@ -14,6 +16,9 @@ from flows import terminal
 from flows.preflight import alone, preflight, remove_others
 from selverify.errors import ProtocolError
 
+# DVC ignores an interrupt while a stage works, and says no more than how the stage's shell ended.
+INTERRUPTED = (f"exited with {-signal.SIGINT}", f"exited with {128 + signal.SIGINT}")
+
 
 @task(task_run_name="{name}")
 def reproduce(name: str) -> bool:
@@ -21,11 +26,14 @@ def reproduce(name: str) -> bool:
 
     Raises:
         ProtocolError: the stage failed; its own sentence stands on the terminal above.
+        KeyboardInterrupt: the stage was interrupted.
     """
     try:
         with Repo() as repo:
             return bool(repo.reproduce(targets=[name], single_item=True))
     except DvcException as error:
+        if str(error.__cause__).endswith(INTERRUPTED):
+            raise KeyboardInterrupt from error
         raise ProtocolError(f"stage {name!r} failed: {error}") from error
 
 
