@@ -34,7 +34,7 @@ AT_WORK = re.compile(r"evaluation: (\S+) to \S+, seed \d+: method 2 of")
 INTERRUPT = "Ctrl-C"
 ENDS: Mapping[str, Callable[[Run], None]] = {
     INTERRUPT: interrupt,
-    **{f"kill -9 of {what}": KILLS[what] for what in ("the command alone", "the stage")},
+    "kill -9 of the stage": KILLS["the stage"],
 }
 
 
