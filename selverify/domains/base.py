@@ -147,8 +147,9 @@ def split_moves(text: str, end_of_move: str) -> Iterator[str]:
 def _moves(text: str, end_of_move: str) -> Iterator[str]:
     if not end_of_move.strip():
         lines = end_of_move.count("\n")
-        parts = re.split(r"\n[^\S\n]*" * lines, text) if lines else text.split()
-        yield from (part.strip() for part in parts if part.strip())
+        between = r"\n[^\S\n]*" * lines + r"\s*"  # with all that is blank behind it
+        parts = re.split(between, text) if lines else text.split()
+        yield from filter(None, map(str.strip, parts))
         return
     words: list[str] = []
     for word in text.split():

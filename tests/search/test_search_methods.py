@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_truth
 
 from selverify.domains.base import close_move, split_moves
@@ -42,6 +44,21 @@ def texts(outcome: Outcome) -> list[str]:
 def test_steps_of_text_are_set_apart_by_empty_lines() -> None:
     assert list(split_moves("a\nb\n\n  \n c \n \nd\n", "\n\n")) == ["a\nb", "c", "d"]
     assert list(split_moves('{"op": 1}\n\n{"op": 2}', "\n")) == ['{"op": 1}', '{"op": 2}']
+
+
+@given(st.text(alphabet="a \n\t\r\x0b\x85", max_size=20), st.integers(0, 3))
+def test_moves_are_the_runs_of_lines_between_blank_ones(text: str, lines: int) -> None:
+    """As found line by line; one line a move, or a move up to so many ends of lines in a row."""
+    moves = [""]
+    ends = 0
+    for sign in text:
+        ends = ends + (sign == "\n") if sign.isspace() else 0
+        parts = ends == lines if lines else sign.isspace()
+        moves[-1] += sign
+        if parts:
+            moves.append("")
+    whole = [move.strip() for move in moves if move.strip()]
+    assert list(split_moves(text, "\n" * lines or " ")) == whole
 
 
 def test_a_move_is_closed_as_its_domain_writes_it() -> None:
