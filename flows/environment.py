@@ -33,6 +33,9 @@ def settings(root: Path) -> dict[str, str]:
         TRACKING_URI: f"sqlite:///{home / TRACKING_DIRECTORY / 'mlflow.db'}",
         "DVC_NO_ANALYTICS": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
+        # A stage's own lines are its progress; loading bars would drown them.
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TRANSFORMERS_VERBOSITY": "error",
         # Threads that spin for long starve each other as soon as anything else uses a core, and
         # threads that do not spin at all take twice as long for the small products of this project.
         "OMP_WAIT_POLICY": "PASSIVE",

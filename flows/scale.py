@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from flows.stages import METRICS_NAME, PARAMS_FILE, Stage, find_stage, load_stages, params_of
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.params import Params, load_params
+from tasks.shards import worker_count
 
 LARGEST = 10**12
 CALLS, TOKENS = "verifier_calls", "generated_tokens"
@@ -153,7 +154,7 @@ def measure(stage: Stage, params: Params) -> Measured | None:
     if cache.is_file():
         stored[f"{cache} (with what earlier runs asked)"] = cache.stat().st_size
     seconds = import_module("flows.tracking").seconds_of(stage, params)
-    workers = min(params.tracking.threads, ceil(problems / _size()))
+    workers = min(worker_count(params, stage.inputs), ceil(problems / _size()))
     core_seconds = None if seconds is None else seconds * workers
     return Measured(problems, stored, table.num_rows, core_seconds)
 

@@ -390,13 +390,23 @@ class Evaluation(Section):
     sampling_seeds: tuple[NonNegative, ...] = Field(strict=False, min_length=1)
     seed: NonNegative
 
+    @model_validator(mode="after")
+    def _headline_is_run(self) -> Evaluation:
+        if self.headline_budget not in self.budgets:
+            raise ValueError(
+                f"headline_budget: given {self.headline_budget}, expected one of the budgets "
+                f"{list(self.budgets)}"
+            )
+        return self
+
 
 class Tracking(Section):
     """Where runs are recorded, and on what they run. No result depends on any of it.
 
-    ``runner`` maps the shards of a stage: ``local`` to processes of this machine, one a core, or
-    ``dask`` to the scheduler at the address ``dask``, or, where that is null, to ``threads``
-    workers on the loopback address. ``device`` is where a model from the hub runs: cpu, cuda or
+    ``runner`` maps the shards of a stage: ``local`` to ``threads`` processes of this machine (to
+    one, where a model that is asked is of the hub, behind a server or a tool), or ``dask`` to the
+    scheduler at the address ``dask``, or, where that is null, to ``threads`` workers on the
+    loopback address. ``device`` is where a model from the hub runs: cpu, cuda or
     cuda:1; models trained here are small and stay on the CPU.
     """
 

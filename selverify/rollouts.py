@@ -17,8 +17,17 @@ from selverify.gates import reject
 from selverify.grading import Grader
 from selverify.requests import Complete, CompleteItem
 from selverify.search.solutions import Solution, read_solution
-from selverify.training.tuning import ValuedSolution
 from selverify.types import Sample, State
+
+
+@dataclass(frozen=True, slots=True)
+class ValuedSolution:
+    """One sampled solution: its problem's text, its moves' texts, one value in [0, 1] a move."""
+
+    problem_id: str
+    text: str
+    moves: tuple[str, ...]
+    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -183,19 +183,14 @@ def write_digests(folder: Path) -> None:
     write_json(folder / DIGESTS, found, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
 
 
-def check_digests(folder: Path, *, needed: bool = True) -> None:
+def check_digests(folder: Path) -> None:
     """Compare the files of a checkpoint with what ``write_digests`` wrote.
-
-    Args:
-        needed: false for a checkpoint of others, which may come without digests.
 
     Raises:
         ArtifactError: a file is missing, or the digests are.
         SchemaError: a file is not the one that was written.
     """
     if not (folder / DIGESTS).is_file():
-        if not needed:
-            return
         raise ArtifactError(
             f"{folder / DIGESTS}: no such file, expected the digests of a checkpoint; run the "
             "stage that writes it again, or fetch it again"

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from sklearn.metrics import roc_curve
 
 from selverify.errors import SchemaError
-from selverify.storage import read_json, write_json
+from selverify.storage import check_digests, read_json, write_digests, write_json
 
 FILE = "threshold.json"
 SCHEMA, VERSION = "verifier.threshold", 1
@@ -78,8 +78,9 @@ def choose_threshold(
 
 
 def save_threshold(folder: Path, threshold: Threshold) -> None:
-    """Write ``threshold.json`` beside the verifier's weights."""
+    """Write ``threshold.json`` beside the verifier's weights, and the digests of all."""
     write_json(folder / FILE, asdict(threshold), schema=SCHEMA, version=VERSION)
+    write_digests(folder)
 
 
 def load_threshold(folder: Path) -> Threshold:
@@ -87,6 +88,8 @@ def load_threshold(folder: Path) -> Threshold:
 
     Raises:
         ArtifactError: the file is not there.
-        SchemaError: it was written under another schema.
+        SchemaError: it was written under another schema, or a file beside it is damaged.
     """
-    return Threshold(**read_json(folder / FILE, schema=SCHEMA, version=VERSION))
+    found = Threshold(**read_json(folder / FILE, schema=SCHEMA, version=VERSION))
+    check_digests(folder)
+    return found

@@ -10,12 +10,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from transformers.utils import logging as hf_logging
-
-from selverify import assembly
-from selverify.assembly import Models
 from selverify.errors import SchemaError
 from selverify.grading import Grader
 from selverify.params import Generator, Params
@@ -24,8 +20,8 @@ from selverify.requests import Verify
 from selverify.sources import has_source, read_generator_source
 from selverify.threshold import load_threshold
 
-hf_logging.set_verbosity_error()  # a stage's own lines are its progress; loading bars drown them
-hf_logging.disable_progress_bar()
+if TYPE_CHECKING:
+    from selverify.assembly import Models
 
 
 def open_models(
@@ -41,6 +37,11 @@ def open_models(
     Raises:
         SchemaError: the generator's folder names another model than the parameters.
     """
+    # A stage that gives its shards to other processes opens none, and these take seconds to import.
+    import torch
+
+    from selverify import assembly
+
     torch.set_num_threads(params.tracking.threads)
     _check_source(params, inputs["generator"])
     models = assembly.open_models(

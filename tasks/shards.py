@@ -87,9 +87,13 @@ def work_on(
     each = one_thread(params)
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
+    return mapper(work, shards, workers=worker_count(params, inputs))
+
+
+def worker_count(params: Params, inputs: Mapping[str, Path]) -> int:
+    """How many processes of this machine work on the shards of a stage with these inputs."""
     named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
-    workers = 1 if any(map(has_source, named)) else params.tracking.threads
-    return mapper(work, shards, workers=workers)
+    return 1 if any(map(has_source, named)) else params.tracking.threads
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:

@@ -14,13 +14,13 @@ from selverify.domains.base import knows_truth
 from selverify.inspection import add_scores, inspect_samples
 from selverify.params import Params
 from selverify.requests import Verify
-from selverify.rollouts import from_rows
+from selverify.rollouts import ValuedSolution, from_rows
 from selverify.sources import write_verifier_source
 from selverify.statistics import area_under_roc
 from selverify.threshold import choose_threshold, save_threshold
 from selverify.tokenizer import load_words
 from selverify.training.head import train_head, whole_solution
-from selverify.training.tuning import Epoch, ValuedSolution, held_out, of_problems, values_before
+from selverify.training.tuning import Epoch, held_out, of_problems, values_before
 from selverify.training.verifier import train_verifier
 from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, say

@@ -17,7 +17,7 @@ from selverify.domains.word_problems import NAMES, NUMBERS, WordProblems
 from selverify.heuristic.hybrid import Heuristic
 from selverify.params import load_params
 from selverify.solver import save_solver
-from selverify.storage import digest
+from selverify.storage import digest, write_digests
 from selverify.tokenizer import Words
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +35,7 @@ def build(folder: Path) -> None:
         _teach(generator, words)
         generator.save_pretrained(backbone)
         words.save(backbone)
+        write_digests(backbone)
         head = EvidenceHead(WIDTH, HIDDEN)
         # Smaller weights, the default, would make every score 0.5.
         torch.nn.init.normal_(head.right[-1].weight)

@@ -87,7 +87,7 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
         ArtifactError: a file of the checkpoint is missing.
         SchemaError: the tokenizer or the architecture is another one, or a file is damaged.
     """
-    check_digests(folder, needed=False)
+    check_digests(folder)
     words = load_words(folder, vocabulary)
     _expect(folder, "LlamaForCausalLM")
     with _readable(folder / "model.safetensors"):
@@ -110,7 +110,6 @@ def load_reward_model(folder: Path, vocabulary: Sequence[str]) -> RewardModel:
     path = folder / REWARD_HEAD
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a reward model's head")
-    check_digests(folder)
     backbone = load_backbone(folder, vocabulary)
     with _readable(path):
         weights = load_file(path)

@@ -20,6 +20,7 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 from selverify.domains.base import GeneratedDomain
 from selverify.errors import ParamsError
 from selverify.params import Benchmark, Generator, Shape
+from selverify.storage import write_digests
 from selverify.tokenizer import Words
 from selverify.training.precision import bfloat16_where_native
 from selverify.types import Problem, Truth
@@ -81,6 +82,7 @@ def train_generator(
 ) -> dict[str, float]:
     """Train and write config, weights and tokenizer to ``folder``; returns the last loss.
 
+    What stands there before belongs to the checkpoint, and its digests are written, too.
     Problems whose fingerprint is in ``forbidden`` (the benchmark's) are drawn again.
 
     Raises:
@@ -107,6 +109,7 @@ def train_generator(
             report(Progress(step + 1, settings.stop, smoothed, tokens))
     model.save_pretrained(folder)
     words.save(folder)
+    write_digests(folder)
     return {"generator_loss": smoothed, "generator_tokens": float(tokens)}
 
 

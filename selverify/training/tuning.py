@@ -17,17 +17,9 @@ from transformers import LlamaForCausalLM
 
 from selverify.errors import SchemaError
 from selverify.params import Verifier
+from selverify.rollouts import ValuedSolution
+from selverify.storage import check_digests
 from selverify.tokenizer import Words
-
-
-@dataclass(frozen=True, slots=True)
-class ValuedSolution:
-    """One sampled solution: its problem's text, its moves' texts, one value in [0, 1] a move."""
-
-    problem_id: str
-    text: str
-    moves: tuple[str, ...]
-    values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +42,12 @@ Report = Callable[[Epoch], None]
 
 
 def load_model(folder: Path) -> LlamaForCausalLM:
-    """A backbone's own model, for training."""
+    """A backbone's own model, for training.
+
+    Raises:
+        ArtifactError, SchemaError: a file is missing, or damaged.
+    """
+    check_digests(folder)
     model: LlamaForCausalLM = LlamaForCausalLM.from_pretrained(
         folder, attn_implementation="eager", dtype=torch.float32
     ).eval()

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selverify.params import RewardKind, Verifier
+from selverify.rollouts import ValuedSolution
 from selverify.tokenizer import Words
 from selverify.training.evidence import train_evidence_model
-from selverify.training.tuning import Report, ValuedSolution
+from selverify.training.tuning import Report
 from selverify.training.value import train_value_model
 
 KINDS = {"evidence": train_evidence_model, "value": train_value_model}

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from selverify.backends.fake import FakeBackend, pool_proposer
+from selverify.backends.models import load_backbone
 from selverify.domains.math_steps import MathSteps
+from selverify.domains.word_problems import WordProblems
 from selverify.errors import SelverifyError
 from selverify.policy import load_policy
 from selverify.reply_cache import CachedBackend
@@ -118,15 +120,15 @@ def test_a_damaged_checkpoint_is_named_and_refused(
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_damaged_backbone_is_refused(name: str, tiny_models: Path, tmp_path: Path) -> None:
-    """It has no digests beside it; the policy knows the digest of the one it was trained on."""
+    """Before anything is trained on it, or asks it: every stage loads it this way."""
     models = tmp_path / "models"
     shutil.copytree(tiny_models.parent, models)
     path = models / "word_problems-small" / name
     for spoilt in damaged(path.read_bytes(), CHECKPOINT_MOMENTS):
         path.write_bytes(spoilt)
-        with pytest.raises(SelverifyError) as caught:
-            load_policy(models / tiny_models.name)
-        assert "\n" not in str(caught.value)
+        with pytest.raises(SelverifyError, match="damaged: digest") as caught:
+            load_backbone(path.parent, WordProblems.vocabulary)
+        assert sentence(caught, path)
 
 
 class Counting(FakeBackend):

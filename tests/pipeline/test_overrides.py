@@ -50,6 +50,7 @@ HOSTILE = [
     "search.no_such_parameter=1",
     "search=1",
     "evaluation.problems=0",
+    "evaluation.budgets=[2,4]",  # not the headline budget
     "evaluation.problems=true",
     "search.tau=1.5",
     "domain=chess",
@@ -91,10 +92,10 @@ def test_a_profile_is_one_of_those_there_are(parameters: Path, name: str) -> Non
 
 def test_several_values_are_one_run_a_combination(parameters: Path) -> None:
     """Lists are values; every combination was checked, and there are not too many."""
-    given = ["search.max_retries=0,2", "evaluation.budgets=[2, 4],[64]"]
+    given = ["search.max_retries=0,2", "evaluation.budgets=[2, 64],[64]"]
     first, *_, last = found = combinations(None, given)
     assert len(found) == 4
-    assert first == ("search.max_retries=0", "evaluation.budgets=[2,4]")
+    assert first == ("search.max_retries=0", "evaluation.budgets=[2,64]")
     assert last == ("search.max_retries=2", "evaluation.budgets=[64]")
     with pytest.raises(ParamsError, match=r"evaluation\.problems"):
         combinations(None, ["evaluation.problems=5,0"])

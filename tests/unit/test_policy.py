@@ -206,6 +206,7 @@ def test_a_verifier_of_other_words_is_refused(models):
 def test_a_heuristic_of_another_backbone_is_refused(models):
     """Its embeddings would mean something else."""
     change(models.parent / "word_problems-small" / "generation_config.json", top_k=3)
+    write_digests(models.parent / "word_problems-small")
     with pytest.raises(SchemaError, match="train the residual again for this generator"):
         load_policy(models)
 

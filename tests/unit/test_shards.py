@@ -19,6 +19,13 @@ log = logging.getLogger("tasks.somewhere")
 FAR = 120.0
 
 
+def test_a_stage_whose_shards_are_worked_on_elsewhere_needs_no_torch() -> None:
+    """Only the processes that open models wait for it."""
+    stages = "rollouts, difficulty, exploration, evaluation"
+    code = f"import sys; from tasks import {stages}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def square(number: int) -> tuple[int, int]:
     """The square, and who computed it; the larger the number, the earlier it is done."""
     time.sleep(0.1 * (4 - number))

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.params import check_params, settled
+from selverify.rollouts import ValuedSolution
 from selverify.threshold import choose_threshold, load_threshold, save_threshold
-from selverify.training.tuning import ValuedSolution, values_before
+from selverify.training.tuning import values_before
 
 
 def test_the_hand_computed_case() -> None:
@@ -66,6 +67,10 @@ def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
         load_threshold(tmp_path)
     save_threshold(tmp_path, found)
     assert load_threshold(tmp_path) == found
+    path = tmp_path / "threshold.json"
+    path.write_text(path.read_text().replace('"tau": ', '"tau": 1'))
+    with pytest.raises(SchemaError, match=rf"{path}: damaged: digest"):
+        load_threshold(tmp_path)
 
 
 def test_a_start_is_worth_the_share_of_right_solutions() -> None:

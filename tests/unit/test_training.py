@@ -15,11 +15,11 @@ from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.grading import Grader
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
 from selverify.requests import Complete
-from selverify.rollouts import from_rows, sample_solutions, to_rows, value_solutions
+from selverify.rollouts import ValuedSolution, from_rows, sample_solutions, to_rows, value_solutions
 from selverify.tokenizer import Words
 from selverify.training.best import Best
 from selverify.training.generator import Progress, train_generator
-from selverify.training.tuning import ValuedSolution, held_out, target, tune
+from selverify.training.tuning import held_out, target, tune
 from selverify.training.verifier import KINDS, train_verifier
 from selverify.types import Sample
 
