@@ -19,13 +19,13 @@ from transformers import LlamaForCausalLM
 from selverify.backends.models import save_reward_model
 from selverify.backends.reward import EvidenceHead, evidence
 from selverify.params import Verifier
+from selverify.rollouts import ValuedSolution
 from selverify.tokenizer import Words
 from selverify.training.best import Best
 from selverify.training.precision import bfloat16_where_native
 from selverify.training.tuning import (
     Epoch,
     Report,
-    ValuedSolution,
     allowed,
     as_tokens,
     held_out,

@@ -19,11 +19,11 @@ from selverify.errors import SchemaError
 from selverify.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.params import Verifier
 from selverify.requests import VerifyItem
+from selverify.rollouts import ValuedSolution
 from selverify.training.best import Best
 from selverify.training.tuning import (
     Epoch,
     Report,
-    ValuedSolution,
     allowed,
     held_out,
     of_problems,

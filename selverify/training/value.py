@@ -15,12 +15,12 @@ from torch.nn import functional
 from selverify.backends.models import save_reward_model
 from selverify.backends.reward import ValueHead
 from selverify.params import Verifier
+from selverify.rollouts import ValuedSolution
 from selverify.tokenizer import Words
 from selverify.training.best import Best
 from selverify.training.tuning import (
     Epoch,
     Report,
-    ValuedSolution,
     as_tokens,
     held_out,
     load_model,
