@@ -53,11 +53,12 @@ class Chain(NamedTuple):
 
 @dataclass(frozen=True)
 class Whole:
-    """A copy after an undisturbed run: what it left, and from when to when each stage worked."""
+    """A copy after an undisturbed run: what it left, how long each stage worked, what it kept."""
 
     checkout: Checkout
     state: State
     seconds: dict[str, float]
+    kept: dict[str, frozenset[str]]
 
 
 class Wholes(dict[str, Whole]):
@@ -81,12 +82,21 @@ class Wholes(dict[str, Whole]):
         self._ending.callback(_end_all, root)
         run = checkout.finish("pipeline")
         assert checkout.leftovers() == []
-        seconds = {
-            name: run.when(f"{name}: finished in") - run.when(f"{name}: started")
+        worked = {
+            name: (run.when(f"{name}: started"), run.when(f"{name}: finished in"))
             for name, stage in checkout.stages.items()
             if not stage.frozen
         }
-        self[kind] = Whole(checkout, checkout.state(), seconds)
+        seconds = {name: end - start for name, (start, end) in worked.items()}
+        passed = time.time() - time.monotonic()
+        kept = {
+            name: frozenset(
+                what for at, what in checkout.answered() if start <= at - passed <= end + SLACK
+            )
+            for name, (start, end) in worked.items()
+        }
+        assert kept[next(name for name in kept if name.startswith("evaluation"))]
+        self[kind] = Whole(checkout, checkout.state(), seconds, kept)
         return self[kind]
 
 
@@ -168,6 +178,8 @@ def kill_twice(chain: Chain, whole: Whole, record: Callable[..., None]) -> None:
     replies = len(checkout.replies())
     finish(whole, command)
     assert len(told) == KILLS_A_CHAIN
+    there = {(key.hex(), place) for key, place, _ in checkout.replies()}
+    assert {(key, int(place)) for _, key, place in map(str.split, whole.kept[name])} <= there
     assert not after or 0 < replies < len(checkout.replies())
     held = "outputs, DVC's lock and replies as undisturbed; "
     if phase == "verification":  # what is behind a server is kept, and paid for, batch by batch

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from selverify.policy import load_policy
 from selverify.reply_cache import CachedBackend
 from selverify.requests import Propose, ProposeItem, Reply, Request
 from selverify.storage import read_json, read_table, write_json, write_table
+from selverify.training.tuning import load_model
 
 SEED = 12
 SHARD_MOMENTS, CHECKPOINT_MOMENTS, CACHE_MOMENTS = 300, 6, 60
@@ -97,7 +100,7 @@ def test_a_damaged_checkpoint_is_named_and_refused(
                 load_policy(folder)
             assert sentence(caught, path)
         path.unlink()
-        with pytest.raises(SelverifyError):
+        with pytest.raises(SelverifyError, match=re.escape(path.name)):
             load_policy(folder)
         path.write_bytes(whole)
     for name in ("verifier", "policy"):
@@ -120,15 +123,16 @@ def test_a_damaged_checkpoint_is_named_and_refused(
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
 def test_a_damaged_backbone_is_refused(name: str, tiny_models: Path, tmp_path: Path) -> None:
-    """Before anything is trained on it, or asks it: every stage loads it this way."""
+    """Before it is asked or tuned: a stage loads it in one of these ways."""
     models = tmp_path / "models"
     shutil.copytree(tiny_models.parent, models)
     path = models / "word_problems-small" / name
     for spoilt in damaged(path.read_bytes(), CHECKPOINT_MOMENTS):
         path.write_bytes(spoilt)
-        with pytest.raises(SelverifyError, match="damaged: digest") as caught:
-            load_backbone(path.parent, WordProblems.vocabulary)
-        assert sentence(caught, path)
+        for load in (partial(load_backbone, vocabulary=WordProblems.vocabulary), load_model):
+            with pytest.raises(SelverifyError, match="damaged: digest") as caught:
+                load(path.parent)
+            assert sentence(caught, path)
 
 
 class Counting(FakeBackend):

@@ -69,6 +69,7 @@ def test_an_interrupt_ends_a_run_in_every_phase(name: str, wholes: Wholes, recor
     assert code == 130
     assert run.said.rstrip().endswith("interrupted")
     assert "Traceback" not in run.said, run.said[-4000:]
+    assert whole.checkout.leftovers() == []
     finish(whole, "pipeline")
     record(
         f"Ctrl-C in {name}",

@@ -13,6 +13,9 @@ from conftest import ROOT
 
 from flows.__main__ import main
 from flows.scale import scale
+from flows.stages import PARAMS_FILE
+from selverify.params import load_params
+from selverify.sources import write_generator_source
 
 PROBLEMS, ROWS = 4, 40
 
@@ -62,6 +65,21 @@ def test_storage_and_rows_are_those_of_the_last_evaluation(
     assert "rows of outcomes.parquet, gathered by one process: 10 a problem, 40,000 in all" in lines
     assert "time: 2.00 core seconds a problem, 2.2 core hours, 0.2 a machine" in lines
     assert "price of the cores: 8.00" in lines
+
+
+def test_time_is_that_of_as_many_workers_as_the_stage_had(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One, where a model is of the hub or behind a server, however many threads there are."""
+    evaluate(measured)
+    monkeypatch.setattr("tasks.evaluation.SHARD", 1)
+    monkeypatch.setattr("flows.tracking.seconds_of", lambda stage, params: 8.0)
+    generator = load_params(PARAMS_FILE).generator["math"]["served"]
+    for source, seconds in ((None, 4.0), (generator, 2.0)):
+        if source is not None:
+            write_generator_source(Path("models/word_problems-small"), source)
+        scale("--problems", "4", "--machines", "1")
+        assert f"time: {seconds:.2f} core seconds a problem" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -311,7 +311,7 @@ def test_a_file_that_is_no_reply_cache_is_a_schema_error(tmp_path: Path, spoil: 
     """Garbage, another program's database and another schema are refused by name."""
     path = tmp_path / "replies.sqlite"
     spoil(path)  # type: ignore[operator]
-    with pytest.raises(SchemaError, match=r"replies\.sqlite: "):
+    with pytest.raises(SchemaError, match=r"replies\.sqlite: .*; move the file away to start"):
         CachedBackend(BACKEND, path)
 
 
