@@ -44,7 +44,7 @@ class Asked:
 class Measured:
     """What the evaluation of ``problems`` problems left: bytes by what they hold, table rows.
 
-    ``core_seconds`` is its time times its workers; None where MLflow does not know it.
+    ``core_seconds`` is its time times its workers; None where nobody here knows one of them.
     """
 
     problems: int
@@ -154,9 +154,17 @@ def measure(stage: Stage, params: Params) -> Measured | None:
     if cache.is_file():
         stored[f"{cache} (with what earlier runs asked)"] = cache.stat().st_size
     seconds = import_module("flows.tracking").seconds_of(stage, params)
-    workers = min(worker_count(params, stage.inputs), ceil(problems / _size()))
-    core_seconds = None if seconds is None else seconds * workers
+    workers = _workers(stage, params)
+    together = None if workers is None else min(workers, ceil(problems / _size()))
+    core_seconds = None if seconds is None or together is None else seconds * together
     return Measured(problems, stored, table.num_rows, core_seconds)
+
+
+def _workers(stage: Stage, params: Params) -> int | None:
+    """How many processes worked on shards at a time; None where a scheduler of others knows it."""
+    if params.tracking.runner == "local":
+        return worker_count(params, stage.inputs)
+    return params.tracking.threads if params.tracking.dask is None else None
 
 
 def whole_stage(measured: Measured, asked: Asked) -> list[str]:
@@ -176,7 +184,7 @@ def whole_stage(measured: Measured, asked: Asked) -> list[str]:
         f"{measured.rows * factor:,.0f} in all"
     )
     if measured.core_seconds is None:
-        return [*lines, "time: MLflow does not know it"]
+        return [*lines, "time: unknown, MLflow has none or a scheduler had the workers"]
     hours = measured.core_seconds * factor / 3600
     lines.append(
         f"time: {measured.core_seconds / measured.problems:,.2f} core seconds a problem, "

@@ -90,6 +90,6 @@ def load_threshold(folder: Path) -> Threshold:
         ArtifactError: the file is not there.
         SchemaError: it was written under another schema, or a file beside it is damaged.
     """
-    found = Threshold(**read_json(folder / FILE, schema=SCHEMA, version=VERSION))
-    check_digests(folder)
-    return found
+    if (folder / FILE).is_file():
+        check_digests(folder)
+    return Threshold(**read_json(folder / FILE, schema=SCHEMA, version=VERSION))

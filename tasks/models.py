@@ -6,6 +6,7 @@ Knows: which parameters say how models run. Does not know: artifacts, what a sta
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -22,6 +23,8 @@ from selverify.threshold import load_threshold
 
 if TYPE_CHECKING:
     from selverify.assembly import Models
+
+log = logging.getLogger(__name__)
 
 
 def open_models(
@@ -54,6 +57,7 @@ def open_models(
         policy=inputs.get("residual"),
     )
     at_once = _at_once(inputs)
+    log.info("%s: models are open", inputs["generator"])
     if not cached and not at_once:
         return models
     backend = CachedBackend(models.backend, make_cache(params), at_once=at_once)

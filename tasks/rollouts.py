@@ -9,6 +9,7 @@ from selverify.benchmark import SPLITS, check_held_out
 from selverify.params import Params
 from selverify.rollouts import sample_solutions, to_rows, value_solutions
 from selverify.sources import has_source
+from selverify.storage import check_digests
 from tasks.artifacts import read_facts, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, map_shards, work_on
@@ -57,6 +58,7 @@ def _check_held_out(inputs: Mapping[str, Path]) -> None:
     if has_source(inputs["generator"]):
         say(f"rollouts: nobody here knows what {inputs['generator']} was trained on")
         return
+    check_digests(inputs["generator"])
     marks = read_facts(inputs["generator"], "generator", "held_out")["marks"]
     for split in SPLITS:
         tasks = read_tasks(inputs["benchmark"], split)

@@ -34,6 +34,9 @@ LATE = 0.8
 AFTER, DONE = "1 of 3 shards are done", "3 of 3 shards are done"
 WRITING_SECONDS = 1.5
 SLACK = 0.05
+ON_SHARDS = ("rollouts", "difficulty", "exploration", "evaluation")
+OPEN = "models are open"
+"""Until then such a stage imports what models need, which takes seconds and tests nothing."""
 OWN_SERVER = "run"
 """``make run``, with a Prefect server of its own; elsewhere all share one."""
 
@@ -83,7 +86,7 @@ class Wholes(dict[str, Whole]):
         run = checkout.finish("pipeline")
         assert checkout.leftovers() == []
         worked = {
-            name: (run.when(f"{name}: started"), run.when(f"{name}: finished in"))
+            name: (begun(run, name), run.when(f"{name}: finished in"))
             for name, stage in checkout.stages.items()
             if not stage.frozen
         }
@@ -108,11 +111,21 @@ def _end_all(root: Path) -> None:
                 process.kill()
 
 
+def begun(run: Run, name: str) -> float:
+    """When the work of stage ``name`` has begun."""
+    start = run.when(f"{name}: started")
+    if not name.startswith(ON_SHARDS):
+        return start
+    return next(at for at, line in run.lines if at >= start and OPEN in line)
+
+
 def started(whole: Whole, name: str, command: str) -> Run:
     """A run of the pipeline whose stage ``name`` has begun its work."""
     own = {PREFECT_API_URL: ""} if command == OWN_SERVER else {}
     run = whole.checkout.start(command, **own)
     run.wait_for(f"{name}: started")
+    if name.startswith(ON_SHARDS):
+        run.wait_for(OPEN)  # no stage before it works, for only its own outputs are not there
     return run
 
 

@@ -46,10 +46,14 @@ def _counting(kept):
     import os, time
 
     def keep(self, asking, asked, entries):
-        with open(os.environ["{ANSWERED}"], "a") as log:
-            for key, item in asked:
-                for index in _indices(item):
-                    log.write(f"{{time.time()}} {{asking.kind}} {{key.hex()}} {{index}}\\n")
+        lines = [
+            f"{{time.time()}} {{asking.kind}} {{key.hex()}} {{index}}\\n"
+            for key, item in asked
+            for index in _indices(item)
+        ]
+        log = os.open(os.environ["{ANSWERED}"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(log, "".join(lines).encode())  # at once: several processes may write
+        os.close(log)
         return kept(self, asking, asked, entries)
 
     return keep

@@ -75,11 +75,19 @@ def test_time_is_that_of_as_many_workers_as_the_stage_had(
     monkeypatch.setattr("tasks.evaluation.SHARD", 1)
     monkeypatch.setattr("flows.tracking.seconds_of", lambda stage, params: 8.0)
     generator = load_params(PARAMS_FILE).generator["math"]["served"]
-    for source, seconds in ((None, 4.0), (generator, 2.0)):
+    text = PARAMS_FILE.read_text(encoding="utf-8")
+    scheduler = text.replace("dask: null", "dask: tcp://127.0.0.1:8786")
+    for source, written, told in (
+        (None, text, "time: 4.00 core seconds a problem"),
+        (generator, text, "time: 2.00 core seconds a problem"),
+        (generator, text.replace("runner: local", "runner: dask"), "time: 4.00 core seconds"),
+        (generator, scheduler.replace("runner: local", "runner: dask"), "time: unknown"),
+    ):
+        PARAMS_FILE.write_text(written, encoding="utf-8")
         if source is not None:
             write_generator_source(Path("models/word_problems-small"), source)
         scale("--problems", "4", "--machines", "1")
-        assert f"time: {seconds:.2f} core seconds a problem" in capsys.readouterr().out
+        assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ FAR = 120.0
 def test_a_stage_whose_shards_are_worked_on_elsewhere_needs_no_torch() -> None:
     """Only the processes that open models wait for it."""
     stages = "rollouts, difficulty, exploration, evaluation"
-    code = f"import sys; from tasks import {stages}; sys.exit('torch' in sys.modules)"
+    late = "{'torch', 'transformers'} & set(sys.modules)"
+    code = f"import sys; from tasks import {stages}; sys.exit(len({late}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

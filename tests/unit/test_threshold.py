@@ -68,9 +68,11 @@ def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
     save_threshold(tmp_path, found)
     assert load_threshold(tmp_path) == found
     path = tmp_path / "threshold.json"
-    path.write_text(path.read_text().replace('"tau": ', '"tau": 1'))
-    with pytest.raises(SchemaError, match=rf"{path}: damaged: digest"):
-        load_threshold(tmp_path)
+    whole = path.read_text()
+    for spoilt in (whole.replace('"tau": ', '"tau": 1'), whole.replace("right", "sight"), "{"):
+        path.write_text(spoilt)
+        with pytest.raises(SchemaError, match=rf"{path}: damaged: digest"):
+            load_threshold(tmp_path)
 
 
 def test_a_start_is_worth_the_share_of_right_solutions() -> None:
