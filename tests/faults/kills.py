@@ -86,7 +86,7 @@ class Wholes(dict[str, Whole]):
         run = checkout.finish("pipeline")
         assert checkout.leftovers() == []
         worked = {
-            name: (begun(run, name), run.when(f"{name}: finished in"))
+            name: worked_from_to(run, name)
             for name, stage in checkout.stages.items()
             if not stage.frozen
         }
@@ -111,12 +111,12 @@ def _end_all(root: Path) -> None:
                 process.kill()
 
 
-def begun(run: Run, name: str) -> float:
-    """When the work of stage ``name`` has begun."""
-    start = run.when(f"{name}: started")
-    if not name.startswith(ON_SHARDS):
-        return start
-    return next(at for at, line in run.lines if at >= start and OPEN in line)
+def worked_from_to(run: Run, name: str) -> tuple[float, float]:
+    """When the work of stage ``name`` began, and when it ended."""
+    start, end = run.when(f"{name}: started"), run.when(f"{name}: finished in")
+    if name.startswith(ON_SHARDS):
+        start = next((at for at, line in run.lines if start <= at <= end and OPEN in line), start)
+    return start, end
 
 
 def started(whole: Whole, name: str, command: str) -> Run:
