@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -63,22 +64,34 @@ Fault = Callable[[Exchange], Awaitable[None]]
 
 @dataclass
 class Proxy:
-    """``seen``: every request, in order. ``answered``: the bodies that got a healthy reply."""
+    """``seen``: every request, in order. ``answered``: the bodies that got a healthy reply.
+
+    ``most``: faults that one request meets, repeats of it among them. Without it, requests side by
+    side may come in an order in which all repeats of one take a fault of a script drawn by chance.
+    """
 
     upstream: Upstream
     faults: Iterable[Fault | None] = ()
+    most: int | None = None
     seen: list[Seen] = field(default_factory=list)
     answered: list[Reply] = field(default_factory=list)
     url: str = ""
 
-    def play(self, faults: Iterable[Fault | None]) -> None:
+    @property
+    def faults_met(self) -> int:
+        """By all requests."""
+        return self._met.total()
+
+    def play(self, faults: Iterable[Fault | None], *, most: int | None = None) -> None:
         """Begin another script, and forget what was seen."""
-        self._script = iter(faults)
+        self._script, self.most = iter(faults), most
+        self._met.clear()
         self.seen.clear()
         self.answered.clear()
 
     def __enter__(self) -> Proxy:
         self._script = iter(self.faults)
+        self._met: Counter[str] = Counter()
         self._ending = ExitStack()
         portal = self._ending.enter_context(start_blocking_portal(name="proxy"))
         server = portal.call(asyncio.start_server, self._serve, "127.0.0.1", 0)
@@ -104,7 +117,7 @@ class Proxy:
     ) -> bool:
         """Answer one request; whether the connection stays open."""
         self.seen.append(seen)
-        fault = next(self._script, None)
+        fault = self._next(seen)
 
         async def ask() -> Reply:
             return await asyncio.to_thread(self.upstream, seen.path, seen.body)
@@ -116,6 +129,14 @@ class Proxy:
         await exchange.send(200, json.dumps(await ask()).encode())
         self.answered.append(seen.body)
         return True
+
+    def _next(self, seen: Seen) -> Fault | None:
+        fault = next(self._script, None)
+        request = json.dumps([seen.path, seen.body], sort_keys=True)
+        if fault is None or (self.most is not None and self._met[request] >= self.most):
+            return None
+        self._met[request] += 1
+        return fault
 
 
 async def _read(reader: asyncio.StreamReader) -> Seen:
