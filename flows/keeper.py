@@ -28,6 +28,7 @@ AWAY_SECONDS = 15.0
 HOME_SECONDS = 10.0
 KILLED_SECONDS = 5.0
 KEEPER_SECONDS = 2 * AWAY_SECONDS + HOME_SECONDS + KILLED_SECONDS + 5.0
+MOST_SIGNALS = 4096
 TOLD_TO_END = 128 + signal.SIGTERM
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
@@ -83,7 +84,8 @@ def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
 def end_with_starter(mark: str, run: str | None) -> None:
     """Interrupt this process, as Ctrl-C would, once who started it is gone and can tell it no more.
 
-    For what is started by a tool that has no keeper.
+    For what is started by a tool that has no keeper. To be called by the main thread. A process
+    that was told to end before is left the time to say how it ended.
 
     Args:
         mark: an environment variable that the tool gives to what it starts. Who has it too stands
@@ -94,7 +96,7 @@ def end_with_starter(mark: str, run: str | None) -> None:
     ancestors = psutil.Process().parents()
     gone = run is not None and run not in {str(one.pid) for one in ancestors}
     watched = _up_to_first_without(mark, ancestors)
-    Thread(target=_interrupt_without, args=(watched, gone), daemon=True).start()
+    Thread(target=_interrupt_without, args=(watched, gone, _heard()), daemon=True).start()
 
 
 def keep(parent: int, command: Sequence[str]) -> int:
@@ -141,9 +143,21 @@ def _up_to_first_without(mark: str, ancestors: Sequence[psutil.Process]) -> list
     return found
 
 
-def _interrupt_without(watched: Sequence[psutil.Process], gone: bool) -> None:
+def _heard() -> int:
+    """From where the number of each signal can be read that this process hears from now on."""
+    reading, writing = os.pipe()
+    for end in (reading, writing):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    return reading
+
+
+def _interrupt_without(watched: Sequence[psutil.Process], gone: bool, heard: int) -> None:
     while not gone and all(_lives(one) for one in watched):
         time.sleep(POLL_SECONDS)
+    with suppress(BlockingIOError):
+        if {signal.SIGTERM, signal.SIGINT} & set(os.read(heard, MOST_SIGNALS)):
+            time.sleep(AWAY_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(KEEPER_SECONDS)
     os._exit(1)  # something swallowed the interrupt

@@ -220,6 +220,30 @@ def test_a_stage_whose_run_was_killed_while_it_started_ends_at_once(gone: bool) 
     assert (done.returncode == 0) is not gone
 
 
+def test_a_stage_that_was_told_to_end_is_not_disturbed_when_its_starter_ends(
+    tmp_path: Path,
+) -> None:
+    """Both are told at once; how the stage ended would else stay unknown to Prefect's server."""
+    told = tmp_path / "told"
+    stage = (
+        "import signal, sys, time; from pathlib import Path; from flows import keeper\n"
+        "def report(*_):\n"
+        "  time.sleep(3 * keeper.POLL_SECONDS); Path(sys.argv[1]).write_text('reported'); exit()\n"
+        "signal.signal(signal.SIGTERM, report)\n"
+        "keeper.end_with_starter('NONE', None); print('ready', flush=True); time.sleep(60)"
+    )
+    starter = (
+        "import subprocess, sys\n"
+        "command = [sys.executable, '-c', *sys.argv[1:]]\n"
+        "stage = subprocess.Popen(command, stdout=subprocess.PIPE)\n"
+        "stage.stdout.readline(); stage.terminate()"
+    )
+    command = [sys.executable, "-c", starter, stage, str(told)]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=50)
+    said = wait_until(lambda: told.is_file() and told.read_text(), patience=30)
+    assert said == "reported"
+
+
 def test_an_interrupt_that_python_swallows_is_sent_again() -> None:
     """One that arrives in a finalizer would be printed and forgotten."""
     script = (
