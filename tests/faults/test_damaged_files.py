@@ -133,6 +133,9 @@ def test_a_damaged_backbone_is_refused(name: str, tiny_models: Path, tmp_path: P
             with pytest.raises(SelverifyError, match="damaged: digest") as caught:
                 load(path.parent)
             assert sentence(caught, path)
+    path.unlink()
+    with pytest.raises(SelverifyError, match=re.escape(name)):
+        load_backbone(path.parent, WordProblems.vocabulary)
 
 
 class Counting(FakeBackend):
