@@ -1,11 +1,12 @@
 r"""Whether an answer equals the gold (protocol, section Grading).
 
-Knows: boxed answers, strings, integers, and Math-Verify behind a pool of killable processes.
-Does not know: problems, domains, methods.
+Knows: what strings and the form of answers tell, and Math-Verify behind a pool of killable
+processes. Does not know: problems, domains, methods.
 
-The fast path compares strings and integers and settles every pair of the embedded domains. What it
-leaves open goes to worker processes, because sympy can hang or exhaust memory inside C code where
-neither a thread nor SIGALRM can stop it: a worker that exceeds the limit is killed and replaced.
+The fast path compares strings, numbers and collections of them, and settles every pair of the
+embedded domains. What it leaves open goes to worker processes, because sympy can hang or exhaust
+memory inside C code where neither a thread nor SIGALRM can stop it: a worker that exceeds the limit
+is killed and replaced.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import TracebackType
 
+from selverify.equivalence import CORRECT, UNPARSED, WRONG, compare
 from selverify.errors import ParamsError, ProtocolError
 from selverify.types import Grade
 
-CORRECT, WRONG, UNPARSED, TIMEOUT = "correct", "wrong", "unparsed", "timeout"
+TIMEOUT = "timeout"
 MAX_ANSWER = 4_000
 MAX_DIGITS = 1_000
 START_SECONDS = 120.0
@@ -44,18 +46,13 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+[\s,]++[^\W\d_]{2}")
-_PLAIN_NUMBER = re.compile(r"[-+]?[\d., ]*\d(?:\s*/\s*\d+)?", re.ASCII)
-_UNIT = re.compile(r"(?<!\s)\s*(?:\\?%|[A-Za-z]{2,12}(?:\^?[23])?)$", re.ASCII)
-_COUNTING = frozenset(
-    {"dozen", "hundred", "thousand", "million", "billion", "trillion", "pair", "pairs", "pi"}
-)
 
 Pair = tuple[str, str]
 Compare = Callable[[str, str], str]
 
 
 def compare_quickly(gold: str, answer: str | None) -> Grade | None:
-    """The grade where strings and integers settle it, else None. Parses nothing."""
+    """The grade where the form of the two answers settles it, else None; no algebra."""
     answer = (answer or "").strip()
     gold = gold.strip()
     if not answer:
@@ -66,11 +63,22 @@ def compare_quickly(gold: str, answer: str | None) -> Grade | None:
         return Grade(UNPARSED)
     if _is_integer(gold) and _is_integer(answer):
         return Grade(CORRECT if int(gold) == int(answer) else WRONG)
-    return None
+    try:
+        return Grade(compare(gold, answer, _open))
+    except _Open:
+        return None
+
+
+class _Open(Exception):
+    """The form of two answers does not tell whether they are equal."""
+
+
+def _open(gold: str, answer: str) -> str:
+    raise _Open
 
 
 def grade(gold: str, answer: str | None, grader: Grader | None = None) -> Grade:
-    """One pair. Without a grader a pair that strings and integers leave open is ``unparsed``."""
+    """One pair. Without a grader a pair that its form leaves open is ``unparsed``."""
     if grader is not None:
         return grader.grade_many(((gold, answer),))[0]
     return compare_quickly(gold, answer) or Grade(UNPARSED)
@@ -97,33 +105,25 @@ def _is_integer(text: str) -> bool:
 
 
 def compare_with_math_verify(gold: str, answer: str) -> str:
-    """The status by Math-Verify 0.8, its own alarms off; runs inside a worker only.
+    """The status by form, element by element, and where that does not tell by Math-Verify.
 
-    A side without delimiters of its own is put in dollars, unless it is prose. Plain numbers, a
-    unit behind them or not, are also read as plain text, where 1 000 and 10% are numbers.
+    Runs inside a worker only.
+    """
+    return compare(gold, answer, _by_algebra)
+
+
+def _by_algebra(gold: str, answer: str) -> str:
+    """The status by Math-Verify 0.8, its own alarms off.
+
+    A side without delimiters of its own is put in dollars, unless it is prose.
     """
     backend = importlib.import_module(BACKEND)
-
-    def compared(one: str, other: str) -> str:
-        left, right = (backend.parse(side, parsing_timeout=None) for side in (one, other))
-        if not right:
-            return UNPARSED
-        return CORRECT if backend.verify(left, right, timeout_seconds=None) else WRONG
-
-    status = compared(_delimited(gold), _delimited(answer))
-    if status != CORRECT and _is_plain(gold) and _is_plain(answer):
-        return max(status, compared(gold, answer), key=(UNPARSED, WRONG, CORRECT).index)
-    return CORRECT if status != CORRECT and _said(gold) == _said(answer) != "" else status
-
-
-def _is_plain(side: str) -> bool:
-    """A number with at most a percent sign or the name of a unit behind it: 1 000, 10%, 10 cm^2."""
-    bare = side.strip().strip("$").strip()
-    unit = _UNIT.search(bare)
-    if unit is None:
-        return _PLAIN_NUMBER.fullmatch(bare) is not None
-    counted = unit[0].strip().lower() in _COUNTING
-    return not counted and _PLAIN_NUMBER.fullmatch(bare[: unit.start()]) is not None
+    left, right = (backend.parse(_delimited(side), parsing_timeout=None) for side in (gold, answer))
+    if right and backend.verify(left, right, timeout_seconds=None):
+        return CORRECT
+    if _said(gold) == _said(answer) != "":
+        return CORRECT
+    return WRONG if right else UNPARSED
 
 
 def _said(side: str) -> str:

@@ -31,7 +31,9 @@ GUIDING = (
     "selverify.backends.served",
     "selverify.domains",
     "selverify.gates",
+    "selverify.equivalence",
     "selverify.grading",
+    "selverify.quantities",
     "selverify.verifiers.judge",
 )
 """Where new branches are looked for."""

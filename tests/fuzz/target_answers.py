@@ -32,4 +32,3 @@ def feed(state: None, text: str) -> None:
     if len(text) <= grading.MAX_ANSWER:
         grading._delimited(text)
         grading._said(text)
-        assert grading._is_plain(text) in (True, False)

@@ -86,7 +86,6 @@ def compared(text: str) -> None:
     grading.cluster((text, "24"))
     if len(text) <= grading.MAX_ANSWER:
         grading._delimited(text)
-        grading._is_plain(text)
         grading._said(text)
 
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 import gzip
 import importlib
 import json
+import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from selverify.answers import stated_answer
 from selverify.domains.base import split_moves
 from selverify.domains.math_steps import MathSteps
+from selverify.equivalence import CORRECT, UNPARSED
 from selverify.gates import reject
-from selverify.grading import CORRECT, Grader, compare_with_math_verify
+from selverify.grading import MAX_ANSWER, Grader
 from selverify.types import Move, State
 
 ROOT = Path(__file__).parents[2]
@@ -212,25 +216,29 @@ class Fact:
 
 
 def grading_facts() -> tuple[Fact, ...]:
-    """Every recorded (gold, answer, equal or not), by our grader and by Math-Verify alone."""
+    """Every recorded (gold, answer, equal or not), by our grader and by Math-Verify alone.
+
+    Neither is asked about a text that is longer than an answer may be.
+    """
     rows = records("grading/grading_triples.jsonl.gz")
     pairs = [(row["gold"], row["pred"]) for row in rows]
-    ours, alone = (_statuses(pairs, how) for how in (compare_with_math_verify, math_verify_alone))
+    with Grader(SECONDS, WORKERS) as grader:
+        ours = [grade.status for grade in grader.grade_many(pairs)]
+    with ProcessPoolExecutor(WORKERS, get_context("spawn")) as workers:
+        alone = list(workers.map(math_verify_alone, *zip(*pairs, strict=True)))
+    alone = [
+        UNPARSED if max(map(len, pair)) > MAX_ANSWER else status
+        for pair, status in zip(pairs, alone, strict=True)
+    ]
     return tuple(
         Fact(row["source"], row["gold"], row["pred"], row["expected"], *statuses)
         for row, *statuses in zip(rows, ours, alone, strict=True)
     )
 
 
-def _statuses(
-    pairs: Sequence[tuple[str, str]], compare: Callable[[str, str], str]
-) -> tuple[str, ...]:
-    with Grader(SECONDS, WORKERS, compare=compare) as grader:
-        return tuple(grade.status for grade in grader.grade_many(pairs))
-
-
 def math_verify_alone(gold: str, answer: str) -> str:
-    """Math-Verify on the two texts as they stand; runs inside a worker."""
+    """Math-Verify on the two texts as they stand; runs in a process of its own."""
     backend = importlib.import_module("math_verify")
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # its own alarms are off
     left, right = (backend.parse(side, parsing_timeout=None) for side in (gold, answer))
     return CORRECT if backend.verify(left, right, timeout_seconds=None) else "wrong"

@@ -11,7 +11,7 @@ import recorded
 import runs_page
 from recorded import ROOT, Fact, Refusal, Walked
 
-from selverify.grading import CORRECT
+from selverify.equivalence import CORRECT
 from selverify.reporting.pages import write_text
 from selverify.statistics import wilson_interval
 

@@ -11,7 +11,7 @@ import recorded_pools
 import recorded_samples
 from recorded_llama_runs import Run
 
-from selverify.grading import CORRECT
+from selverify.equivalence import CORRECT
 from selverify.recorded.samples.choice import choose, run
 from selverify.recorded.samples.pools import coverage
 from selverify.recorded.samples.saved import USUAL

@@ -8,9 +8,9 @@ import selverify
 
 PACKAGE = Path(selverify.__file__).parent
 ROWS = (
-    "types errors params storage solver sources threshold answers",
+    "types errors params storage solver sources threshold answers quantities",
     "domains requests tokenizer prompting prompts",
-    "gates allocation grading retrieval heuristic",
+    "equivalence gates allocation grading retrieval heuristic",
     "search",
     "scheduler ledger traces reply_cache backends verifiers",
     "benchmark text_benchmarks inspection rollouts assembly "
