@@ -2,8 +2,8 @@
 
 Knows: where a numeric expression begins and ends in a sentence, units, LaTeX around it. Does not
 know: what the step is about. A claim is taken only where both of its sides are numeric from end to
-end, nobody asks, denies or supposes it, and units agree; it is false only if no reading of it is
-true. A gate must not refuse a right step.
+end, nobody asks, denies, supposes or tries it, and units agree; it is false only if no reading of
+it is true. A gate must not refuse a right step.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from selverify.domains.arithmetic import (
 )
 
 MAX_TEXT = 2_000
+UNEQUAL = "\u2260"
 MAX_RELATIONS = 40
 """Equality signs of a step that are looked at."""
 MAX_UNITS = 3
@@ -37,7 +38,11 @@ ROUNDED = Fraction(1, 100)
 
 REPLACED = (
     (re.compile(r"\\!"), ""),
-    (re.compile(r"!=|\\neq?\b|\\not\s*=|[\u2260]|[<>]=|==+|=>|:="), " # "),
+    (re.compile(r"(?<=[a-z]n)['\u2019]t\b"), " not"),  # can't
+    (re.compile(r"!=|\\neq?\b|\\not\s*=|[\u2260]"), f" {UNEQUAL} "),
+    (re.compile(r"<="), " \u2264 "),
+    (re.compile(r">="), " \u2265 "),
+    (re.compile(r"==+|=>|:="), " # "),
     (re.compile(r"~\s*=|=\s*~|\\(?:approx|doteq|simeq|cong|sim)\b|[\u2248\u2243\u2245]"), " # "),
     (re.compile(r"(?<=[\d)])\s*\*\*\s*(?=[\d(])"), "^"),
     (re.compile(r"\$\$|\$\s+\$"), " ; "),
@@ -59,7 +64,7 @@ REPLACED = (
 )
 TOKEN = re.compile(
     rf"(?P<number>{NUMBER.pattern})|(?P<command>\\[A-Za-z]+)|(?P<word>[^\W\d_]+)|(?P<dots>\.\.+|…)"
-    r"|(?P<newline>\\\\|\n)|(?P<space>[^\S\n]+)|(?P<sign>.)",
+    r"|(?P<newline>\\\\(?:[^\S\n]*\n)?|\n)|(?P<space>[^\S\n]+)|(?P<sign>.)",
     re.DOTALL | re.ASCII,
 )
 NUMERIC = frozenset("+-*/^!%(){}")
@@ -80,14 +85,31 @@ SPOILING = frozenset(
     """.split()  # noqa: SIM905
 )
 """Words beside an expression that change its value; without them a word is a unit or prose."""
-SUPPOSING = frozenset(
+DENYING = frozenset(
     """
-    if whether suppose supposing assume assuming would could should not no never cannot false wrong
-    incorrect contradiction contradicts impossible instead isn doesn don didn wouldn
-    unless mistake error incorrectly wrongly
+    not no never cannot isn aren doesn don didn wouldn false untrue wrong wrongly incorrect
+    incorrectly invalid contradiction contradicts impossible mistake error fails nope oops wait
     """.split()  # noqa: SIM905
 )
 """Words of a sentence that may deny its claims."""
+SUPPOSING = DENYING.union(
+    """
+    if whether suppose supposing assume assuming would could should instead unless
+    """.split()  # noqa: SIM905
+)
+"""Words of a sentence that may not assert its claims."""
+TAKING_BACK = DENYING | {UNEQUAL}
+"""Words of a sentence that may deny what the one before it says."""
+DENIED_WITH_NO = frozenset({"such", "solution", "solutions", "way"})
+"""What there is none of where something is denied; of other things "no" is a number."""
+TRYING = frozenset(
+    """
+    check checking try trying test testing verify verifying guess guessing
+    """.split()  # noqa: SIM905
+)
+"""Words behind which a sentence only tries out what it says, where a colon follows them or"""
+BEFORE_A_TRY = frozenset({"", "s", "us", "we", "ll", "i", "to", "by", "can", "now", "so", "and"})
+"""nothing or one of these stands before them; the s is of "let's"."""
 ELSEWHERE = frozenset(
     """
     base bases binary octal hexadecimal hex mod modulo pmod bmod congruent parity xor digit digits
@@ -337,8 +359,8 @@ def _ends_cleanly(tokens: Sequence[_Token], place: int) -> bool:
             return after.spaced or after.text in AFTER_A_POINT
         if token.text == "\n":
             return after.text not in OPERATIONS | OPEN.keys() and after.text not in FUNCTIONS
-        if token.text in ("and", "or") and after.kind == "number":
-            return False
+        if token.text in ("and", "or") and (after.kind == "number" or after.text in OPEN):
+            return False  # 16 and 2/3, 16 and (2/3)
     if token.text in ENDS:
         return True
     return _is_plain_word(token) and (token.spaced or tokens[place - 1].text in ("}", ")"))
@@ -360,16 +382,56 @@ def _is_near(tokens: Sequence[_Token], place: int, words: frozenset[str]) -> boo
 
 
 def _denied(tokens: Sequence[_Token]) -> frozenset[int]:
-    """The places of the sentences that ask, or may deny or suppose, what they say."""
+    """The places of what nobody asserts.
+
+    A sentence may ask, deny or suppose what it says, or the next one denies it; behind a word such
+    as "check" a sentence only tries out what it says.
+    """
     found: list[int] = []
-    begins, supposes = 0, False
+    taken_back = False
+    for begins, ends in reversed(_sentences(tokens)):
+        words = [token.text.lower() for token in tokens[begins:ends]]
+        asks = ends < len(tokens) and tokens[ends].text == "?"
+        if asks or taken_back or not SUPPOSING.isdisjoint(words):
+            found += range(begins, ends)
+        else:
+            found += range(begins + _first_try(words), ends)
+        if any(map(str.isalnum, words)):
+            taken_back = _denies(words)
+    return frozenset(found)
+
+
+def _sentences(tokens: Sequence[_Token]) -> list[tuple[int, int]]:
+    """Where each begins and ends; a line goes on after a colon and before a displayed formula."""
+    found: list[tuple[int, int]] = []
+    begins, last = 0, ""
     for place, token in enumerate(tokens):
-        supposes = supposes or token.text.lower() in SUPPOSING
-        if token.text in ENDS_A_SENTENCE:
-            if supposes or token.text == "?":
-                found += range(begins, place)
-            begins, supposes = place + 1, False
-    return frozenset([*found, *range(begins, len(tokens))] if supposes else found)
+        after = tokens[place + 1].text if place + 1 < len(tokens) else ""
+        goes_on = last == ":" or (after == ";" and last not in ENDS_A_SENTENCE)
+        if token.text in ENDS_A_SENTENCE and not (token.text == "\n" and goes_on):
+            found.append((begins, place))
+            begins = place + 1
+        if token.text not in ("\n", ";"):
+            last = token.text
+    return [*found, (begins, len(tokens))]
+
+
+def _first_try(words: Sequence[str]) -> int:
+    """Where a sentence begins to try something out; its end, where it does not."""
+    before = ""
+    for place, word in enumerate(words):
+        if word in TRYING and (before in BEFORE_A_TRY or words[place + 1 : place + 2] == [":"]):
+            return place
+        before = word if word.isalpha() else before
+    return len(words)
+
+
+def _denies(words: Sequence[str]) -> bool:
+    """Whether a sentence may deny what stands before it."""
+    return any(
+        word in TAKING_BACK and (word != "no" or not after.isalpha() or after in DENIED_WITH_NO)
+        for word, after in zip(words, (*words[1:], ""), strict=True)
+    )
 
 
 def _agree(left: Expression, right: Expression, *, goes_on: bool, floored: bool) -> bool:

@@ -1,11 +1,11 @@
 r"""Mathematics in ordinary text: a move is one step of a chain of thought.
 
-Knows: what can be read off a step without understanding it (arithmetic claims, numbered premises,
-a final answer) and which of it can be refuted for free. Does not know: the exact truth, or models.
+Knows: what can be read off a step without understanding it (arithmetic claims, a final answer) and
+which of it can be refuted for free. Does not know: the exact truth, or models.
 
 Steps are separated by an empty line, as the step tokens of published reward models expect. The
-gates refuse a step whose arithmetic no reading makes true, that cites a premise beyond the last one
-stated, or that repeats an earlier step.
+gates refuse a step whose arithmetic no reading makes true, and nothing else: what other rules
+refused on recorded text stands in ``docs/real-text.md``.
 """
 
 from __future__ import annotations
@@ -22,22 +22,18 @@ from selverify.types import Arguments, Candidate, Malformed, Move, Problem, Stat
 
 END_OF_STEP = "\n\n"
 MAX_STEP = 4_000
-WORDS_OF_A_STEP = 4
-LABEL = re.compile(r"(?:(?<=[\s*-])|^)#\s?(\d{1,4})[.:](?!\d)")
-CITED = re.compile(r"\(by ((?:#\d{1,4}[ ,and]*)+)\)")
-NUMBER = re.compile(r"#(\d{1,4})")
 FIGURE = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
 END_OF_FIGURE = "[/asy]"
-UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+UNREADABLE = re.compile(r"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]")
 """Control characters, and halves of pairs, which can be written to no file."""
+PAGE_BREAKS = str.maketrans("\x0b\x0c", "  ")
+"""Vertical tabs and form feeds are white space, and are written as a space."""
 
 
 class Step(Arguments):
-    """One step: the claims in it as (left, right, holds), its labels and the premises it cites."""
+    """One step: the claims in it as (left, right, holds)."""
 
     claims: tuple[tuple[str, str, bool], ...]
-    labels: tuple[int, ...]
-    premises: tuple[int, ...]
 
 
 class FinalStep(Step):
@@ -48,10 +44,8 @@ class FinalStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The tracked constraints l: labels that may be cited, texts seen, the answer once given."""
+    """The tracked constraints l: the answer once given."""
 
-    labels: frozenset[int]
-    seen: frozenset[str]
     answer: str | None
 
 
@@ -82,12 +76,12 @@ class MathSteps:
                 f"{problem_id}: given a problem with {found[0]!r} at character "
                 f"{found.start() + 1}, expected no control characters"
             )
+        text = text.translate(PAGE_BREAKS)
         return Problem(problem_id, self.name, text, _goal(text))
 
     def initial_state(self, problem: Problem, *, budget: int) -> State:
-        """w_0: the labels of the problem's own statements may be cited."""
-        labels = frozenset(map(int, LABEL.findall(problem.text)))
-        return State(problem, (), Progress(labels, frozenset(), None), budget)
+        """w_0: no answer yet."""
+        return State(problem, (), Progress(None), budget)
 
     def parse(self, text: str) -> Candidate:
         """The step with what can be read off it."""
@@ -98,39 +92,27 @@ class MathSteps:
             return Malformed(text[:MAX_STEP], f"longer than {MAX_STEP} characters")
         if UNREADABLE.search(stripped):
             return Malformed(text[:MAX_STEP], "control characters")
+        stripped = stripped.translate(PAGE_BREAKS)
         found = find_claims(stripped)
-        claims = tuple((claim.left, claim.right, claim.holds) for claim in found)
-        labels = tuple(map(int, LABEL.findall(stripped)))
-        cited = "".join(CITED.findall(stripped))
-        step = Step(claims=claims, labels=labels, premises=tuple(map(int, NUMBER.findall(cited))))
+        step = Step(claims=tuple((claim.left, claim.right, claim.holds) for claim in found))
         answer = stated_answer(stripped)
         if answer is None:
             return Move("compute" if found else "reason", step, stripped)
         return Move("answer", FinalStep(value=answer, **dict(step)), stripped)
 
     def apply(self, state: State, move: Move) -> State:
-        """The step is written down, and its labels may be cited."""
-        before, step = _progress(state), _step(move)
-        answer = step.value if isinstance(step, FinalStep) else before.answer
-        after = Progress(before.labels | {*step.labels}, before.seen | {_key(move)}, answer)
+        """The step is written down."""
+        step = _step(move)
+        after = Progress(step.value) if isinstance(step, FinalStep) else _progress(state)
         return State(state.problem, (*state.derivation, move), after, state.budget)
 
     def structural_violation(self, state: State, move: Move) -> str | None:
-        """A step that was made before leads nowhere new, unless it is a word like "Or"."""
-        again = _key(move) in _progress(state).seen and len(move.text.split()) >= WORDS_OF_A_STEP
-        return "repeats an earlier step" if again else None
+        """None: whatever can be read is a step."""
+        return None
 
     def context_violation(self, state: State, move: Move) -> str | None:
-        """A premise beyond the last label stated, or arithmetic that no reading makes true.
-
-        Labels can be written in ways that are not recognised, so a gap among them is no offence.
-        """
-        known, step = _progress(state).labels, _step(move)
-        stated = known.union(step.labels)
-        for premise in step.premises:
-            if stated and premise > max(stated):
-                return f"scope: #{premise} is not stated yet"
-        for left, right, holds in step.claims:
+        """Arithmetic that no reading makes true."""
+        for left, right, holds in _step(move).claims:
             if not holds:
                 return f"arithmetic: {left} is not {right}"
         return None
@@ -186,7 +168,3 @@ def _step(move: Move) -> Step:
     if not isinstance(move.args, Step):
         raise ProtocolError(f"given the move {move.text[:80]!r}, expected a step of text")
     return move.args
-
-
-def _key(move: Move) -> str:
-    return " ".join(move.text.split())

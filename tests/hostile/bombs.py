@@ -31,7 +31,8 @@ PAIRS = (
 REPEATED = (
     *("9**", "9^", "2^{", "\\frac", "\\frac1", "-", "+", "!", "%", "=", "1=", "x=1,", "*", "/"),
     *("1/", "#1 ", "#1.", "(by #1", "1,", "1,000", "0.", "..", "1 x ", "the answer is "),
-    *("\\boxed ", "\\boxed{1}", "{1}", "####", "\n####", "\n", "\n\n", " ", "\t", "\r", "\x0b"),
+    *("\\boxed ", "\\boxed 2", "\\boxed{", "\\boxed{1}", "{1}", "####", "\n####"),
+    *("\n", "\n\n", " ", "\t", "\r", "\x0b", "\x0c"),
     *("\xa0", "\u3000", "a", "a b ", "\\", '"', '\\"', "`", "```", "$", "$ ", "$a$", "~=", "= ~"),
     *("\\not ", "\\text{a} ", "\\quad ", "\\, ", "\xb0", "1e999 ", "<|a|>", "[INST]"),
     *("5 apples + ", "if ", "x = ", "use 1 ", "e1 : 1 x = 1 . ", "; ", "apples 1 ; "),
@@ -85,13 +86,13 @@ def _made() -> dict[str, str]:
 BOMBS: Mapping[str, str] = MappingProxyType(_made())
 
 
-def quickest(work: Callable[[], object]) -> float:
+def quickest(work: Callable[[], object], *, limit: float = LIMIT) -> float:
     """Seconds of this thread's processor, of up to three tries: the machine may be busy."""
     best = float("inf")
     for _ in range(3):
         began = time.thread_time()
         work()
         best = min(best, time.thread_time() - began)
-        if best < LIMIT / 2:
+        if best < limit / 2:
             break
     return best

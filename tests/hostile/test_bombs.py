@@ -125,6 +125,22 @@ def test_every_bomb_is_settled_at_once(entry: str) -> None:
     assert {name: seconds for name, seconds in taken.items() if seconds > LIMIT} == {}
 
 
+@pytest.mark.parametrize("read", [stated_answer, extract_boxed])
+def test_an_answer_is_read_in_a_tenth_of_that(read: Callable[[str], object]) -> None:
+    """Many samples a problem are read one after the other."""
+    limit = LIMIT / 10
+    taken = {name: quickest(partial(read, text), limit=limit) for name, text in BOMBS.items()}
+    assert {name: seconds for name, seconds in taken.items() if seconds > limit} == {}
+
+
+@pytest.mark.parametrize("stated", [r"\boxed{7}", r"\boxed 7", "The answer is 7", "#### 7"])
+def test_an_answer_is_looked_for_at_the_end(stated: str) -> None:
+    """In the last 20,000 characters, which is more than a recorded solution has."""
+    assert stated_answer("a\n" * 500_000 + stated) == "7"
+    assert stated_answer(stated + "\n" + "a" * 19_000) == "7"
+    assert stated_answer(stated + "\n" + "a" * 20_000) is None
+
+
 @pytest.mark.parametrize("name", GENERATED)
 def test_what_only_looks_like_a_digit_or_a_letter_is_no_move(name: str) -> None:
     """Digits of other scripts, full width, invisible marks, letters of another alphabet."""

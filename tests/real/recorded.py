@@ -12,15 +12,16 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from selverify.answers import stated_answer
 from selverify.domains.base import split_moves
+from selverify.domains.claims import find_claims
 from selverify.domains.math_steps import MathSteps
 from selverify.equivalence import CORRECT, UNPARSED
 from selverify.gates import reject
@@ -31,6 +32,10 @@ ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("SELVERIFY_DATA", ROOT.parent / "shared" / "data"))
 DOMAIN = MathSteps()
 FIGURE = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+LABEL = re.compile(r"^[\s*-]*#\s?(\d{1,4})[.:](?!\d)", re.MULTILINE)
+CITED = re.compile(r"\(by ((?:#\d{1,4}[ ,and]*)+)\)")
+NUMBER = re.compile(r"#(\d{1,4})")
+WORDS_OF_A_STEP = 4
 SECONDS = 5.0
 WORKERS = 2
 Record = dict[str, Any]
@@ -170,21 +175,102 @@ def _place(step: int, first_error: int) -> str:
     return "at" if step == first_error else "after" if step > first_error else "before"
 
 
-def numbered_proofs() -> tuple[Counter[tuple[str, str]], tuple[Refusal, ...]]:
-    """Natural-Program proofs: (verdict of people, what was refused first), and scope refusals."""
+def numbered_proofs() -> Counter[tuple[str, str]]:
+    """Natural-Program proofs: (verdict of people, what was refused first)."""
     found: Counter[tuple[str, str]] = Counter()
-    scope: list[Refusal] = []
     for number, row in enumerate(records("steps/verify_cot_human.jsonl.gz")):
         verdict = "valid" if row["flag"] else "not valid"
-        refusals = walk(
-            f"{row['task']}-{number}",
-            row["question"],
-            [*split_moves(row["answer"], DOMAIN.end_of_move)],
-        ).refusals
-        reason = refusals[0].reason.partition(":")[0] if refusals else "nothing"
-        found[verdict, reason] += 1
-        scope += [refusal for refusal in refusals if refusal.reason.startswith("scope")]
-    return found, tuple(scope)
+        steps = [*split_moves(row["answer"], DOMAIN.end_of_move)]
+        refusals = walk(f"{row['task']}-{number}", row["question"], steps).refusals
+        found[verdict, refusals[0].reason.partition(":")[0] if refusals else "nothing"] += 1
+    return found
+
+
+class Tried(NamedTuple):
+    """A step, what stands before it, and whether people call it right."""
+
+    problem: str
+    before: tuple[str, ...]
+    text: str
+    right: bool
+
+
+def gsm8k_lines() -> Iterator[Tried]:
+    """Lines of the written solutions of GSM8K train; all count as right."""
+    for row in records("problems/gsm8k_train.jsonl.gz"):
+        lines = [line for line in row["answer"].split("\n") if line.strip()]
+        yield from _in_order(row["question"], lines, right=True)
+
+
+def math_paragraphs() -> Iterator[Tried]:
+    """Paragraphs of the written solutions of MATH train; all count as right."""
+    for row in records("problems/math12500.jsonl.gz"):
+        if row["split"] == "train":
+            yield from _in_order(row["problem"], paragraphs(row["solution"]), right=True)
+
+
+def rated_candidates() -> Iterator[Tried]:
+    """The candidates of PRM800K whose prefix is known, rated one by one."""
+    for row in records("candidates/prm800k_phase1test_candidates.jsonl.gz"):
+        if row["prefix"] is not None:
+            for one in row["candidates"]:
+                before = tuple(row["prefix"])
+                yield Tried(row["problem"], before, one["text"], bool(one["label"]))
+
+
+def cited_steps() -> Iterator[Tried]:
+    """The steps of the Natural-Program proofs, each as right as its whole proof."""
+    for row in records("steps/verify_cot_human.jsonl.gz"):
+        steps = [*split_moves(row["answer"], DOMAIN.end_of_move)]
+        yield from _in_order(row["question"], steps, right=bool(row["flag"]))
+
+
+def _in_order(problem: str, steps: Sequence[str], *, right: bool) -> Iterator[Tried]:
+    for place, text in enumerate(steps):
+        yield Tried(problem, tuple(steps[:place]), text, right)
+
+
+def false_arithmetic(one: Tried) -> bool:
+    """The rule that is kept."""
+    return any(not claim.holds for claim in find_claims(one.text))
+
+
+def repeats(one: Tried) -> bool:
+    """The same words as an earlier step, four at least."""
+    words = one.text.split()
+    return len(words) >= WORDS_OF_A_STEP and words in [text.split() for text in one.before]
+
+
+def cites_nothing(one: Tried) -> bool:
+    """A premise beyond the last label that begins a line."""
+    cited = [int(number) for part in CITED.findall(one.text) for number in NUMBER.findall(part)]
+    texts = (one.problem, *one.before, one.text)
+    labels = [int(number) for text in texts for number in LABEL.findall(text)] if cited else []
+    return bool(labels) and max(cited) > max(labels)
+
+
+SOURCES: Mapping[str, Callable[[], Iterator[Tried]]] = {
+    "GSM8K train, lines": gsm8k_lines,
+    "MATH train, paragraphs": math_paragraphs,
+    "PRM800K, rated candidates": rated_candidates,
+    "Natural Program, steps of rated proofs": cited_steps,
+}
+RULES: Mapping[str, Callable[[Tried], bool]] = {
+    "states arithmetic that no reading makes true": false_arithmetic,
+    "repeats an earlier step": repeats,
+    "cites a premise beyond the last label": cites_nothing,
+}
+
+
+def tried_rules(source: str) -> tuple[Counter[bool], dict[str, Counter[bool]]]:
+    """Steps of a source by whether they are right: all of them, and what each rule refuses."""
+    steps: Counter[bool] = Counter()
+    refused = {rule: Counter[bool]() for rule in RULES}
+    for one in SOURCES[source]():
+        steps[one.right] += 1
+        for rule, refuses in RULES.items():
+            refused[rule][one.right] += refuses(one)
+    return steps, refused
 
 
 def golds_against_themselves() -> dict[str, tuple[int, int]]:

@@ -72,9 +72,9 @@ def test_every_problem_is_scored_by_a_ranker_that_did_not_see_it() -> None:
     assert not any(own for own, fold in zip(same, folds, strict=True) if fold == 1)
 
 
-def test_refused_arithmetic_is_wrong_by_people_too_but_once() -> None:
+def test_what_is_refused_is_wrong_by_people_too_but_once() -> None:
     """And that once the arithmetic is wrong all the same."""
-    arithmetic = [one for one in measured.refusals() if one.kind == "arithmetic"]
-    assert len(arithmetic) == 12
-    (disputed,) = [one for one in arithmetic if one.right]
+    found = measured.refusals()
+    assert [one.kind for one in found] == ["arithmetic"] * 12
+    (disputed,) = [one for one in found if one.right]
     assert measured.lists().states[disputed.state].recorded.state_id == "p1test-028-29"

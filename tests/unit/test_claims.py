@@ -47,7 +47,10 @@ def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> N
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [("20%", "20"), ("(3,4)", "(4,3)"), ("3", "-3"), ("x^2", "x^3"), ("2/3", "3/2")],
+    [
+        *[("20%", "20"), ("(3,4)", "(4,3)"), ("3", "-3"), ("x^2", "x^3"), ("2/3", "3/2")],
+        *[("x >= 3", "x <= 3"), ("x != 3", "x <= 3")],
+    ],
 )
 def test_other_answers_vote_apart(one: str, other: str) -> None:
     assert canonical_answer(one) != canonical_answer(other)
@@ -168,6 +171,8 @@ def test_what_has_no_rational_value_is_refused(text: str) -> None:
         ("1 + 2 + ... + 9 + 10 = 55", None),
         ("7 mod 3 = 1", None),
         ("12/4 = 3x", None),
+        ("100 / 6 = 16 and (2/3)", None),
+        ("100 &= 3 \\cdot 5 \\\\\n&\\quad + 85", None),
         ("12_5 + 1 = 13_5", None),
         ("all 4 subjects = 186+62", None),
         ("at 2:30 + 1 = 31", None),
@@ -178,6 +183,47 @@ def test_claims_in_sentences(text: str, holds: bool | None) -> None:
     """None: nothing in it is a claim that can be checked."""
     found = [claim.holds for claim in find_claims(text)]
     assert found == ([] if holds is None else [holds])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Check:\n60 = 25 + 36 = 61. This does not work.",
+        "60 = 25 + 36. That is not right.",
+        "60 = 25 + 36. So no.",
+        "60 = 25 + 36.\nContradiction!",
+        "60 = 25 + 36. This can't be.",
+        "60 = 25 + 36. But 61 \u2260 60.",
+        "60 = 25 + 36. Wait, it is 61.",
+        "60 = 25 + 36. There is no such triangle.",
+        "Check: 25 + 36 = 60",
+        "Check:\n\\[ 25 + 36 = 60 \\]",
+        "Let's try it: 25 + 36 = 60",
+        "Testing 5, 25 + 36 = 60",
+        "Let's see if 25 + 36 = 60.",
+        "If it is right\n\\[ 25 + 36 = 60 \\]",
+    ],
+)
+def test_what_is_tried_or_taken_back_is_no_claim(text: str) -> None:
+    """A step may try something out, and may say in the next sentence that it is false."""
+    assert [claim for claim in find_claims(text) if not claim.holds] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "25 + 36 = 60. The answer is 60.",
+        "25 + 36 = 60. No apples are left.",
+        "25 + 36 = 60. The answer is 60. That is not 61.",
+        "That is not right. 25 + 36 = 60.",
+        "25 + 36 = 60, as a check tells.",
+        "On the second test she had 25 + 36 = 60 points.",
+        "# Check\n25 + 36 = 60",
+    ],
+)
+def test_what_is_stated_beside_a_denial_is_a_claim(text: str) -> None:
+    """Only what a sentence or the next one is about is taken back."""
+    assert [claim.holds for claim in find_claims(text)] == [False]
 
 
 def test_a_running_total_may_stand_in_a_chain() -> None:

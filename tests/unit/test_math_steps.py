@@ -16,7 +16,7 @@ from selverify.gates import passes_every_gate, reject
 from selverify.types import Malformed, Move, State
 
 DOMAIN = MathSteps()
-TEXT = "#1. A pen costs 3 dollars. #2. How much do 4 pens cost?"
+TEXT = "A pen costs 3 dollars. How much do 4 pens cost?"
 
 
 def start(text: str = TEXT) -> State:
@@ -38,11 +38,10 @@ def why(state: State, text: str) -> str | None:
 
 
 def test_what_is_read_off_a_step() -> None:
-    """Claims, own labels, cited premises, and the answer that it states."""
-    move = DOMAIN.parse("#3. (by #1 #2) Four pens cost 4 * 3 = 12 dollars.")
+    """Its claims, and the answer that it states."""
+    move = DOMAIN.parse("Four pens cost 4 * 3 = 12 dollars.")
     assert isinstance(move, Move) and isinstance(move.args, Step)
-    assert (move.op, move.args.labels, move.args.premises) == ("compute", (3,), (1, 2))
-    assert move.args.claims == (("4 * 3", "12", True),)
+    assert (move.op, move.args.claims) == ("compute", (("4 * 3", "12", True),))
     final = DOMAIN.parse(r"So it is $\boxed{12}$.")
     assert isinstance(final, Move) and isinstance(final.args, FinalStep)
     assert (final.op, final.args.value) == ("answer", "12")
@@ -53,8 +52,10 @@ def test_what_is_read_off_a_step() -> None:
     [
         ("Four pens cost 4 * 3 = 12 dollars.", None),
         ("Four pens cost 4 * 3 = 11 dollars.", "context: arithmetic: 4 * 3 is not 11"),
-        ("#4. (by #3) It costs 12.", "context: scope: #7 is not stated yet"),
-        ("A pen is a pen.", "structural: repeats an earlier step"),
+        ("(by #7) It costs 12.", None),
+        ("He lives in house #4. Then (by #5) it is far.", None),
+        ("A pen is a pen.", None),
+        ("Try two:\n2 * 3 = 12. This does not work.", None),
         ("", "structural: malformed: empty"),
         ("a\x00b", "structural: malformed: control characters"),
         ("x" * 4_001, "structural: malformed: longer than 4000 characters"),
@@ -62,8 +63,25 @@ def test_what_is_read_off_a_step() -> None:
 )
 def test_gates(text: str, reason: str | None) -> None:
     """Each with a reason that a reader understands."""
-    state = after("A  pen is\na pen.", "#3. (by #1) Pens are multiplied.")
-    assert why(state, text.replace("(by #3)", "(by #3 #7)")) == reason
+    assert why(after("A pen is a pen.", "He lives in house #4."), text) == reason
+
+
+@pytest.mark.parametrize("blank", ["\x0b", "\x0c"])
+def test_a_page_break_is_white_space(blank: str) -> None:
+    """In a problem and in a step; at their ends it is cut off, as other white space is."""
+    text = f"{blank}Ann has 3 pens.{blank}How many has she?{blank}"
+    problem = DOMAIN.read(text, problem_id="p")
+    assert problem.text == "Ann has 3 pens. How many has she?"
+    assert problem.goal == "How many has she?"
+    assert DOMAIN.parse(f"So 3 +{blank}4 = 7.{blank}") == DOMAIN.parse("So 3 + 4 = 7.")
+
+
+@pytest.mark.parametrize("sign", ["\x00", "\x08", "\x0e", "\x1b", "\x7f", "\ud800"])
+def test_other_control_characters_are_refused(sign: str) -> None:
+    """They are in no text that somebody wrote."""
+    with pytest.raises(SchemaError, match="expected no control characters"):
+        DOMAIN.read(f"Ann has{sign} 3 pens.", problem_id="p")
+    assert isinstance(DOMAIN.parse(f"So{sign} 7."), Malformed)
 
 
 def test_a_state_with_an_answer_is_final() -> None:
