@@ -103,7 +103,13 @@ def solve(
         "data/benchmark"
     ),
     trace: Annotated[bool, typer.Option(help="Show every step of the search.")] = True,
-    device: Annotated[str, typer.Option(help="Where a model of the hub runs.")] = "cpu",
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where a model of the hub runs: cpu, cuda or cuda:NUMBER. Models that were "
+            "trained here stay on the CPU; where there are no others, a warning says so."
+        ),
+    ] = "cpu",
 ) -> None:
     """Solve one problem with the trained policy and show how it went."""
     if text is not None and problem is not None:

@@ -407,7 +407,8 @@ class Tracking(Section):
     one, where a model that is asked is of the hub, behind a server or a tool), or ``dask`` to the
     scheduler at the address ``dask``, or, where that is null, to ``threads`` workers on the
     loopback address. ``device`` is where a model from the hub runs: cpu, cuda or
-    cuda:1; models trained here are small and stay on the CPU.
+    cuda:1; models trained here are small and stay on the CPU, and where there are no others, a
+    warning says so. One that is not there is an error.
     """
 
     experiment: str

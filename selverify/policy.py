@@ -159,11 +159,13 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
     Args:
         folder: the project's ``models/<backbone>-<strength>``, with ``verifier/``, ``policy/`` and
             ``solver.json`` in it; the backbone's folder ``<domain>-<backbone>/`` is beside it.
-        device: where a model of the hub runs.
+        device: where a model of the hub runs: cpu, cuda or cuda:NUMBER. Models that were trained
+            here stay on the CPU; where there are no others, a warning says so.
 
     Raises:
         ArtifactError: a file is missing; the message names the stage that writes it.
         SchemaError: a file was written under another schema, or models do not belong together.
+        ParamsError: there is no such device, or a model's source names what is not there.
     """
     models = Path(os.path.realpath(folder))
     solver = load_solver(models)
