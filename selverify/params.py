@@ -583,9 +583,9 @@ def read_yaml(path: Path) -> Any:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
-        line = "" if mark is None else f", line {mark.line + 1}"
+        place = "" if mark is None else f" in line {mark.line + 1}"
         reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise ParamsError(f"{path}{line}: not YAML: {reason}") from error
+        raise ParamsError(f"{path}: not YAML{place}: {reason}") from error
 
 
 def check_params(raw: object, path: Path) -> Params:
