@@ -57,13 +57,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _dispatch(name: str, rest: Sequence[str]) -> None:
-    if name == EXECUTE and rest:
+    if name == EXECUTE:
+        if not rest:
+            raise ParamsError(f"{name}: given nothing after it, expected a command")
         _function("flows.launcher", "execute_under_environment")(rest)
     elif name in COMMANDS:
         if len(rest) > MOST_ARGUMENTS.get(name, 0):
             raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
         module, function, _ = COMMANDS[name]
         _function(module, function)(*rest)
+    elif rest:
+        raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
     else:
         with ExitStack() as stack:
             if STARTED_BY_DVC in os.environ:

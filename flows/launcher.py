@@ -15,7 +15,7 @@ from flows.keeper import keeping, nothing_left
 from flows.preflight import alone, preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage, load_stages
-from selverify.errors import ArtifactError, ProtocolError
+from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
 from selverify.params import load_params
 
 TABLE_NAME = "main.txt"
@@ -74,20 +74,34 @@ def show_table(stages: dict[str, Stage]) -> None:
 
     Raises:
         ArtifactError: it is not there yet.
+        SchemaError: it is no text.
     """
     last = list(stages.values())[-1]
     report = last.outputs[last.task]
     table = report / TABLE_NAME
     if not table.is_file():
         raise ArtifactError(f"{table}: missing; stage {last.name!r} writes it (make run)")
-    print(table.read_text(encoding="utf-8").rstrip())
+    try:
+        print(table.read_text(encoding="utf-8").rstrip())
+    except UnicodeDecodeError as error:
+        raise SchemaError(f"{table}: {error}, expected a table as text (make run)") from error
     print(f"\nFigures and tables: {report}/")
     print("MLflow comparison of methods and budgets: make ui")
 
 
 def execute_under_environment(arguments: Sequence[str]) -> None:
-    """Replace this process by a command that runs under the project's environment variables."""
-    os.execvp(arguments[0], list(arguments))
+    """Replace this process by a command that runs under the project's environment variables.
+
+    Raises:
+        ParamsError: it cannot be run.
+    """
+    try:
+        os.execvp(arguments[0], list(arguments))
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ParamsError(
+            f"exec: given {arguments[0]!r} ({reason}), expected a program that can be run"
+        ) from error
 
 
 def _fresh() -> bool:

@@ -96,8 +96,13 @@ def _open_lock(name: Path) -> TextIO:
     if not DVC_DIRECTORY.is_dir():
         raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
     path = DVC_DIRECTORY / name
-    path.parent.mkdir(exist_ok=True)
-    return path.open("a+", encoding="ascii")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        return path.open("a+", encoding="ascii")
+    except OSError as error:
+        raise ArtifactError(
+            f"{path}: not opened ({error.strerror}), expected a file that can be written to"
+        ) from error
 
 
 def _who_runs(file: TextIO) -> str:
@@ -224,7 +229,9 @@ def _clean() -> None:
     by_dvc = (path for path in (DVC_DIRECTORY / AT_WORK.parent).glob("*") if path not in ours)
     kept_by_tools = (DVC_DIRECTORY / "cache", *by_dvc, Path(PREFECT_DIRECTORY))
     # SQLite keeps its journal beside the database.
-    for path in (*outputs, *replies.parent.glob(f"{replies.name}*"), *kept_by_tools):
+    ends = ("", "-journal", "-shm", "-wal")
+    of_replies = (replies.with_name(f"{replies.name}{end}") for end in ends)
+    for path in (*outputs, *filter(Path.is_file, of_replies), *kept_by_tools):
         delete(path)
 
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selverify.errors import ArtifactError, ParamsError
-from selverify.params import Params
+from selverify.params import Params, read_yaml
 
 PIPELINE_FILE = Path("dvc.yaml")
 PARAMS_FILE = Path("params.yaml")
@@ -58,10 +58,13 @@ def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
 
     Raises:
         ArtifactError: ``dvc.yaml`` is missing.
-        ParamsError: it uses an unknown variable, or its stages form a circle.
+        ParamsError: it holds something else than stages, uses an unknown variable, or its stages
+            form a circle.
     """
     entries = dict(_entries(params, path))
     written = {name: _outputs(entry) for name, entry in entries.items()}
+    if idle := [name for name, outputs in written.items() if not outputs]:
+        raise ParamsError(f"{path}: stage {idle[0]!r}: given no outs, expected at least one")
     owners = {
         file: (name, key) for name, outputs in written.items() for key, file in outputs.items()
     }
@@ -132,18 +135,57 @@ def leaves(prefix: str, value: Any) -> dict[str, Any]:
     return flat
 
 
+_Paths = list[str | Annotated[dict[str, Any], Field(min_length=1)]]
+
+
+class _Entry(BaseModel):
+    """What is read of an entry."""
+
+    model_config = ConfigDict(strict=True)
+
+    matrix: dict[str, list[str]] = {}
+    deps: _Paths = []
+    params: list[str] = []
+    outs: _Paths = []
+    metrics: _Paths = []
+    plots: _Paths = []
+    frozen: bool = False
+
+
+def _checked(entry: Any, name: object, path: Path) -> dict[str, Any]:
+    """``entry`` itself.
+
+    Raises:
+        ParamsError: something of it is not what DVC has there.
+    """
+    try:
+        _Entry.model_validate(entry)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"][:2]) or "the entry"
+        raise ParamsError(
+            f"{path}: stage {name!r}: {place}: given {first['input']!r}, expected: {first['msg']}"
+        ) from error
+    checked: dict[str, Any] = entry
+    return checked
+
+
 def _entries(params: Params, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every combination of every entry by DVC's name for it, with ``task`` and ``item`` put in."""
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; run this from the project's root")
     names = params.model_dump(mode="json")
-    entries = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
+    read = read_yaml(path)
+    entries = read.get("stages") if isinstance(read, dict) else None
+    if not isinstance(entries, dict) or not entries or not all(isinstance(e, str) for e in entries):
+        raise ParamsError(f"{path}: given no 'stages', expected stages by their names")
     for task, entry in entries.items():
-        axes = _filled(entry.get("matrix", {}), names, path)
+        matrix = entry.get("matrix", {}) if isinstance(entry, dict) else {}
+        axes = _checked({"matrix": _filled(matrix, names, path)}, task, path)["matrix"]
         for values in itertools.product(*axes.values()):
             item = dict(zip(axes, values, strict=True))
             name = f"{task}@{'-'.join(values)}" if item else task
-            filled = _filled(entry, {**names, "item": item}, path)
+            filled = _checked(_filled(entry, {**names, "item": item}, path), name, path)
             yield name, {**filled, "name": name, "task": task, "item": item}
 
 

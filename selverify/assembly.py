@@ -9,6 +9,7 @@ generator's hidden states, or ``source.json``, which names a published one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,15 @@ from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain, GeneratedDomain
 from selverify.errors import ParamsError
 from selverify.heuristic.embedding import Embed
-from selverify.params import Pretrained, Sampling, Served, Server
+from selverify.params import Pretrained, PretrainedVerifier, Sampling, Served, Server
 from selverify.prompting import Prompt, Prompting, load_prompt, move_schema, plain
-from selverify.sources import has_source, read_generator_source
+from selverify.sources import has_source, read_generator_source, read_verifier_source
 from selverify.types import State
 from selverify.verifiers.head import HeadVerifier, load_head
+from selverify.verifiers.loading import CPU, check_device
 from selverify.verifiers.named import named_verifier
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +88,22 @@ def open_models(
 ) -> Models:
     """The models of these folders, ready to answer.
 
+    Args:
+        device: where models of the hub run. Where there are none of them it is not used, and a
+            warning says so: models that were trained here are small and stay on the CPU.
+
     Raises:
         ArtifactError: a file or a model is missing.
         SchemaError: a file was written under another schema, or models do not belong together.
-        ParamsError: a source that names what is not there.
+        ParamsError: a source that names what is not there, or no such device.
     """
+    check_device(device)
+    if device != CPU and not _of_the_hub(generator, verifier):
+        log.warning(
+            "device %s is not used: models that were trained here stay on the CPU, and no other "
+            "model runs in this process",
+            device,
+        )
     if has_source(generator):
         parts = _generator(
             domain_by_name(domain),
@@ -108,6 +123,15 @@ def open_models(
         verifier=verifier,
         policy=policy,
     )
+
+
+def _of_the_hub(generator: Path, verifier: Path | None) -> bool:
+    """Whether a model of the hub is among them."""
+    if has_source(generator) and isinstance(read_generator_source(generator), Pretrained):
+        return True
+    if verifier is None or not has_source(verifier):
+        return False
+    return isinstance(read_verifier_source(verifier), PretrainedVerifier)
 
 
 def _local(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selverify.domains.base import GeneratedDomain
-from selverify.errors import LeakError, ParamsError
+from selverify.errors import LeakError, ParamsError, SchemaError
 from selverify.params import Benchmark
 from selverify.types import Problem, Truth
 
@@ -141,15 +141,25 @@ def to_rows(tasks: Iterable[Task]) -> tuple[list[dict[str, str]], list[dict[str,
 def from_rows(
     problems: Sequence[Mapping[str, Any]], truths: Sequence[Mapping[str, Any]], split: str
 ) -> tuple[Task, ...]:
-    """The tasks of one split, in table order."""
-    answers = {row["problem_id"]: Truth(**row) for row in truths}
-    return tuple(
-        Task(
-            split,
-            Problem(row["problem_id"], row["domain"], row["text"], row["goal"]),
-            answers[row["problem_id"]],
-            row["fingerprint"],
+    """The tasks of one split, in table order.
+
+    Raises:
+        SchemaError: a row lacks a column, or a problem its truth.
+    """
+    try:
+        answers = {row["problem_id"]: Truth(**row) for row in truths}
+        return tuple(
+            Task(
+                split,
+                Problem(row["problem_id"], row["domain"], row["text"], row["goal"]),
+                answers[row["problem_id"]],
+                row["fingerprint"],
+            )
+            for row in problems
+            if row["split"] == split
         )
-        for row in problems
-        if row["split"] == split
-    )
+    except (KeyError, TypeError) as error:
+        raise SchemaError(
+            f"benchmark: given tables of other rows ({error}), expected problems and their truths "
+            "as stage 'benchmark' writes them"
+        ) from error

@@ -58,13 +58,13 @@ Models = Annotated[
 
 
 class _Sentences(TyperGroup):
-    """Shows an error of the library as its message."""
+    """Shows an error of the library as its message, and what the system says of a file."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except SelverifyError as error:
-            typer.echo(f"error: {_harmless(str(error))}", err=True)
+        except (SelverifyError, OSError) as error:
+            typer.echo(f"error: {_harmless(_sentence(error))}", err=True)
             raise typer.Exit(1) from error
 
 
@@ -103,7 +103,13 @@ def solve(
         "data/benchmark"
     ),
     trace: Annotated[bool, typer.Option(help="Show every step of the search.")] = True,
-    device: Annotated[str, typer.Option(help="Where a model of the hub runs.")] = "cpu",
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where a model of the hub runs: cpu, cuda or cuda:NUMBER. Models that were "
+            "trained here stay on the CPU; where there are no others, a warning says so."
+        ),
+    ] = "cpu",
 ) -> None:
     """Solve one problem with the trained policy and show how it went."""
     if text is not None and problem is not None:
@@ -230,7 +236,16 @@ def import_(
     from selverify.recorded.commands import import_log
 
     for line in import_log(form, source, target):
-        typer.echo(line)
+        typer.echo(_harmless(line))
+
+
+def _sentence(error: Exception) -> str:
+    """Raises ``error`` again where it is none of ours and none of a file that was named."""
+    if isinstance(error, SelverifyError):
+        return str(error)
+    if not isinstance(error, OSError) or error.filename is None:
+        raise error
+    return f"{error.filename}: {error.strerror}, expected a file or a folder that can be used"
 
 
 def _harmless(text: str) -> str:
@@ -248,10 +263,13 @@ def _points(path: Path, methods: str | None) -> pd.DataFrame:
         raise ArtifactError(
             f"{path}: no such file; stage 'report' writes it (python -m flows report)"
         )
-    points = pd.read_csv(path)
-    missing = [column for column in POINT_COLUMNS if column not in points.columns]
-    if missing:
-        raise SchemaError(f"{path}: no column {missing[0]!r}; expected the table of stage 'report'")
+    try:
+        points = pd.read_csv(path, dtype={"method": str})
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+        raise SchemaError(f"{path}: {reason}; expected the table of stage 'report'") from error
+    if (fault := _fault(points)) is not None:
+        raise SchemaError(f"{path}: {fault}; expected the table of stage 'report'")
     if methods is None:
         return points
     chosen = [name.strip() for name in methods.split(",")]
@@ -260,6 +278,20 @@ def _points(path: Path, methods: str | None) -> pd.DataFrame:
         known = ", ".join(points["method"].unique())
         raise ParamsError(f"--methods: given {unknown[0]!r}, expected among {known}")
     return points[points["method"].isin(chosen)]
+
+
+def _fault(points: pd.DataFrame) -> str | None:
+    """What keeps a table from being the report's, if anything."""
+    from pandas.api.types import is_numeric_dtype
+
+    method, *numbers = POINT_COLUMNS
+    for column in POINT_COLUMNS:
+        if column not in points.columns:
+            return f"no column {column!r}"
+    if points.empty or points[method].isna().any():
+        return "no row" if points.empty else "a row without a method"
+    wrong = [column for column in numbers if not is_numeric_dtype(points[column])]
+    return f"column {wrong[0]!r} holds something else than numbers" if wrong else None
 
 
 def _frontier_table(points: pd.DataFrame) -> Table:

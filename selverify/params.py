@@ -6,7 +6,7 @@ Knows: names, types, ranges. Does not know: defaults (there are none here) or wh
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -407,14 +407,15 @@ class Tracking(Section):
     one, where a model that is asked is of the hub, behind a server or a tool), or ``dask`` to the
     scheduler at the address ``dask``, or, where that is null, to ``threads`` workers on the
     loopback address. ``device`` is where a model from the hub runs: cpu, cuda or
-    cuda:1; models trained here are small and stay on the CPU.
+    cuda:1; models trained here are small and stay on the CPU, and where there are no others, a
+    warning says so. One that is not there is an error.
     """
 
     experiment: str
     threads: Positive
     runner: Literal["local", "dask"]
     dask: Annotated[str, Field(pattern=r"^(tcp|tls)://[^\s/@]+:\d{1,5}$")] | None
-    reply_cache: str
+    reply_cache: Annotated[str, Field(pattern=r"^[^\x00]*[^/\x00]\.[A-Za-z0-9]+$")]
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 
@@ -569,11 +570,22 @@ def load_params(path: Path) -> Params:
     """
     if not path.is_file():
         raise ParamsError(f"{path}: no such file; expected a params.yaml")
+    return check_params(read_yaml(path), path)
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        ParamsError: it is no YAML; the message names the line where it is known.
+    """
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ParamsError(f"{path}: not YAML: {error}") from error
-    return check_params(raw, path)
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        place = "" if mark is None else f" in line {mark.line + 1}"
+        reason = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        raise ParamsError(f"{path}: not YAML{place}: {reason}") from error
 
 
 def check_params(raw: object, path: Path) -> Params:
@@ -605,4 +617,11 @@ def _sentence(error: ValidationError) -> str:
         return f"key {field!r} is missing{more}"
     if first["type"] == "value_error" and isinstance(first["input"], dict):
         return f"{field}: {first['ctx']['error']}{more}"
-    return f"{field}: given {first['input']!r}, expected: {first['msg']}{more}"
+    return f"{field}: given {_shown(first['input'])}, expected: {first['msg']}{more}"
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except ValueError:  # Python writes no integer of more than 4,300 digits
+        return "a number of too many digits"

@@ -7,6 +7,7 @@ stages, the truth of any problem.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,13 +159,15 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
     Args:
         folder: the project's ``models/<backbone>-<strength>``, with ``verifier/``, ``policy/`` and
             ``solver.json`` in it; the backbone's folder ``<domain>-<backbone>/`` is beside it.
-        device: where a model of the hub runs.
+        device: where a model of the hub runs: cpu, cuda or cuda:NUMBER. Models that were trained
+            here stay on the CPU; where there are no others, a warning says so.
 
     Raises:
         ArtifactError: a file is missing; the message names the stage that writes it.
         SchemaError: a file was written under another schema, or models do not belong together.
+        ParamsError: there is no such device, or a model's source names what is not there.
     """
-    models = Path(folder).resolve()
+    models = Path(os.path.realpath(folder))
     solver = load_solver(models)
     generator = models.parent / solver.backbone
     if not has_source(generator):
@@ -204,7 +207,8 @@ def _require(folder: Path, stage: str, *names: str) -> None:
 
 def _name(text: str) -> str:
     """An id that follows from the text, so that equal texts are sampled alike."""
-    return f"text-{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}"
+    told = text.encode(errors="surrogatepass")
+    return f"text-{hashlib.blake2b(told, digest_size=4).hexdigest()}"
 
 
 def _solved(problem: Problem, result: Result[Outcome]) -> Solved:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,23 @@ QUOTED = 120
 """Characters of another library's words in an error."""
 
 
+def check_place(path: Path) -> None:
+    """See whether a file can be written at ``path``, as far as that shows before it is.
+
+    Raises:
+        ArtifactError: it names no file, a folder or a device stands there, or what it is below is
+            no folder or may not be written.
+    """
+    _require_place(path)
+    if path.is_dir():
+        raise _no_file(path)
+    above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not above.is_dir():
+        raise _not_written(path, os.strerror(errno.ENOTDIR))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise _not_written(path, os.strerror(errno.EACCES))
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary sibling of ``path``; it takes the name ``path`` when the block succeeds.
@@ -40,33 +58,76 @@ def atomic_path(path: Path) -> Iterator[Path]:
     older ``path`` stays as it was. The name carries the process id, so two writers never mix.
 
     Raises:
-        ArtifactError: the block ended without writing anything, or found the disk full.
+        ArtifactError: nothing can be written there, a file was to replace a directory, or the block
+            ended without writing anything, or found the disk full.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    _require_place(path)
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    _remove(temporary)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _remove(temporary)
+    except OSError as error:
+        raise _not_written(path, error.strerror or str(error)) from error
     try:
         yield temporary
         if not temporary.exists():
             raise ArtifactError(f"{path}: nothing was written; expected a file or a directory")
         _replace(temporary, path)
     except Exception as error:
-        # Libraries wrap the system's error in their own; its words stay in theirs.
-        full = next((words for words in FULL if words in str(error)), None)
-        if full is None or isinstance(error, SelverifyError):
+        reason = _why_not_written(error, path, temporary)
+        if reason is None:
             raise
-        raise ArtifactError(
-            f"{path}: not written ({full}), expected space on its disk; make some and run the same "
-            "command again"
-        ) from error
+        raise _not_written(path, reason) from error
     finally:
         _remove(temporary)
+
+
+def _require_place(path: Path) -> None:
+    """Raise ArtifactError where neither a file nor a directory can have this name."""
+    if not path.name:
+        raise _no_file(path)
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:  # too long a name, links in a circle, a byte of 0
+        raise _not_written(path, getattr(error, "strerror", None) or str(error)) from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ArtifactError(
+            f"{path}: given a device, a pipe or a socket, expected a path for a file"
+        )
+
+
+def _no_file(path: Path) -> ArtifactError:
+    return ArtifactError(f"{path}: given a folder, expected a path for a file")
+
+
+def _not_written(path: Path, reason: str) -> ArtifactError:
+    expected = "a path that can be written to"
+    if reason in FULL:
+        expected = "space on its disk; make some and run the same command again"
+    return ArtifactError(f"{path}: not written ({reason}), expected {expected}")
+
+
+def _why_not_written(error: Exception, path: Path, temporary: Path) -> str | None:
+    """What the system said where ``error`` is one of writing there; else None."""
+    if isinstance(error, SelverifyError):
+        return None
+    # Libraries wrap the system's error in their own; its words stay in theirs.
+    full = next((words for words in FULL if words in str(error)), None)
+    if full is not None or not isinstance(error, OSError):
+        return full
+    file = str(error.filename)
+    ours = file == str(path) or file.startswith(str(temporary))
+    return error.strerror if ours else None
 
 
 def _replace(temporary: Path, path: Path) -> None:
     if not path.is_dir():
         os.replace(temporary, path)
         return
+    if not temporary.is_dir():
+        raise _no_file(path)
     # A directory that is not empty cannot be replaced in one call, so the old one steps aside.
     aside = path.with_name(f"{path.name}.old-{os.getpid()}")
     try:
@@ -148,7 +209,7 @@ def read_json(path: Path, *, schema: str, version: int) -> Any:
     _require(path, schema)
     try:
         envelope = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path}: not JSON; expected {schema} {version}: {error}") from error
     marked = isinstance(envelope, dict) and {"schema", "version", "data"} <= envelope.keys()
     found = (envelope["schema"], str(envelope["version"])) if marked else ("no schema", "")

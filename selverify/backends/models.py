@@ -201,9 +201,11 @@ def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a checkpoint there")
     try:
-        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path}: not JSON: {error}") from error
+    if not isinstance(read, dict):
+        raise SchemaError(f"{path}: given no object, expected one that describes a checkpoint")
     return read
 
 

@@ -179,11 +179,15 @@ class Countdown:
         """The goal is the number that the text names last.
 
         Raises:
-            SchemaError: the text is none of this domain.
+            SchemaError: the text is none of this domain, or has more cards than can be searched.
         """
         problem = Problem(problem_id, self.name, text, "")
-        target = _table(self.initial_state(problem, budget=0)).target
-        return replace(problem, goal=f"reach {target}")
+        table = _table(self.initial_state(problem, budget=0))
+        if len(table.numbers) > MOST_CARDS:
+            raise SchemaError(
+                f"{problem_id}: given {len(table.numbers)} cards, expected at most {MOST_CARDS}"
+            )
+        return replace(problem, goal=f"reach {table.target}")
 
     def solution(
         self, problem: Problem, truth: Truth, rng: random.Random, *, misread: float = 0.0

@@ -185,17 +185,26 @@ class WordProblems:
         return problem, Truth(problem_id, str(values[asked]), json.dumps(facts, sort_keys=True))
 
     def read(self, text: str, *, problem_id: str) -> Problem:
-        """The goal is the last sentence, one of ``QUESTIONS`` about a known name.
+        """The goal is the last sentence, one of ``QUESTIONS`` about a quantity that is told.
 
         Raises:
-            SchemaError: the text does not end in such a question.
+            SchemaError: the text does not end in such a question, a sentence before it is no
+                statement in one of ``PHRASES``, or what the statements tell cannot be derived.
         """
-        question = text.rsplit(" . ", 1)[-1]
+        told, _, question = text.rpartition(" . ")
         if question not in _QUESTION_SET:
             raise SchemaError(
                 f"{problem_id}: given a text that ends in {question[-MAX_TEXT:]!r}, expected a "
                 f"question like {QUESTIONS[0].format(x=NAMES[0])!r}"
             )
+        relations = _read_statements(told.split(" . ") if told else (), problem_id)
+        asked = question.split()[-2]
+        if asked not in relations:
+            raise SchemaError(
+                f"{problem_id}: given a question about {asked}, expected one about a quantity that "
+                f"a statement tells: {', '.join(relations) or 'there is none'}"
+            )
+        _require_derivable(relations, problem_id)
         return Problem(problem_id, self.name, text, question)
 
     def solution(
@@ -452,6 +461,76 @@ def _tell(rng: random.Random, relations: Mapping[str, Relation], hard: Collectio
         sentences.append(phrase.format(x=name, v=relation.number, **slots))
     rng.shuffle(sentences)
     return " ".join(sentences)
+
+
+def _statement_forms() -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    """By a statement's words with marks for names and numbers: operator, what each mark stands for.
+
+    The marks are the places ``{x}`` (a name, as ``{a}`` and ``{b}``) and ``{v}``.
+    """
+    forms = {}
+    for op, phrases in PHRASES.items():
+        for phrase in phrases:
+            words = phrase.removesuffix(" .").split()
+            slots = tuple(word.strip("{}") for word in words if "{" in word)
+            marked = ("{x}" if word in {"{a}", "{b}"} else word for word in words)
+            forms[" ".join(marked)] = (op, slots)
+    return MappingProxyType(forms)
+
+
+_FORMS = _statement_forms()
+
+
+def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Relation]:
+    """The relation that each sentence tells, by the quantity that it defines."""
+    relations: dict[str, Relation] = {}
+    for sentence in sentences:
+        read = _read_statement(sentence)
+        if read is None:
+            example = PHRASES["given"][1].format(x=NAMES[0], v=7)
+            raise SchemaError(
+                f"{problem_id}: given the sentence {sentence[:MAX_TEXT]!r}, expected a statement "
+                f"like {example!r} before the question"
+            )
+        name, relation = read
+        if name in relations:
+            raise SchemaError(f"{problem_id}: given {name} again, expected each quantity told once")
+        relations[name] = relation
+    return relations
+
+
+def _read_statement(sentence: str) -> tuple[str, Relation] | None:
+    """The quantity that a sentence defines, and how; None where it is no statement."""
+    words = sentence.split()
+    marks = ("{x}" if word in _NAME_SET else "{v}" if word in NUMBERS else word for word in words)
+    op, slots = _FORMS.get(" ".join(marks), (None, ()))
+    if op is None:
+        return None
+    told = [word for word in words if word in _NAME_SET or word in NUMBERS]
+    said = dict(zip(slots, told, strict=True))
+    operands = tuple(said[slot] for slot in "ab" if slot in said)
+    return said["x"], Relation(op, operands, NUMBERS[said.get("v", "0")])
+
+
+def _require_derivable(relations: Mapping[str, Relation], problem_id: str) -> None:
+    """Raise SchemaError unless every quantity follows from given ones."""
+    for name, relation in relations.items():
+        for operand in relation.operands:
+            if operand not in relations:
+                raise SchemaError(
+                    f"{problem_id}: given {name} by {operand}, which no statement tells, expected "
+                    "a statement of each quantity"
+                )
+    derived: set[str] = set()
+    rest = set(relations)
+    while ready := {name for name in rest if derived >= set(relations[name].operands)}:
+        derived |= ready
+        rest -= ready
+    if rest:
+        raise SchemaError(
+            f"{problem_id}: given {', '.join(sorted(rest))} by each other in a circle, expected "
+            "quantities that follow from given numbers"
+        )
 
 
 def _relations(facts: Mapping[str, object]) -> dict[str, Relation]:

@@ -13,20 +13,22 @@ import pandas as pd
 from rich.console import RenderableType
 from rich.text import Text
 
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
 from selverify.grading import Grader
-from selverify.recorded.importers import IMPORTERS, Imported
-from selverify.recorded.lines import COMPRESSED
+from selverify.recorded.importers import IMPORTERS, Imported, format_of
+from selverify.recorded.importers.search_and_learn import PARQUET
+from selverify.recorded.lines import COMPRESSED, read_records
 from selverify.recorded.lists.audit import Audit, AuditSettings, Learned, audit, flat
 from selverify.recorded.lists.figure import found_against_calls
 from selverify.recorded.lists.text import render
-from selverify.recorded.log import Entry, read_log, write_log
+from selverify.recorded.log import Entry, Log, read_log, write_log
 from selverify.recorded.samples import text as sample_text
 from selverify.recorded.samples.audit import audit_samples
 from selverify.recorded.samples.figure import accuracy_against_cost, points
 from selverify.recorded.samples.saved import USUAL
 from selverify.recorded.schema import RecordedSample
 from selverify.reporting.pages import write_csv
+from selverify.storage import check_place
 
 AUDIT = AuditSettings(
     by=None,
@@ -60,14 +62,19 @@ def audit_log(
     ``csv``.
 
     Raises:
-        ArtifactError: no such file.
+        ArtifactError: no such file, or no place for what is to be written.
         SchemaError: it is no log, it is empty, or it holds too little to say anything.
         ParamsError: a setting that the log cannot serve.
     """
-    log = read_log(path)
+    if settings.seed < 0:
+        raise ParamsError(f"seed: given {settings.seed}, expected at least 0")
+    stem = figures / (path.name.removesuffix(COMPRESSED).removesuffix(".jsonl") or "log")
+    places = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "csv")]
+    for place in (*places, *([csv] if csv else ())):
+        check_place(place)  # now, because the audit takes its time
+    log = _read(path)
     if not log.lists and not log.samples:
         raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
-    stem = figures / path.name.removesuffix(COMPRESSED).removesuffix(".jsonl")
     if log.lists:
         found = audit(log.lists, settings=settings, learned=learned)
         yield from _told(found, path.name, stem, csv)
@@ -93,6 +100,9 @@ def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
     """
     if form not in IMPORTERS:
         raise ParamsError(f"FORMAT: given {form!r}, expected among {', '.join(IMPORTERS)}")
+    check_place(target)
+    if not source.exists():
+        raise ArtifactError(f"{source}: no such file; expected one to import, or a folder")
     if target.resolve().is_relative_to(source.resolve()):
         raise ParamsError(
             f"target: given {target}, which is {source} or below it, expected a path outside; the "
@@ -102,6 +112,36 @@ def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
     write_log(_some(IMPORTERS[form](source, imported), source, form), target)
     yield from imported.sentences()
     yield f"Written to {target}; ask it: selverify audit {target}"
+
+
+def _read(path: Path) -> Log:
+    """The log at ``path``; of a file of others the error says how to make a log of it."""
+    if path.is_dir():
+        raise ArtifactError(f"{path}: given a folder, expected a log; {_rewrites(path, None)}")
+    try:
+        return read_log(path)
+    except SchemaError as error:
+        record = _first_record(path)
+        form = "search_and_learn" if path.suffix == PARQUET else format_of(record)
+        ours = isinstance(record, dict) and "kind" in record
+        if ours or (form is None and not isinstance(record, dict)):
+            raise
+        raise SchemaError(f"{error}; {_rewrites(path, form)}") from error
+
+
+def _first_record(path: Path) -> object:
+    try:
+        return next((record.value for record in read_records(path)), None)
+    except SelverifyError:
+        return None
+
+
+def _rewrites(path: Path, form: str | None) -> str:
+    """Which command makes a log of runs of others."""
+    if form is not None:
+        return f"it looks like {form}: selverify import {form} {path} LOG"
+    known = ", ".join(IMPORTERS)
+    return f"runs of others: selverify import FORMAT {path} LOG, where FORMAT is one of {known}"
 
 
 def _some(entries: Iterable[Entry], source: Path, form: str) -> Iterator[Entry]:

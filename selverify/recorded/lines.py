@@ -149,13 +149,19 @@ def _place(parts: Sequence[str | int]) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedIOBase]:
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; expected one of JSON lines")
     try:
+        if not path.is_file():
+            raise ArtifactError(f"{path}: no such file; expected one of JSON lines")
         with gzip.open(path) if path.suffix == COMPRESSED else path.open("rb") as file:
             yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise SchemaError(f"{path}: expected a whole gzip file: {error}") from error
+    except ArtifactError:
+        raise
+    except OSError as error:
+        raise ArtifactError(
+            f"{path}: not read ({error.strerror or error}), expected a file that can be read"
+        ) from error
 
 
 def _require(where: str, found: int, most: int, unit: str) -> None:

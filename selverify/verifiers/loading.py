@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+CPU = "cpu"
+CUDA = re.compile(r"cuda(?::(?P<number>[0-9]{1,5}))?")
 
 
 def precision(dtype: str) -> torch.dtype:
@@ -38,6 +41,26 @@ def precision(dtype: str) -> torch.dtype:
     if dtype not in DTYPES:
         raise ParamsError(f"dtype: given {dtype!r}, expected one of {', '.join(DTYPES)}")
     return DTYPES[dtype]
+
+
+def check_device(device: str) -> None:
+    """See that there is such a device before anything is loaded.
+
+    Raises:
+        ParamsError: it is none, or PyTorch finds none of that number here.
+    """
+    if device == CPU:
+        return
+    found = CUDA.fullmatch(device)
+    if found is None:
+        raise ParamsError(f"device: given {device!r}, expected cpu, cuda or cuda:NUMBER")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(found["number"] or 0) >= count:
+        there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0"
+        raise ParamsError(
+            f"device: given {device!r}, expected {f'cpu, cuda or {there}' if count else 'cpu'}; "
+            f"PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''} here"
+        )
 
 
 def local_folder(source: str, *, revision: str | None) -> tuple[Path, str]:
@@ -94,11 +117,12 @@ def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
     """A model of a transformers auto class, in evaluation mode.
 
     Raises:
-        ParamsError: another dtype.
+        ParamsError: another dtype, or no such device.
         ArtifactError: no configuration, or no weights in safetensors.
         SchemaError: weights of the architecture are missing, which would be drawn at random.
     """
     precise = precision(dtype)
+    check_device(device)
     try:
         model, info = auto.from_pretrained(
             folder,

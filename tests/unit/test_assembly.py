@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tiny_reward_models
+import torch
 from tiny_text_models import build
 
 from selverify.assembly import open_models
@@ -159,6 +160,53 @@ def parsed(candidate: object) -> Move:
     if not isinstance(candidate, Move):
         pytest.fail(f"{candidate} is no move")
     return candidate
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """As many CUDA devices as the test says, of which none is ever used."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
+
+
+@pytest.mark.parametrize(
+    ("cards", "device", "expected"),
+    [
+        (0, "cuda", "expected cpu; PyTorch finds no CUDA device here"),
+        (0, "cuda:0", "expected cpu; PyTorch finds no CUDA device here"),
+        (1, "cuda:1", "expected cpu, cuda or cuda:0; PyTorch finds 1 CUDA device here"),
+        (2, "cuda:9", "expected cpu, cuda or cuda:0 to cuda:1; PyTorch finds 2 CUDA devices here"),
+        (2, "tpu", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "cuda:-1", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "cpu:0", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "cuda:\u0661", "expected cpu, cuda or cuda:NUMBER"),
+    ],
+    indirect=["cards"],
+)
+@pytest.mark.usefixtures("cards")
+def test_a_device_that_is_not_there_is_refused(llama: Path, device: str, expected: str) -> None:
+    """In one sentence, for any models and before any is read."""
+    for folder in (ROOT / "models/countdown-small", llama, Path("nowhere")):
+        with pytest.raises(ParamsError) as caught:
+            open_models("countdown", SAMPLING, seed=1, device=device, generator=folder)
+        assert str(caught.value) == f"device: given {device!r}, {expected}"
+
+
+@pytest.mark.parametrize("cards", [1], indirect=True)
+@pytest.mark.usefixtures("cards")
+def test_a_device_that_no_model_uses_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Models that were trained here stay on the CPU; a server's run elsewhere."""
+    write_generator_source(tmp_path, served())
+    for domain, folder in (("countdown", ROOT / "models/countdown-small"), ("math", tmp_path)):
+        caplog.clear()
+        open_models(domain, SAMPLING, seed=1, device="cuda", generator=folder)
+        assert "device cuda is not used: models that were trained here stay" in caplog.text
+        caplog.clear()
+        open_models(domain, SAMPLING, seed=1, device="cpu", generator=folder)
+        assert caplog.text == ""
 
 
 class Replies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import resource
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -294,6 +295,7 @@ def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
         (walks(0), ("--by", "label", "--tau", 0.5), "tau: given 0.5, expected none where"),
         (walks(0), ("--wanted", 1.5), "wanted: given 1.5, expected a share from 0 to 1"),
         (walks(0), ("--encoder", "magic"), "encoder: given 'magic'"),
+        (walks(0), ("--seed", -1), "seed: given -1, expected at least 0"),
         (samples(), ("--tau", 0.5), "given samples only, expected no --by, --tau"),
         (samples(), ("--wanted", 0.9), "given samples only, expected no --by, --tau, --wanted"),
     ],
@@ -313,6 +315,103 @@ def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path) -> None:
     other = tmp_path / "other.jsonl"
     other.write_text('{"question": "why?"}\n', encoding="utf-8")
     assert "other.jsonl, line 1: kind: not given" in sentence(run("audit", other))
+
+
+def test_a_raw_log_is_told_apart_and_its_import_is_named(tmp_path: Path) -> None:
+    """Lines, a list over several lines, a table; one that no importer knows names them all."""
+    search = {"idx": 0, "steps": [], "ys": []}
+    for name, text, form in (
+        ("a.jsonl", json.dumps(rated(1)), "prm800k"),
+        ("b.json", json.dumps([search], indent=4), "tree_of_thought"),
+        ("c.jsonl", '{"problem": "q", "completions": []}', "search_and_learn"),
+        ("d.parquet", "PAR1", "search_and_learn"),
+        ("e.jsonl", '{"question": "q", "reasoning_steps": {}}', "omegaprm"),
+        ("f.jsonl", '{"cand": 0, "steps": [], "unique_id": "u"}', "sample_rows"),
+    ):
+        path = tmp_path / name
+        path.write_text(f"{text}\n", encoding="utf-8")
+        said = sentence(run("audit", path))
+        assert said.endswith(f"; it looks like {form}: selverify import {form} {path} LOG\n")
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"question": "why?"}\n', encoding="utf-8")
+    for path in (other, tmp_path):
+        said = sentence(run("audit", path))
+        assert f"selverify import FORMAT {path} LOG, where FORMAT is one of prm800k, " in said
+
+
+def test_a_fault_in_a_log_of_ours_names_no_import(log: Path) -> None:
+    """It begins as a log does."""
+    write_log(walks(0), plain := log.with_name("plain.jsonl"))
+    plain.write_text(plain.read_text(encoding="utf-8") + "{}\n", encoding="utf-8")
+    assert sentence(run("audit", plain)).endswith("kind: not given, expected list or sample\n")
+
+
+UNWRITABLE = {
+    "below a file": "file/below",
+    "a long name": "n" * 300,
+    "no place of this system": "/proc/none",
+    "links in a circle": "loop/below",
+}
+
+
+@pytest.fixture
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a file, a folder with something in it and a link to itself."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("why", [*UNWRITABLE, "a file", "a folder for a figure"])
+def test_a_figure_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
+    """Nothing else is written either."""
+    (around / "runs.svg").mkdir()
+    places = UNWRITABLE | {"a file": "file", "a folder for a figure": "."}
+    before = sorted(around.rglob("*"))
+    assert "expected a path" in sentence(audited(log, "--figure", places[why], "--csv", "t.csv"))
+    assert sorted(around.rglob("*")) == before
+
+
+@pytest.mark.parametrize("why", [*UNWRITABLE, "a folder", "the root", "here", "a device"])
+def test_a_file_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
+    """Of the audit's tables and of an import; what stands there stays."""
+    others = {"a folder": "folder", "the root": "/", "here": ".", "a device": "/dev/full"}
+    target = (UNWRITABLE | others)[why]
+    source = around / "rows.jsonl"
+    source.write_text('{"unique_id": "u", "cand": 0, "steps": ["a"]}\n', encoding="utf-8")
+    assert "expected a path" in sentence(audited(log, "--csv", target))
+    assert "expected a path" in sentence(run("import", "sample_rows", source, target))
+    assert (around / "folder" / "kept").is_file() and Path("/dev/full").is_char_device()
+    assert not list(around.rglob("*.tmp-*"))
+
+
+def test_a_full_disk_is_one_sentence(log: Path, tmp_path: Path) -> None:
+    """Neither a log nor a figure is half written."""
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"unique_id": "u", "cand": 0, "steps": ["a"]}\n', encoding="utf-8")
+    target = tmp_path / "log.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        results = [run("import", "sample_rows", source, target), audited(log)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert all("expected space on its disk" in sentence(result) for result in results)
+    assert not target.exists() and not list((tmp_path / "figures").iterdir())
+
+
+def test_a_bad_file_of_a_folder_is_told(tmp_path: Path) -> None:
+    """Beside what was imported; its name does not steer the terminal."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "good.jsonl").write_text(json.dumps(rated(1)), encoding="utf-8")
+    (tmp_path / "runs" / "bad\x1b[31m.jsonl").write_text("{", encoding="utf-8")
+    result = run("import", "prm800k", tmp_path / "runs", tmp_path / "log.jsonl")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1 entry\n") and "\x1b" not in result.stdout
+    assert f"file left out: {tmp_path}/runs/bad\\x1b[31m.jsonl, line 1: given '{{'" in result.stdout
 
 
 class Letters:

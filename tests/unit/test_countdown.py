@@ -381,6 +381,12 @@ def test_a_problem_of_another_domain_is_refused(text: str) -> None:
         DOMAIN.initial_state(Problem("p", "countdown", text, ""), budget=1)
 
 
+def test_a_hand_that_is_too_large_is_refused() -> None:
+    """Whether it can be solved takes exponentially long to find out."""
+    with pytest.raises(SchemaError, match="p: given 7 cards, expected at most 6"):
+        DOMAIN.read("use 1 2 3 4 5 6 7 to make 24 .", problem_id="p")
+
+
 def test_a_state_or_move_of_another_domain_is_refused() -> None:
     """A context that is no table, or a move that combines nothing, is a programmer's error."""
     with pytest.raises(ProtocolError, match="expected a countdown Table"):

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from selverify.errors import ArtifactError, SchemaError
 from selverify.recorded import lines
-from selverify.recorded.importers import IMPORTERS, Imported, search_and_learn
+from selverify.recorded.importers import IMPORTERS, Imported, format_of, search_and_learn
+from selverify.recorded.importers.base import MOST_FAULTS
 from selverify.recorded.importers.search_and_learn import ROWS_AT_ONCE
 from selverify.recorded.log import Entry, read_log, write_log
 from selverify.recorded.schema import RecordedList, RecordedSample
@@ -325,6 +326,40 @@ def test_what_was_not_searched_is_counted(tmp_path: Path) -> None:
     assert [one.state_id for one in found] == ["2-0-0"]
     assert remarks["records left out: samples without a search"] == 1
     assert remarks["proposals left out: they continue no known state"] == 1
+
+
+STOPPED = "steps stopped before their selection"
+EARLY = {
+    "steps left out: stopped before their proposals": {"new_ys": None, "values": None},
+    "steps stopped before their values: no scores": {"values": None, "select_new_ys": None},
+    STOPPED: {"select_new_ys": None},
+}
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("remark", EARLY)
+def test_a_search_that_stopped_is_read_as_far_as_it_goes(
+    tmp_path: Path, remark: str, missing: bool
+) -> None:
+    """The last step may have null, or nothing, where the search had not come to yet."""
+    last = SECOND | EARLY[remark]
+    if missing:
+        last = {name: value for name, value in last.items() if value is not None}
+    path = json_of(tmp_path / "x.json", [{"idx": 7, "steps": [FIRST, last]}])
+    found, remarks = lists("tree_of_thought", path)
+    assert remarks == {MERGED: 1, SEVERAL: 1, remark: 1}
+    assert len(found) == (1 if "proposals" in remark else 3)
+    assert all(one.committed is None for one in found)
+    scores = [move.score for one in found[1:] for move in one.candidates]
+    assert scores == ([1.0, 0.0, 2.0] if remark == STOPPED else [None] * 3 * (len(found) > 1))
+
+
+def test_a_search_that_stopped_at_once_is_counted(tmp_path: Path) -> None:
+    """It has no step, or null in their place."""
+    records = [{"idx": 1, "steps": None}, {"idx": 2, "steps": []}, SEARCH]
+    found, remarks = lists("tree_of_thought", json_of(tmp_path / "x.json", records))
+    assert len(found) == 3
+    assert remarks["records left out: stopped before the first step"] == 2
 
 
 def test_states_may_come_as_rows(tmp_path: Path) -> None:
@@ -726,6 +761,50 @@ def test_files_of_a_folder_are_runs_by_their_paths(tmp_path: Path) -> None:
         lines_of(tmp_path / folder / "test.jsonl", [solution(*STEPS)])
     found = list(IMPORTERS["prm800k"](tmp_path))
     assert [one.run for one in found[::3]] == ["a/test", "b/test"]
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+@pytest.mark.parametrize("bad", ['{"a": ', "7\n", "\xff"])
+def test_a_bad_file_of_a_folder_is_left_out_and_named(tmp_path: Path, name: str, bad: str) -> None:
+    """As a whole, with its reason, wherever it stands among the others; their entries are there."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    alone = list(IMPORTERS[name](lines_of(folder / "b.jsonl", [WHERE[name]])))
+    (folder / "c").mkdir()
+    faulty = [folder / "a.jsonl", folder / "c" / "d.jsonl"]
+    for file in faulty:
+        file.write_text(f"{json.dumps(WHERE[name])}\n{bad}", encoding="latin-1")
+    counted = Imported()
+    found = list(IMPORTERS[name](folder, counted))
+    assert len(found) == len(alone) == counted.entries
+    told = [line for line in counted.sentences() if line.startswith("file left out: ")]
+    assert all(f"{file}, line 2: " in line for file, line in zip(faulty, told, strict=True))
+    assert all("expected" in line and "\n" not in line for line in told)
+
+
+@pytest.mark.parametrize("name", IMPORTERS)
+def test_a_folder_of_bad_files_is_an_error(tmp_path: Path, name: str) -> None:
+    """It names how many there are, and the reason of the first."""
+    for number in range(3):
+        (tmp_path / f"{number}.jsonl").write_text("{", encoding="utf-8")
+    message = refusal(name, tmp_path)
+    assert message.startswith(": no entry, 3 of 3 files cannot be read, expected some: ")
+    assert "0.jsonl, line 1: given '{', expected JSON" in message
+
+
+def test_many_bad_files_are_counted() -> None:
+    """The first are named."""
+    counted = Imported(faults=[f"{number}: bad" for number in range(MOST_FAULTS + 2)])
+    assert len(counted.sentences()) == 1 + MOST_FAULTS + 1
+    assert counted.sentences()[-1] == "2 more files left out"
+
+
+def test_a_record_is_known_by_its_fields() -> None:
+    """Each by its own importer and by no other."""
+    for name, record in WHERE.items():
+        assert [one for one in IMPORTERS if IMPORTERS[one].describes(record)] == [name]
+        assert format_of(record) == name
+    assert format_of({"kind": "list"}) is format_of([1]) is None
 
 
 def test_the_count_is_told_in_sentences() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import selverify
 from selverify.domains import GENERATED
+from selverify.domains.word_problems import NAMES as ALL_NAMES
 from selverify.errors import ArtifactError, BudgetError, SchemaError
 from selverify.evaluation import Rules, gated_settings, settings_of
 from selverify.ledger import Ledger
@@ -138,7 +139,9 @@ def test_a_problem_that_cannot_be_read_is_refused(policy, problem, message):
 
 def test_the_longest_text_is_solved(policy):
     """The limit on words leaves room for every derivation."""
-    words = "we count apples 7 . " * 21 + "pears . . find pears ?"
+    forms = ["we count {} 7 ."] * 18 + ["of {} 7 are there ."] * 3
+    told = " ".join(form.format(name) for form, name in zip(forms, ALL_NAMES, strict=False))
+    words = f"{told} find apples ?"
     assert len(words.split()) == policy.longest
     policy.solve(words, budget=16)
 

@@ -13,6 +13,7 @@ import pytest
 from selverify.errors import ArtifactError, SchemaError
 from selverify.storage import (
     atomic_path,
+    check_place,
     digest,
     read_json,
     read_table,
@@ -56,6 +57,65 @@ def test_a_writer_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
     message = r"a\.txt: nothing was written"
     with pytest.raises(ArtifactError, match=message), atomic_path(tmp_path / "a.txt"):
         pass
+
+
+UNWRITABLE = {
+    "below a file": "file/a/b",
+    "a folder": "folder",
+    "no name": ".",
+    "the root": "/",
+    "a device": "/dev/full",
+    "a long name": "n" * 300,
+    "links in a circle": "loop/a",
+    "a byte of 0": "a\0b",
+}
+ONLY_BY_TRYING = {"a long temporary name": "n" * 250, "no place of this system": "/proc/none/a"}
+
+
+@pytest.fixture
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a file, a folder and a link to itself."""
+    (tmp_path / "file").write_text("older")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("why", UNWRITABLE | ONLY_BY_TRYING)
+def test_what_cannot_be_written_is_one_sentence(around: Path, why: str) -> None:
+    """It names the path, and what stands there or near it is what it was."""
+    path = Path((UNWRITABLE | ONLY_BY_TRYING)[why])
+    before = sorted(around.rglob("*"))
+    with pytest.raises(ArtifactError, match="expected") as caught, atomic_path(path) as temporary:
+        temporary.write_text("newer")
+    assert str(caught.value).startswith(f"{path}: ") and "\n" not in str(caught.value)
+    assert sorted(around.rglob("*")) == before
+    assert (around / "file").read_text() == "older"
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize("why", UNWRITABLE)
+def test_a_place_is_looked_at_without_writing(around: Path, why: str) -> None:
+    """What cannot be written is refused before the work."""
+    with pytest.raises(ArtifactError, match="expected"):
+        check_place(Path(UNWRITABLE[why]))
+
+
+def test_a_place_that_is_free_stays_free(around: Path) -> None:
+    """So does an older file."""
+    for name in ("a/b/c.csv", "folder/c.csv", "file"):
+        check_place(Path(name))
+    assert names(around) == ["file", "folder", "loop"]
+    assert (around / "file").read_text() == "older"
+
+
+def test_an_error_of_another_file_is_not_one_of_writing(tmp_path: Path) -> None:
+    """What the block itself could not read stays what it is."""
+    with pytest.raises(FileNotFoundError, match="none") as caught, atomic_path(tmp_path / "a"):
+        (tmp_path / "none").read_text()
+    assert not isinstance(caught.value, ArtifactError)
 
 
 def test_a_table_comes_back_as_it_was_written(tmp_path: Path) -> None:

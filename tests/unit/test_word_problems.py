@@ -6,8 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from selverify.domains.word_problems import PRIME, WordProblems
+from selverify.domains.word_problems import NAMES, PRIME, WordProblems, _read_statements
+from selverify.errors import SchemaError
 from selverify.gates import reject
 from selverify.types import Malformed, Move, Problem, State, Truth
 
@@ -96,6 +99,65 @@ def test_wrong_distractor_does_no_harm():
     move = DOMAIN.parse("nuts 4 ;")
     assert isinstance(move, Move)
     assert DOMAIN.alive(DOMAIN.apply(state, move), Truth("p", "12", json.dumps(facts)))
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ("", "given a question about pears, expected one about a quantity .* tells: there is none"),
+        ("we count apples 7 .", "given a question about pears, .* that a statement tells: apples"),
+        (
+            "pears . .",
+            "given the sentence 'pears .', expected a statement like 'we count apples 7 .'",
+        ),
+        (". pears 7 .", r"given the sentence '\. pears 7', expected a statement"),
+        ("we count pears 7 , .", "given the sentence 'we count pears 7 ,', expected a statement"),
+        ("pears equal 7 .", "given the sentence 'pears equal 7', expected a statement"),
+        ("we count pears 23 .", "given the sentence 'we count pears 23', expected a statement"),
+        ("we count 7 pears .", "given the sentence 'we count 7 pears', expected a statement"),
+        ("find pears ? .", "given the sentence 'find pears \\?', expected a statement"),
+        ("we count pears 7 . we count pears 7 .", "given pears again, expected each .* told once"),
+        ("we count pears 7 . pears equal 3 times pears .", "given pears again, expected each"),
+        (
+            "pears equal apples plus nuts . we count nuts 1 .",
+            "given pears by apples, which no stat",
+        ),
+        ("we count pears 7 . figs are 2 taken 3 times .", "given the sentence 'figs are 2 taken"),
+        ("we count pears 7 . nuts equal 2 times figs .", "given nuts by figs, which no statement"),
+        ("pears equal 3 times pears .", "given pears by each other in a circle, expected"),
+        (
+            "pears equal 3 times nuts . nuts are pears less figs . we count figs 1 .",
+            "given nuts, pears by each other in a circle, expected",
+        ),
+    ],
+)
+def test_a_text_that_cannot_be_derived_is_refused(told: str, reason: str) -> None:
+    """In one sentence: which statement is none, is missing, stands twice or goes in a circle."""
+    with pytest.raises(SchemaError, match=f"^p: {reason}") as caught:
+        DOMAIN.read(f"{told} find pears ?".strip(), problem_id="p")
+    assert "\n" not in str(caught.value)
+
+
+@given(
+    seed=st.integers(0, 2**32),
+    minimum=st.integers(2, len(NAMES)),
+    more=st.integers(0, len(NAMES)),
+    hard=st.floats(0, 1),
+)
+@settings(max_examples=300)
+def test_every_generated_problem_is_read(seed: int, minimum: int, more: int, hard: float) -> None:
+    """Of any size and share of hard statements; what is read is what is meant."""
+    maximum = min(minimum + more, len(NAMES))
+    problem, truth = DOMAIN.generate(
+        random.Random(seed), problem_id="p", minimum=minimum, maximum=maximum, hard=hard
+    )
+    assert DOMAIN.read(problem.text, problem_id="p") == problem
+    sentences = problem.text.split(" . ")[:-1]
+    read = {
+        name: [relation.op, list(relation.operands), relation.number]
+        for name, relation in _read_statements(sentences, "p").items()
+    }
+    assert read == json.loads(truth.facts)["relations"]
 
 
 @pytest.mark.parametrize(

@@ -9,26 +9,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from selverify.recorded.importers.base import Imported, Importer
+from selverify.recorded.importers.base import JSON_FILES, Imported, Importer, marks
 from selverify.recorded.importers.omegaprm import read_omegaprm
 from selverify.recorded.importers.prm800k import read_prm800k
 from selverify.recorded.importers.sample_rows import read_sample_rows
-from selverify.recorded.importers.search_and_learn import read_search_and_learn
+from selverify.recorded.importers.search_and_learn import PARQUET, read_search_and_learn
 from selverify.recorded.importers.tree_of_thought import read_tree_of_thought
 
 IMPORTERS: Mapping[str, Importer] = MappingProxyType(
     {
-        "prm800k": Importer("steps rated by people (OpenAI), lists with labels", read_prm800k),
-        "omegaprm": Importer("OpenR's trees, lists with Monte-Carlo values", read_omegaprm),
+        "prm800k": Importer(
+            "steps rated by people (OpenAI), lists with labels",
+            read_prm800k,
+            marks(["question", "label"], ["state_id", "problem", "candidates"]),
+        ),
+        "omegaprm": Importer(
+            "OpenR's trees, lists with Monte-Carlo values",
+            read_omegaprm,
+            marks(["question", "reasoning_steps"], ["tree", "question", "candidates"]),
+        ),
         "tree_of_thought": Importer(
-            "breadth-first logs of tree-of-thought-llm, lists with values", read_tree_of_thought
+            "breadth-first logs of tree-of-thought-llm, lists with values",
+            read_tree_of_thought,
+            marks(["idx", "steps"], ["idx", "ys"], ["puzzle_idx", "depth", "candidates"]),
         ),
         "search_and_learn": Importer(
             "completions of Hugging Face's search-and-learn (JSON lines, Parquet)",
             read_search_and_learn,
+            marks(["problem", "completions"]),
+            (*JSON_FILES, PARQUET),
         ),
-        "sample_rows": Importer("one solution a row, with step scores", read_sample_rows),
+        "sample_rows": Importer(
+            "one solution a row, with step scores",
+            read_sample_rows,
+            marks(["cand", "steps"], ["cand", "text"]),
+        ),
     }
 )
 
-__all__ = ["IMPORTERS", "Imported", "Importer"]
+
+def format_of(record: object) -> str | None:
+    """The name of the importer whose fields ``record`` has, if any."""
+    return next((name for name, one in IMPORTERS.items() if one.describes(record)), None)
+
+
+__all__ = ["IMPORTERS", "Imported", "Importer", "format_of"]

@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError, SchemaError, SelverifyError
 from selverify.recorded.lines import COMPRESSED, fault
 from selverify.recorded.log import Entry
 from selverify.recorded.schema import LONGEST_NAME, PRINTABLE, RecordedList, RecordedSample
@@ -24,6 +24,8 @@ JSON_FILES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
 NOT_RECORDED = "not recorded"
 """The model of a run whose file does not name it."""
 STEP_END = "\n\n"
+MOST_FAULTS = 10
+"""Files that could not be read which are named to people."""
 
 
 def _as_number(label: object) -> object:
@@ -45,11 +47,13 @@ class Foreign(BaseModel):
 class Imported:
     """How many entries an importer gave, and what it did not translate, by reason.
 
-    It is filled while the importer is read, so it is complete only when that ended.
+    It is filled while the importer is read, so it is complete only when that ended. ``faults`` are
+    the reasons why files of a folder were left out, each with its file.
     """
 
     entries: int = 0
     remarks: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
 
     def remark(self, reason: str, times: int = 1) -> None:
         """``reason`` is a plural: what was left out or is not as it was recorded."""
@@ -57,9 +61,12 @@ class Imported:
             self.remarks[reason] += times
 
     def sentences(self) -> tuple[str, ...]:
-        """For people: the number of entries, then each remark with its number."""
+        """For people: the number of entries, each remark with its number, the files left out."""
         head = f"{self.entries:,} {'entry' if self.entries == 1 else 'entries'}"
-        return (head, *(f"{times:,} {what}" for what, times in self.remarks.most_common()))
+        told = [f"file left out: {fault}" for fault in self.faults[:MOST_FAULTS]]
+        if len(self.faults) > MOST_FAULTS:
+            told.append(f"{len(self.faults) - MOST_FAULTS:,} more files left out")
+        return (head, *(f"{times:,} {what}" for what, times in self.remarks.most_common()), *told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +75,58 @@ class Importer:
 
     Attributes:
         title: what it reads, in a line.
-        read: entries of a file or a folder; what is not translated goes into the count.
+        read: entries of a source in what was given; what is not translated goes into the count.
+        marks: fields that a record has in one of the format's layouts and in no other format.
+        suffixes: of the files that are read in a folder.
     """
 
     title: str
-    read: Callable[[Path, Imported], Iterator[Entry]]
+    read: Callable[[Path, Source, Imported], Iterator[Entry]]
+    marks: tuple[frozenset[str], ...]
+    suffixes: tuple[str, ...] = JSON_FILES
 
     def __call__(self, path: Path, imported: Imported | None = None) -> Iterator[Entry]:
         """The entries of a file or a folder, one after the other; ``imported`` counts.
 
+        Of a folder, a file that cannot be read is left out as a whole.
+
         Raises:
             ArtifactError: there is no such file, or the folder holds none of the format.
-            SchemaError: a record is not of the format; the message says where and why.
+            SchemaError: a record is not of the format, and no file of the folder gives an entry;
+                the message says where and why.
         """
         counted = Imported() if imported is None else imported
-        for entry in self.read(path, counted):
-            counted.entries += 1
-            yield entry
+        found = sources(path, self.suffixes)
+        for source in found:
+            whole = self._whole if path.is_dir() else self.read
+            for entry in whole(path, source, counted):
+                counted.entries += 1
+                yield entry
+        if counted.faults and not counted.entries:
+            raise SchemaError(
+                f"{path}: no entry, {len(counted.faults)} of {len(found)} files cannot be read, "
+                f"expected some: {counted.faults[0]}"
+            )
+
+    def describes(self, record: object) -> bool:
+        """Whether ``record`` has the fields of this format."""
+        return isinstance(record, dict) and any(mark <= record.keys() for mark in self.marks)
+
+    def _whole(self, path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
+        """The entries of a file once all were read; none where it has a fault, which is kept."""
+        own = Imported()
+        try:
+            entries = list(self.read(path, source, own))
+        except SelverifyError as error:
+            imported.faults.append(str(error))
+            return
+        imported.remarks.update(own.remarks)
+        yield from entries
+
+
+def marks(*layouts: Collection[str]) -> tuple[frozenset[str], ...]:
+    """The fields of each layout, for :class:`Importer`."""
+    return tuple(map(frozenset, layouts))
 
 
 @dataclass(frozen=True, slots=True)

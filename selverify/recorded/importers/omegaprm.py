@@ -21,7 +21,6 @@ from selverify.recorded.importers.base import (
     Imported,
     Source,
     made,
-    sources,
     stem,
     text_id,
 )
@@ -55,23 +54,22 @@ class _Row(Foreign):
     candidates: list[_RowCandidate]
 
 
-def read_omegaprm(path: Path, imported: Imported) -> Iterator[Entry]:
+def read_omegaprm(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
     """A list a node that has children; the files of a folder are one run."""
     run = stem(path)
-    for source in sources(path):
-        states: Counter[int] = Counter()
-        for record in read_records(source.file):
-            value = record.value
-            if isinstance(value, dict) and _holds_no_tree(value):
-                imported.remark("records left out: prefixes or rollouts, no tree")
-            elif isinstance(value, dict) and "candidates" in value:
-                row = checked(_Row, value, record.where)
-                states[row.tree] += 1
-                name = f"{row.tree}-{states[row.tree]}"
-                yield from _of_row(row, record, run, _named(path, source, name), imported)
-            else:
-                name = _named(path, source, str(record.number))
-                yield from _of_tree(record, run, name, imported)
+    states: Counter[int] = Counter()
+    for record in read_records(source.file):
+        value = record.value
+        if isinstance(value, dict) and _holds_no_tree(value):
+            imported.remark("records left out: prefixes or rollouts, no tree")
+        elif isinstance(value, dict) and "candidates" in value:
+            row = checked(_Row, value, record.where)
+            states[row.tree] += 1
+            name = f"{row.tree}-{states[row.tree]}"
+            yield from _of_row(row, record, run, _named(path, source, name), imported)
+        else:
+            name = _named(path, source, str(record.number))
+            yield from _of_tree(record, run, name, imported)
 
 
 def _holds_no_tree(value: dict[str, object]) -> bool:

@@ -29,9 +29,9 @@ from selverify.recorded.importers.base import (
     Foreign,
     Imported,
     Label,
+    Source,
     as_label,
     made,
-    sources,
     text_id,
 )
 from selverify.recorded.lines import Record, checked, read_records
@@ -91,14 +91,14 @@ class _Row(Foreign):
     math500_id: Name | None = None
 
 
-def read_prm800k(path: Path, imported: Imported) -> Iterator[Entry]:
+def read_prm800k(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
     """A list a step that has completions and a known prefix."""
-    for source in sources(path):
-        for record in read_records(source.file):
-            if isinstance(record.value, dict) and "candidates" in record.value:
-                yield from _of_row(record, source.run, imported)
-            else:
-                yield from _of_record(record, source.run, imported)
+    del path
+    for record in read_records(source.file):
+        if isinstance(record.value, dict) and "candidates" in record.value:
+            yield from _of_row(record, source.run, imported)
+        else:
+            yield from _of_record(record, source.run, imported)
 
 
 def _of_record(record: Record, run: str, imported: Imported) -> Iterator[Entry]:

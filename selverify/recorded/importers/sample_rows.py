@@ -23,8 +23,8 @@ from selverify.recorded.importers.base import (
     STEP_END,
     Foreign,
     Imported,
+    Source,
     made,
-    sources,
 )
 from selverify.recorded.lines import Record, checked, read_records
 from selverify.recorded.log import Entry
@@ -48,11 +48,11 @@ class _Row(Foreign):
     question: Text | None = None
 
 
-def read_sample_rows(path: Path, imported: Imported) -> Iterator[Entry]:
+def read_sample_rows(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
     """A sample a row."""
-    for source in sources(path):
-        for record in read_records(source.file):
-            yield _sample(record, source.run, imported)
+    del path
+    for record in read_records(source.file):
+        yield _sample(record, source.run, imported)
 
 
 def _sample(record: Record, run: str, imported: Imported) -> RecordedSample:

@@ -26,14 +26,12 @@ import pyarrow.parquet as pq
 from selverify.answers import stated_answer
 from selverify.errors import ArtifactError, SchemaError
 from selverify.recorded.importers.base import (
-    JSON_FILES,
     STEP_END,
     Foreign,
     Imported,
     Source,
     folder_name,
     made,
-    sources,
     text_id,
 )
 from selverify.recorded.lines import (
@@ -63,17 +61,16 @@ class _Row(Foreign):
     completion_tokens: list[int] | int | None = None
 
 
-def read_search_and_learn(path: Path, imported: Imported) -> Iterator[Entry]:
+def read_search_and_learn(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
     """A sample a completion; tables without completions are left out."""
-    for source in sources(path, (*JSON_FILES, PARQUET)):
-        if source.file.suffix == PARQUET:
-            run, model = _of_dataset(path, source)
-            records = _rows(source.file, imported)
-        else:
-            run, model = source.run, folder_name(source.file.parent)
-            records = read_records(source.file)
-        for record in records:
-            yield from _samples(record, run, model, imported)
+    if source.file.suffix == PARQUET:
+        run, model = _of_dataset(path, source)
+        records = _rows(source.file, imported)
+    else:
+        run, model = source.run, folder_name(source.file.parent)
+        records = read_records(source.file)
+    for record in records:
+        yield from _samples(record, run, model, imported)
 
 
 def _of_dataset(path: Path, source: Source) -> tuple[str, str]:

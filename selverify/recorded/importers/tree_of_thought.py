@@ -7,6 +7,9 @@ A partial solution is a state; what was appended to it are the candidates, a mov
 written, without the line's end. The value is the score. The original gives a repeated proposal
 the value 0 when it values one by one, and votes of its own when it votes: repetitions are merged,
 values added, ``times`` counted. ``committed`` is set where exactly one candidate was selected.
+
+A search that was stopped lacks the last of these, or has null in their place: it is read as far as
+it goes.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from selverify.recorded.importers.base import (
     Foreign,
     Imported,
     Label,
+    Source,
     as_label,
     as_name,
     made,
-    sources,
 )
 from selverify.recorded.lines import Record, checked, read_records
 from selverify.recorded.log import Entry
@@ -48,14 +51,14 @@ class _Level(Foreign):
 
     x: Text
     ys: Annotated[list[Text], Field(max_length=MOST_STATES)]
-    new_ys: list[Text]
-    values: list[Score]
-    select_new_ys: list[Text]
+    new_ys: list[Text] | None = None
+    values: list[Score] | None = None
+    select_new_ys: list[Text] | None = None
 
 
 class _Record(Foreign):
     idx: int
-    steps: list[_Level]
+    steps: list[_Level] | None
 
 
 class _Proposal(Foreign):
@@ -77,25 +80,26 @@ class _Row(Foreign):
     candidates: list[_Proposal]
 
 
-def read_tree_of_thought(path: Path, imported: Imported) -> Iterator[Entry]:
+def read_tree_of_thought(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
     """A list a visited state."""
-    for source in sources(path):
-        visited: Counter[tuple[str, int, int]] = Counter()
-        for record in read_records(source.file):
-            value = record.value
-            if isinstance(value, dict) and "candidates" in value:
-                yield from _of_row(record, visited, imported)
-            elif isinstance(value, dict) and "ys" in value and "steps" not in value:
-                imported.remark("records left out: samples without a search")
-            else:
-                yield from _of_record(record, source.run, imported)
+    del path
+    visited: Counter[tuple[str, int, int]] = Counter()
+    for record in read_records(source.file):
+        value = record.value
+        if isinstance(value, dict) and "candidates" in value:
+            yield from _of_row(record, visited, imported)
+        elif isinstance(value, dict) and "ys" in value and "steps" not in value:
+            imported.remark("records left out: samples without a search")
+        else:
+            yield from _of_record(record, source.run, imported)
 
 
 def _of_record(record: Record, run: str, imported: Imported) -> Iterator[Entry]:
     found = checked(_Record, record.value, record.where)
     model = MODEL.match(run.rpartition("/")[2])
     written: dict[str, Moves] = {"": ()}
-    for depth, level in enumerate(found.steps):
+    imported.remark("records left out: stopped before the first step", int(not found.steps))
+    for depth, level in enumerate(found.steps or ()):
         where = f"{record.where}, step {depth}"
         proposals = _by_state(level, written, where, imported)
         states = list(dict.fromkeys(level.ys))
@@ -118,16 +122,12 @@ def _by_state(
     level: _Level, written: dict[str, Moves], where: str, imported: Imported
 ) -> dict[str, list[_Proposal]]:
     """What was proposed at each state; ``written`` learns the moves of each continuation."""
-    if len(level.values) != len(level.new_ys):
-        raise SchemaError(
-            f"{where}: values: given {len(level.values)}, expected one for each of "
-            f"{len(level.new_ys)} new_ys"
-        )
-    selected = set(level.select_new_ys)
+    proposed, values = _valued(level, where, imported)
+    selected = set(level.select_new_ys or ())
     known = {state for state in level.ys if state in written}
     lengths = sorted({len(state) for state in known}, reverse=True)
     proposals: dict[str, list[_Proposal]] = {}
-    for new, value in zip(level.new_ys, level.values, strict=True):
+    for new, value in zip(proposed, values, strict=True):
         # The longest that it continues: one state may begin with another.
         begun = (new[:length] for length in lengths if length < len(new))
         state = next((one for one in begun if one in known), None)
@@ -139,6 +139,25 @@ def _by_state(
         proposal = _Proposal(text=text, value=value, selected=new in selected)
         proposals.setdefault(state, []).append(proposal)
     return proposals
+
+
+def _valued(
+    level: _Level, where: str, imported: Imported
+) -> tuple[Sequence[str], Sequence[float | None]]:
+    """The proposals and a value for each, as far as the search went."""
+    if level.new_ys is None:
+        imported.remark("steps left out: stopped before their proposals")
+        return (), ()
+    if level.values is None:
+        imported.remark("steps stopped before their values: no scores")
+        return level.new_ys, [None] * len(level.new_ys)
+    if len(level.values) != len(level.new_ys):
+        raise SchemaError(
+            f"{where}: values: given {len(level.values)}, expected one for each of "
+            f"{len(level.new_ys)} new_ys"
+        )
+    imported.remark("steps stopped before their selection", int(level.select_new_ys is None))
+    return level.new_ys, level.values
 
 
 def _of_row(
