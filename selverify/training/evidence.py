@@ -22,7 +22,7 @@ from selverify.params import Verifier
 from selverify.rollouts import ValuedSolution
 from selverify.tokenizer import Words
 from selverify.training.best import Best
-from selverify.training.precision import bfloat16_where_native
+from selverify.training.reproducible import Stop, one_thread, side_by_side
 from selverify.training.tuning import (
     Epoch,
     Report,
@@ -53,6 +53,7 @@ class _Data:
         return _Data(self.seen[rows], self.before[rows], self.wanted[rows], self.mask[rows])
 
 
+@one_thread()
 def train_evidence_model(
     solutions: Sequence[ValuedSolution],
     settings: Verifier,
@@ -77,13 +78,20 @@ def train_evidence_model(
     generator = load_model(backbone)
     first, second, validation = _split(solutions, settings)
 
-    def judged(tuning: Sequence[ValuedSolution], part: Sequence[ValuedSolution]) -> _Data:
-        model = _tuned(backbone, tuning, settings, words, report, share=share)
-        return _gather((model, generator), part, settings, words, end)
+    def tuned(
+        given: tuple[LlamaForCausalLM, Sequence[ValuedSolution]], stop: Stop
+    ) -> LlamaForCausalLM:
+        return _tuned(*given, settings, words, report, share=share, stop=stop)
 
-    training = _join(judged(first, second), judged(second, first))
-    model = _tuned(backbone, [*first, *second], settings, words, report, share=share)
-    checked = _gather((model, generator), validation, settings, words, end)
+    def judged(judge: LlamaForCausalLM, part: Sequence[ValuedSolution]) -> _Data:
+        return _gather((judge, generator), part, settings, words, end)
+
+    # The longest first, and half of it each: two threads end together. Only one may load a model.
+    parts = [*first, *second], first, second
+    given = [(load_model(backbone), part) for part in parts]
+    model, *halves = side_by_side(tuned, given, workers=2)
+    training = _join(judged(halves[0], second), judged(halves[1], first))
+    checked = judged(model, validation)
     head = EvidenceHead(model.config.hidden_size, settings.hidden)
     optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=0.01)
     best = Best(head)
@@ -107,20 +115,20 @@ def train_evidence_model(
 
 
 def _tuned(
-    backbone: Path,
+    model: LlamaForCausalLM,
     solutions: Sequence[ValuedSolution],
     settings: Verifier,
     words: Words,
     report: Report,
     *,
     share: float,
+    stop: Stop,
 ) -> LlamaForCausalLM:
     """Make what reached the gold more probable, as in rejection sampling fine-tuning.
 
     A backbone that holds two readings of a sentence for possible learns here which of them led to
     right answers. The examples are the solutions up to their last step worth ``tune_value``.
     """
-    model = load_model(backbone)
     examples = [
         (one.text, one.moves[: last + 1])
         for one in solutions
@@ -128,6 +136,7 @@ def _tuned(
     ]
 
     def loss_of(rows: list[int]) -> Tensor:
+        stop.check()
         return _language_loss(model, [examples[row] for row in rows], words)
 
     for epoch, loss in enumerate(tune(model, settings, len(examples), loss_of, share=share)):
@@ -144,10 +153,9 @@ def _language_loss(
 ) -> Tensor:
     """Mean cross-entropy of the moves' words, in nats a word."""
     tokens, told, _ = as_tokens(examples, words)
-    with bfloat16_where_native():
-        logits = model(input_ids=tokens[:, :-1]).logits
+    logits = model(input_ids=tokens[:, :-1]).logits
     losses = functional.cross_entropy(
-        logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
+        logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
     ).view(len(tokens), -1)
     places = torch.arange(1, tokens.shape[1])
     said = (places >= told[:, None]) & (tokens[:, 1:] != words.pad)

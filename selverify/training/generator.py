@@ -22,7 +22,6 @@ from selverify.errors import ParamsError
 from selverify.params import Benchmark, Generator, Shape
 from selverify.storage import write_digests
 from selverify.tokenizer import Words
-from selverify.training.precision import bfloat16_where_native
 from selverify.types import Problem, Truth
 
 POOL_BATCHES = 16
@@ -149,7 +148,7 @@ def _start_local(attention: LlamaAttention, frequencies: Tensor, heads: int) -> 
 
 
 def _step(model: LlamaForCausalLM, batch: Tensor, weights: Tensor, *, bfloat16: bool) -> float:
-    with bfloat16_where_native(wanted=bfloat16):
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
         logits = model(input_ids=batch[:, :-1]).logits
     losses = functional.cross_entropy(
         logits.float().flatten(0, 1), batch[:, 1:].flatten(), reduction="none"

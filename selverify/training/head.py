@@ -21,6 +21,7 @@ from selverify.params import Verifier
 from selverify.requests import VerifyItem
 from selverify.rollouts import ValuedSolution
 from selverify.training.best import Best
+from selverify.training.reproducible import one_thread
 from selverify.training.tuning import (
     Epoch,
     Report,
@@ -33,6 +34,7 @@ from selverify.types import Move
 from selverify.verifiers.head import StepHead, save_head, single_steps
 
 
+@one_thread()
 def train_head(
     solutions: Sequence[ValuedSolution],
     settings: Verifier,

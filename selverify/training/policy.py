@@ -20,6 +20,7 @@ from selverify.heuristic.embedding import Embeddings, concatenate
 from selverify.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
 from selverify.params import Residual
 from selverify.training.best import Best
+from selverify.training.reproducible import one_thread
 
 ROWS_PER_BATCH = 1024
 
@@ -76,6 +77,7 @@ def split_lists(
     )
 
 
+@one_thread()
 def train_policy(
     lists: Sequence[LabelledList], settings: Residual, *, report: Callable[[Epoch], None]
 ) -> tuple[Heuristic, dict[str, float]]:

@@ -121,8 +121,10 @@ def tune(
     """Tune every weight of ``module`` on ``count`` examples; yields each epoch's mean loss.
 
     ``loss_of`` gives the loss of the examples with these indices. The rate rises for a tenth of
-    the batches and then falls to nothing; after ``share`` of them the tuning stops.
+    the batches and then falls to nothing; after ``share`` of them the tuning stops. The order is
+    drawn anew from ``settings.seed``, whatever else is drawn meanwhile.
     """
+    order = torch.Generator().manual_seed(settings.seed)
     batches = settings.tune_epochs * -(-count // settings.tune_rows)
     left = allowed(batches, share)
     if not left:
@@ -137,7 +139,7 @@ def tune(
     )
     while left:
         losses = []
-        for rows in torch.split(torch.randperm(count), settings.tune_rows)[:left]:
+        for rows in torch.split(torch.randperm(count, generator=order), settings.tune_rows)[:left]:
             loss = loss_of(rows.tolist())
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)

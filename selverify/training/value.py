@@ -18,6 +18,7 @@ from selverify.params import Verifier
 from selverify.rollouts import ValuedSolution
 from selverify.tokenizer import Words
 from selverify.training.best import Best
+from selverify.training.reproducible import one_thread
 from selverify.training.tuning import (
     Epoch,
     Report,
@@ -32,6 +33,7 @@ from selverify.training.tuning import (
 ROWS_AT_ONCE = 128
 
 
+@one_thread()
 def train_value_model(
     solutions: Sequence[ValuedSolution],
     settings: Verifier,

@@ -1,0 +1,65 @@
+"""What a training needs to give the same weights again, on any number of cores.
+
+Knows: threads. Does not know: models, or which kernels the processor has.
+
+A sum of floating-point numbers depends on its order, and its order on how many threads share it; a
+training turns another last digit into other weights. So trainings compute in float32 on one thread,
+and independent ones side by side. The order also depends on the processor's instructions: PyTorch
+takes them from the environment when it is imported (``flows.environment``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event
+from typing import TypeVar
+
+import torch
+
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch computes on the calling thread alone; as a decorator, for a whole training."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Stop:
+    """Tells trainings on other threads to end, because the one who wants them was interrupted."""
+
+    def __init__(self) -> None:
+        self._event = Event()
+
+    def set(self) -> None:
+        """From now on ``check`` raises."""
+        self._event.set()
+
+    def check(self) -> None:
+        """Raise InterruptedError after ``set``; to be asked before every batch."""
+        if self._event.is_set():
+            raise InterruptedError("training: told to end")
+
+
+def side_by_side(
+    train: Callable[[Given, Stop], Made], given: Iterable[Given], *, workers: int
+) -> list[Made]:
+    """What ``train`` makes of each, in order; each on one thread of its own.
+
+    ``train`` draws from a generator of its own: PyTorch's is shared between threads.
+    """
+    stop = Stop()
+    pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+    try:
+        return [made.result() for made in [pool.submit(train, one, stop) for one in given]]
+    finally:
+        stop.set()  # nothing is left to do, or all of it is in vain
+        pool.shutdown(cancel_futures=True)
