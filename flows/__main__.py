@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 
-from flows.keeper import end_with_starter, interrupt_again
+from flows.keeper import TOLD_TO_END, Told, end_with_starter, interrupt_again, told
 from flows.preflight import RUN_PROCESS, stage_at_work
 from flows.stages import PARAMS_FILE, check_inputs, find_stage, load_stages
 from selverify.errors import ParamsError, SelverifyError
@@ -53,6 +53,9 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Told:
+        print("ended by a termination signal (SIGTERM)", file=sys.stderr)
+        return TOLD_TO_END
     return 0
 
 
@@ -66,6 +69,7 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
         _function(module, function)(*rest)
     else:
         with ExitStack() as stack:
+            stack.enter_context(told())
             if STARTED_BY_DVC in os.environ:
                 stack.enter_context(stage_at_work())
                 end_with_starter(STARTED_BY_DVC, os.environ.get(RUN_PROCESS))
