@@ -13,7 +13,7 @@ from importlib import import_module
 
 from flows.keeper import TOLD_TO_END, Told, end_with_starter, interrupt_again, told
 from flows.preflight import RUN_PROCESS, stage_at_work
-from flows.stages import PARAMS_FILE, check_inputs, find_stage, load_stages
+from flows.stages import CHECK, PARAMS_FILE, check_inputs, find_stage, load_stages
 from selverify.errors import ParamsError, SelverifyError
 from selverify.params import load_params
 
@@ -31,6 +31,11 @@ COMMANDS = {
     "up": ("flows.scheduling", "up", "the same with a worker: what prefect.yaml schedules is run"),
     "deploy": ("flows.scheduling", "deploy", "create its deployments on an existing server"),
     SCALE: ("flows.scale", "scale", "what many problems on many machines would ask and cost"),
+    CHECK: (
+        "flows.preflight",
+        "check_parameters",
+        "refuse wrong parameters, as dvc repro does first",
+    ),
     "setup": ("flows.tracking", "create_database", "create the MLflow database"),
     "clean": ("flows.preflight", "clean", "remove what a run made"),
 }

@@ -19,6 +19,8 @@ from selverify.errors import ArtifactError, ParamsError
 from selverify.params import Params
 
 PIPELINE_FILE = Path("dvc.yaml")
+CHECK = "parameters"
+"""The entry of ``dvc.yaml`` that writes nothing: it refuses wrong parameters before any stage."""
 PARAMS_FILE = Path("params.yaml")
 METRICS_NAME = "metrics.json"
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -54,7 +56,7 @@ class Stage:
 
 
 def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
-    """Every stage by name, producers before consumers, alphabetical among equals.
+    """Every stage by name, producers before consumers, alphabetical among equals; not ``CHECK``.
 
     Raises:
         ArtifactError: ``dvc.yaml`` is missing.
@@ -139,6 +141,8 @@ def _entries(params: Params, path: Path) -> Iterator[tuple[str, dict[str, Any]]]
     names = params.model_dump(mode="json")
     entries = yaml.safe_load(path.read_text(encoding="utf-8"))["stages"]
     for task, entry in entries.items():
+        if not entry.get("outs"):
+            continue  # CHECK
         axes = _filled(entry.get("matrix", {}), names, path)
         for values in itertools.product(*axes.values()):
             item = dict(zip(axes, values, strict=True))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -33,16 +33,17 @@ def quiet_once_told() -> Iterator[None]:
     while it reports how the flow ended.
     """
     before = signal.getsignal(signal.SIGTERM)
+    if not callable(before):
+        yield
+        return
+    tell: Callable[[int, FrameType | None], object] = before
 
     def hear(number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for handler in logging.getLogger().handlers:
             handler.addFilter(lambda record: False)
-        before(number, frame)
+        tell(number, frame)
 
-    if not callable(before):
-        yield
-        return
     signal.signal(signal.SIGTERM, hear)
     try:
         yield

@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 DVC_YAML = """
 stages:
+  parameters:
+    cmd: python -m flows parameters
+    deps: [params.yaml]
   first:
     cmd: python -m flows first
     deps: [tasks/first.py]

@@ -125,6 +125,8 @@ def test_a_model_that_a_profile_states_runs_to_the_report(tmp_path: Path, api: s
     model = tiny_sums.build(tmp_path / "model")
     stated = text_params(model, tmp_path).model_dump(mode="json", exclude={"tracking"})
     assert stated["generator"]["math"]["sums"]["revision"] is None
+    stated["exploration"]["tau"] = stated["search"]["tau"] = 0.5  # too few problems to choose it on
+    stated["evaluation"]["grid"]["tau"] = [0.5]
     (checkout.root / PROFILES / "sums.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
     run = checkout.finish("run", "sums")
     assert "generator.math.sums.revision = None  (profile sums)" in run.said
