@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
-import tiny_sums
 import yaml
 from dvc.utils.hydra import apply_overrides
 from dvc.utils.serialize import load_yaml
-from test_text_end_to_end import text_params
 
 from flows.__main__ import main
 from flows.overrides import combinations
 from flows.profiles import PROFILES, apply_profile, read_profile
-from flows.server import PREFECT_API_URL
 from flows.stages import leaves
 from selverify.errors import ParamsError
 from selverify.params import load_params
 
 ROOT = Path(__file__).parents[2]
-sys.path.append(str(ROOT / "tests" / "faults"))
-pipelines = import_module("pipelines")
 NAMES = sorted(path.stem for path in (ROOT / PROFILES).glob("*.yaml"))
 
 
@@ -116,23 +109,6 @@ def test_a_profile_may_state_a_whole_new_model(project: Path) -> None:
     assert load_params(Path("params.yaml")).generator["math"]["mine"].revision is None
     assert apply_profile("mine") == {}
     assert sorted(path.name for path in project.glob("params.yaml*")) == ["params.yaml"]
-
-
-@pytest.mark.soak  # a minute: every stage of the real pipeline
-def test_a_model_that_a_profile_states_runs_to_the_report(tmp_path: Path, api: str) -> None:
-    """Nothing but the profile was added to a copy of the project."""
-    checkout = pipelines.Checkout(pipelines.copy(tmp_path / "copy"), {PREFECT_API_URL: api})
-    model = tiny_sums.build(tmp_path / "model")
-    stated = text_params(model, tmp_path).model_dump(mode="json", exclude={"tracking"})
-    assert stated["generator"]["math"]["sums"]["revision"] is None
-    stated["exploration"]["tau"] = stated["search"]["tau"] = 0.5  # too few problems to choose it on
-    stated["evaluation"]["grid"]["tau"] = [0.5]
-    (checkout.root / PROFILES / "sums.yaml").write_text(yaml.safe_dump(stated), encoding="utf-8")
-    run = checkout.finish("run", "sums")
-    assert "generator.math.sums.revision = None  (profile sums)" in run.said
-    report = checkout.root / "results" / "report" / "report.md"
-    assert report.read_text(encoding="utf-8").startswith("# Report: math, 12 problems, N = 4")
-    assert "Nothing to do" in checkout.finish("run", "sums").said
 
 
 @pytest.mark.parametrize(
