@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 
-from flows.keeper import end_with_starter, interrupt_again
+from flows.keeper import TOLD_TO_END, Told, end_with_starter, interrupt_again, told
 from flows.preflight import RUN_PROCESS, stage_at_work
-from flows.stages import PARAMS_FILE, check_inputs, find_stage, load_stages
+from flows.stages import CHECK, PARAMS_FILE, check_inputs, find_stage, load_stages
 from selverify.errors import ParamsError, SelverifyError
 from selverify.params import load_params
 
@@ -31,6 +31,11 @@ COMMANDS = {
     "up": ("flows.scheduling", "up", "the same with a worker: what prefect.yaml schedules is run"),
     "deploy": ("flows.scheduling", "deploy", "create its deployments on an existing server"),
     SCALE: ("flows.scale", "scale", "what many problems on many machines would ask and cost"),
+    CHECK: (
+        "flows.preflight",
+        "check_parameters",
+        "refuse wrong parameters, as dvc repro does first",
+    ),
     "setup": ("flows.tracking", "create_database", "create the MLflow database"),
     "clean": ("flows.preflight", "clean", "remove what a run made"),
 }
@@ -53,6 +58,9 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
+    except Told:
+        print("ended by a termination signal (SIGTERM)", file=sys.stderr)
+        return TOLD_TO_END
     return 0
 
 
@@ -70,6 +78,7 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
         raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
     else:
         with ExitStack() as stack:
+            stack.enter_context(told())
             if STARTED_BY_DVC in os.environ:
                 stack.enter_context(stage_at_work())
                 end_with_starter(STARTED_BY_DVC, os.environ.get(RUN_PROCESS))

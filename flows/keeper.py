@@ -33,8 +33,8 @@ TOLD_TO_END = 128 + signal.SIGTERM
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-class Told(Exception):
-    """A signal said that it is time to end."""
+class Told(BaseException):
+    """A signal said that it is time to end; like an interrupt, nothing handles it on the way."""
 
 
 def kept(command: Sequence[str]) -> list[str]:
@@ -67,6 +67,16 @@ def nothing_left() -> Iterator[None]:
         _send(_family(), signal.SIGTERM)
         _send(_alive_after(HOME_SECONDS, _family()), signal.SIGKILL)
         _alive_after(KILLED_SECONDS, _family())
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Raise Told where SIGTERM comes in the block, so that all is tidied up; once is enough."""
+    before = signal.signal(signal.SIGTERM, _tell)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:

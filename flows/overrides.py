@@ -11,7 +11,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,7 +21,7 @@ from dvc.exceptions import InvalidArgumentError
 from dvc.utils.hydra import apply_overrides, get_hydra_sweeps
 
 from flows.profiles import PROFILES, read_profile
-from flows.stages import PARAMS_FILE, load_stages
+from flows.stages import PARAMS_FILE, leaves, load_stages
 from selverify.errors import ParamsError
 from selverify.params import check_params
 
@@ -55,7 +55,8 @@ def combinations(profile: str | None, overrides: Sequence[str]) -> tuple[Setting
     count = math.prod(_values(override) for override in overrides)
     if count > MAX_COMBINATIONS:
         raise ParamsError(f"overrides: {count} combinations, expected at most {MAX_COMBINATIONS}")
-    given = (*_of_profile(profile), *overrides)
+    values = {} if profile is None else read_profile(PROFILES, profile)
+    given = (*_settings(values), *overrides)
     found = tuple(tuple(one["params"]) for one in get_hydra_sweeps({"params": list(given)}))
     for settings in found:
         _check(settings)
@@ -77,13 +78,33 @@ def _values(override: str) -> int:
     return len(re.findall(VALUE, values))
 
 
-def _of_profile(profile: str | None) -> Settings:
-    values: dict[str, Any] = {} if profile is None else read_profile(PROFILES, profile)
-    return tuple(f"{name}={json.dumps(value)}" for name, value in values.items())
+def _settings(values: Mapping[str, Any]) -> Settings:
+    """The values of a profile as texts for ``-S``; ``++``, for a profile may state a new model.
+
+    Raises:
+        ParamsError: DVC would read another value out of such a text.
+    """
+    texts = tuple(
+        f"++{name}={json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in values.items()
+    )
+    laid = leaves("", _laid(texts))
+    for name, value in values.items():
+        if laid.get(name) != value:
+            raise ParamsError(
+                f"overrides: given {name}: {value!r} by a profile, which DVC reads as "
+                f"{laid.get(name)!r}; expected numbers, words or lists"
+            )
+    return texts
 
 
 def _check(settings: Settings) -> None:
     """Raise ParamsError where ``params.yaml`` as DVC would write it is wrong."""
+    load_stages(check_params(_laid(settings), Path("overrides")))
+
+
+def _laid(settings: Settings) -> Any:
+    """What ``params.yaml`` would say once DVC has written ``settings`` into it."""
     with TemporaryDirectory() as folder:
         written = Path(shutil.copy(PARAMS_FILE, folder))
         try:
@@ -91,5 +112,4 @@ def _check(settings: Settings) -> None:
         except InvalidArgumentError as error:
             reason = str(error.__cause__).partition("\n")[0]
             raise ParamsError(f"overrides: {reason}") from error
-        raw = yaml.safe_load(written.read_text(encoding="utf-8"))
-    load_stages(check_params(raw, Path("overrides")))
+        return yaml.safe_load(written.read_text(encoding="utf-8"))

@@ -14,6 +14,7 @@ from prefect import flow, task
 
 from flows import terminal
 from flows.preflight import alone, preflight, remove_others
+from flows.stages import CHECK
 from selverify.errors import ProtocolError
 
 # DVC ignores an interrupt while a stage works, and says no more than how the stage's shell ended.
@@ -48,6 +49,6 @@ def pipeline() -> list[str]:
     with alone():
         stages = preflight()
         remove_others(stages)
-        changed = [name for name in stages if reproduce(name)]
+        changed = [name for name in (CHECK, *stages) if reproduce(name)]
     print(f"pipeline: {', '.join(changed) or 'nothing'} brought up to date", flush=True)
     return changed

@@ -48,6 +48,15 @@ def preflight() -> dict[str, Stage]:
     return stages
 
 
+def check_parameters() -> None:
+    """Refuse wrong parameters before DVC has removed the outputs of a stage, which it then runs.
+
+    Raises:
+        ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
+    """
+    load_stages(load_params(PARAMS_FILE))
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """Be the only run of this checkout for the length of the block.

@@ -70,6 +70,7 @@ def run_stage(name: str) -> dict[str, float]:
             return publish_stage(stage, params, seconds=seconds, flow_run=str(flow_run.id))
 
         @flow(name=stage.name, **options)
+        @terminal.quiet_once_told()
         def body() -> dict[str, float]:
             log.info("%s: started", stage.name)
             started = time.monotonic()

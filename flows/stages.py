@@ -19,6 +19,8 @@ from selverify.errors import ArtifactError, ParamsError
 from selverify.params import Params, read_yaml
 
 PIPELINE_FILE = Path("dvc.yaml")
+CHECK = "parameters"
+"""The entry of ``dvc.yaml`` that writes nothing: it refuses wrong parameters before any stage."""
 PARAMS_FILE = Path("params.yaml")
 METRICS_NAME = "metrics.json"
 VARIABLE = re.compile(r"\$\{([^}]*)\}")
@@ -54,7 +56,7 @@ class Stage:
 
 
 def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
-    """Every stage by name, producers before consumers, alphabetical among equals.
+    """Every stage by name, producers before consumers, alphabetical among equals; not ``CHECK``.
 
     Raises:
         ArtifactError: ``dvc.yaml`` is missing.
@@ -180,6 +182,8 @@ def _entries(params: Params, path: Path) -> Iterator[tuple[str, dict[str, Any]]]
     if not isinstance(entries, dict) or not entries or not all(isinstance(e, str) for e in entries):
         raise ParamsError(f"{path}: given no 'stages', expected stages by their names")
     for task, entry in entries.items():
+        if task == CHECK:
+            continue
         matrix = entry.get("matrix", {}) if isinstance(entry, dict) else {}
         axes = _checked({"matrix": _filled(matrix, names, path)}, task, path)["matrix"]
         for values in itertools.product(*axes.values()):

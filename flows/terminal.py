@@ -6,6 +6,10 @@ Knows: the standard logging of Python. Prefect's pages keep every traceback.
 from __future__ import annotations
 
 import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 from selverify.errors import SelverifyError
 
@@ -19,6 +23,33 @@ class OneSentence(logging.Filter):
         """False for a record that carries one of our errors."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         return not isinstance(error, SelverifyError)
+
+
+@contextmanager
+def quiet_once_told() -> Iterator[None]:
+    """After a SIGTERM in the block, tools say no more here: that it came is the one sentence.
+
+    Who heard it before, as Prefect does in a flow, hears it still, and is not disturbed by another
+    while it reports how the flow ended.
+    """
+    before = signal.getsignal(signal.SIGTERM)
+    if not callable(before):
+        yield
+        return
+    tell: Callable[[int, FrameType | None], object] = before
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(lambda record: False)
+        tell(number, frame)
+
+    signal.signal(signal.SIGTERM, hear)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGTERM) is hear:
+            signal.signal(signal.SIGTERM, before)
 
 
 def prepare() -> None:

@@ -29,6 +29,7 @@ from selverify.training.tuning import (
     allowed,
     as_tokens,
     held_out,
+    length,
     load_model,
     of_problems,
     target,
@@ -135,11 +136,13 @@ def _tuned(
         if (last := _last_worth(one.values, settings.tune_value)) is not None
     ]
 
+    lengths = [length(*example) for example in examples]
+
     def loss_of(rows: list[int]) -> Tensor:
         stop.check()
         return _language_loss(model, [examples[row] for row in rows], words)
 
-    for epoch, loss in enumerate(tune(model, settings, len(examples), loss_of, share=share)):
+    for epoch, loss in enumerate(tune(model, settings, lengths, loss_of, share=share)):
         report(Epoch("backbone", epoch + 1, loss, None))
     return model
 

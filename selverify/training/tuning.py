@@ -38,6 +38,8 @@ class Epoch:
 
 LEAST = 3
 """Problems: one of each fold, and one held out."""
+POOL = 16
+"""Batches whose rows are sorted by length together."""
 Report = Callable[[Epoch], None]
 
 
@@ -105,6 +107,11 @@ def as_tokens(
     return tokens, torch.tensor([len(row) for row in told]), said
 
 
+def length(text: str, moves: Sequence[str]) -> int:
+    """Words of a problem and the moves."""
+    return len(text.split()) + sum(len(move.split()) for move in moves)
+
+
 def allowed(batches: int, share: float) -> int:
     """How many of these batches are learned from, at least one: a weak model stops early."""
     return max(1, round(batches * share)) if batches else 0
@@ -113,19 +120,19 @@ def allowed(batches: int, share: float) -> int:
 def tune(
     module: nn.Module,
     settings: Verifier,
-    count: int,
+    lengths: Sequence[int],
     loss_of: Callable[[list[int]], Tensor],
     *,
     share: float,
 ) -> Iterator[float]:
-    """Tune every weight of ``module`` on ``count`` examples; yields each epoch's mean loss.
+    """Tune every weight of ``module`` on examples of these ``lengths``; yields each epoch's loss.
 
-    ``loss_of`` gives the loss of the examples with these indices. The rate rises for a tenth of
-    the batches and then falls to nothing; after ``share`` of them the tuning stops. The order is
+    ``loss_of`` gives the mean loss of the examples with these indices. The rate rises for a tenth
+    of the batches and then falls to nothing; after ``share`` of them the tuning stops. Batches are
     drawn anew from ``settings.seed``, whatever else is drawn meanwhile.
     """
-    order = torch.Generator().manual_seed(settings.seed)
-    batches = settings.tune_epochs * -(-count // settings.tune_rows)
+    draws = torch.Generator().manual_seed(settings.seed)
+    batches = settings.tune_epochs * -(-len(lengths) // settings.tune_rows)
     left = allowed(batches, share)
     if not left:
         return
@@ -139,8 +146,8 @@ def tune(
     )
     while left:
         losses = []
-        for rows in torch.split(torch.randperm(count, generator=order), settings.tune_rows)[:left]:
-            loss = loss_of(rows.tolist())
+        for rows in batches_of_like(lengths, settings.tune_rows, draws)[:left]:
+            loss = loss_of(rows)
             loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
             optimiser.step()
@@ -149,3 +156,18 @@ def tune(
             losses.append(float(loss.detach()))
         left -= len(losses)
         yield sum(losses) / len(losses)
+
+
+def batches_of_like(lengths: Sequence[int], rows: int, draws: torch.Generator) -> list[list[int]]:
+    """All indices in random batches of at most ``rows`` whose lengths are alike.
+
+    Padded to the longest of its batch, a row then costs little more than it is long.
+    """
+    order = torch.randperm(len(lengths), generator=draws).tolist()
+    pools = [order[start : start + POOL * rows] for start in range(0, len(order), POOL * rows)]
+    batches = [
+        ranked[start : start + rows]
+        for ranked in (sorted(pool, key=lengths.__getitem__) for pool in pools)
+        for start in range(0, len(ranked), rows)
+    ]
+    return [batches[place] for place in torch.randperm(len(batches), generator=draws).tolist()]

@@ -24,6 +24,7 @@ from selverify.training.tuning import (
     Report,
     as_tokens,
     held_out,
+    length,
     load_model,
     of_problems,
     target,
@@ -83,7 +84,7 @@ def train_value_model(
     epochs = tune(
         both,
         settings,
-        len(training),
+        [length(one.text, one.moves) for one in training],
         lambda rows: loss_of([training[row] for row in rows])[0],
         share=share,
     )

@@ -21,6 +21,9 @@ ROOT = Path(__file__).parents[2]
 
 DVC_YAML = """
 stages:
+  parameters:
+    cmd: python -m flows parameters
+    deps: [params.yaml]
   first:
     cmd: python -m flows first
     deps: [tasks/first.py]
@@ -94,7 +97,8 @@ def make_project(root: Path) -> Project:
     (root / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     (root / "dvc.yaml").write_text(DVC_YAML)
     shutil.copy(ROOT / "params.yaml", root)
-    shutil.copy(ROOT / "tasks" / "__init__.py", root / "tasks")
+    for name in ("__init__.py", "shards.py"):
+        shutil.copy(ROOT / "tasks" / name, root / "tasks")
     (root / "tasks" / "first.py").write_text(FIRST)
     (root / "tasks" / "second.py").write_text(SECOND)
     return Project(root)

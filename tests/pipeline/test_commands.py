@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import yaml
 from conftest import Project, clean_environment, make_project
 from mlflow import MlflowClient
@@ -118,6 +119,48 @@ def test_a_second_run_does_nothing_and_says_so(finished: tuple[Project, str]) ->
     assert done.stdout.startswith("Nothing to do: every stage is up to date.")
     assert "the main table" in done.stdout
     assert not (project.root / ".prefect" / "server.log").exists()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("domain: word_problems", "domain: chess", "domain: given 'chess', expected"),
+        ("\n  budgets:", "\n  budget:", "unknown key 'evaluation.budget'"),
+        ("problems: 1000, seed: 11", "problems: many, seed: 11", "train.problems: given 'many'"),
+        ("tracking:\n", "tracking:\n  spead: 1\n", "unknown key 'tracking.spead'"),
+        ("evaluation:\n", "evaluations:\n", "unknown key 'evaluations'"),
+    ],
+    ids=["value", "name", "type", "unknown", "section"],
+)
+def test_a_wrong_parameter_costs_no_output_under_plain_dvc(
+    finished: tuple[Project, str], tmp_path: Path, right: str, wrong: str, said: str
+) -> None:
+    """DVC removes the outputs of a stage before it runs it; mended, there is nothing to do."""
+    project = Project(tmp_path / "copy")
+    shutil.copytree(finished[0].root, project.root)
+    path = project.root / "params.yaml"
+    text = path.read_text(encoding="utf-8")
+    assert right in text
+    before = contents(project)
+    path.write_text(text.replace(right, wrong, 1), encoding="utf-8")
+    repro = ("exec", sys.executable, "-m", "dvc", "repro")
+    done = project.flows(*repro)
+    assert done.returncode != 0
+    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert sentence.startswith("error: params.yaml: ") and said in sentence
+    assert "Traceback" not in done.stderr
+    assert contents(project) == before
+    path.write_text(text, encoding="utf-8")
+    assert "Data and pipelines are up to date." in project.flows(*repro).stdout
+    assert contents(project) == before
+
+
+def contents(project: Project) -> dict[str, bytes]:
+    """DVC's lock and every file of every output."""
+    files = [project.root / "dvc.lock"]
+    for folder in ("data", "results", "models"):
+        files += (path for path in (project.root / folder).rglob("*") if path.is_file())
+    return {str(path.relative_to(project.root)): path.read_bytes() for path in files}
 
 
 def test_the_pipeline_flow_restores_stops_and_cleans(

@@ -11,6 +11,7 @@ from dvc.utils.hydra import apply_overrides
 from dvc.utils.serialize import load_yaml
 
 from flows.__main__ import main
+from flows.overrides import combinations
 from flows.profiles import PROFILES, apply_profile, read_profile
 from flows.stages import leaves
 from selverify.errors import ParamsError
@@ -24,7 +25,8 @@ NAMES = sorted(path.stem for path in (ROOT / PROFILES).glob("*.yaml"))
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The project's parameters and profiles in a folder of their own."""
     monkeypatch.chdir(tmp_path)
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / PROFILES, tmp_path / PROFILES)
     return tmp_path
 
@@ -44,7 +46,10 @@ def test_a_profile_changes_what_it_says_and_nothing_else(project: Path, name: st
     assert apply_profile(name) == {}
 
 
-@pytest.mark.parametrize("change", ["strengths=[strong, weak]", "search.tau=0.3", "domain=math"])
+@pytest.mark.parametrize(
+    "change",
+    ["strengths=[strong, weak]", "search.tau=0.3", "domain=math", "sampling.math.batch_rows=64"],
+)
 def test_one_parameter_changed_by_dvc_leaves_the_others(project: Path, change: str) -> None:
     """``dvc exp run -S`` writes the whole file anew, in a YAML of its own."""
     before = leaves("", yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8")))
@@ -65,6 +70,113 @@ def test_a_wrong_profile_writes_nothing(project: Path) -> None:
     with pytest.raises(ParamsError, match=r"no profile 'papr'; expected one of grid, .*wrong"):
         apply_profile("papr")
     assert (project / "params.yaml").read_bytes() == before
+
+
+MODEL = """
+domain: math
+backbones: [mine]
+generator:
+  math:
+    mine:
+      kind: transformers
+      model: /models/mine
+      revision: null
+      dtype: bfloat16
+      prompt: null
+      kept_tokens: 400000
+evaluation:
+  methods: [cot, full]
+"""
+
+
+def test_a_profile_may_state_a_whole_new_model(project: Path) -> None:
+    """Its nulls are written, as the guide shows, and a scheduled run is told the same."""
+    before = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
+    (project / PROFILES / "mine.yaml").write_text(MODEL)
+    stated = yaml.safe_load(MODEL)
+    before["generator"]["math"].update(stated["generator"]["math"])
+    before["evaluation"].update(stated["evaluation"])
+    expected = {**before, "domain": "math", "backbones": ["mine"]}
+    told = Path(shutil.copy("params.yaml", "told.yaml"))
+    apply_overrides(told, list(combinations("mine", [])[0]))
+    assert yaml.safe_load(told.read_text(encoding="utf-8")) == expected
+    changed = apply_profile("mine")
+    assert {name for name, value in changed.items() if value is None} == {
+        "generator.math.mine.revision",
+        "generator.math.mine.prompt",
+    }
+    assert yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8")) == expected
+    assert load_params(Path("params.yaml")).generator["math"]["mine"].revision is None
+    assert apply_profile("mine") == {}
+    assert sorted(path.name for path in project.glob("params.yaml*")) == ["params.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("generator: {math: {served: {embeddings: null}}}", "embeddings", None),
+        ("generator: {math: {served: {<<: {structured: true}}}}", "structured", True),
+    ],
+)
+def test_a_profile_changes_no_section_that_merges_the_changed_one(
+    project: Path, text: str, name: str, value: object
+) -> None:
+    """Null replaces a whole section; merge keys of the profile are values like others."""
+    before = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
+    (project / PROFILES / "one.yaml").write_text(text)
+    before["generator"]["math"]["served"][name] = value
+    apply_profile("one")
+    assert yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8")) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("evaluation: {problem: 3}", r"unknown key 'evaluation\.problem'"),
+        ("chess: 1", "unknown key 'chess'"),
+        (MODEL.replace("      prompt: null\n", ""), r"key 'generator\.math\.mine\.prompt' is"),
+        (MODEL.replace("[mine]", "[yours]"), "given yours, expected one of .*mine"),
+        ("domain: {a: 1}", "domain: given {'a': 1}, expected"),
+        ("search: null", "search: given None, expected"),
+        ("strengths: []", r"strengths: given \[\], expected"),
+        ("verifier: {source: {}}", r"verifier\.source: given {}, expected a mapping"),
+        ("{}", "given {}, expected a mapping"),
+        ("", "given None, expected a mapping"),
+        ("- domain", r"given \['domain'\], expected a mapping"),
+        ("math", "given 'math', expected a mapping"),
+        ("{1: 2}", "given the key 1, expected a name"),
+        ("{search.tau: 0.5}", "given the key 'search.tau', expected a name without dots"),
+        ("domain: [", "not YAML"),
+        ("search: &a {b: *a}", "not YAML"),
+        ("<<: 3", "not YAML"),
+        ("domain: \xff", "not YAML"),
+    ],
+)
+def test_a_bad_profile_leaves_the_parameters_as_they_were(
+    project: Path, text: str, message: str
+) -> None:
+    """Byte for byte; it is named in one sentence, also where a run is scheduled with it."""
+    before = (project / "params.yaml").read_bytes()
+    (project / PROFILES / "bad.yaml").write_bytes(text.encode("latin-1"))
+    with pytest.raises(ParamsError, match=rf"^profiles/bad\.yaml: [^\n]*{message}[^\n]*$"):
+        apply_profile("bad")
+    with pytest.raises(ParamsError, match=r"^(overrides|profiles/bad\.yaml): [^\n]*$"):
+        combinations("bad", [])
+    assert (project / "params.yaml").read_bytes() == before
+    assert sorted(path.name for path in project.glob("params.yaml*")) == ["params.yaml"]
+
+
+def test_an_alias_that_would_change_two_sections_is_refused(project: Path) -> None:
+    """The profile names one of them, and DVC's way of writing keeps them the same."""
+    path = project / "params.yaml"
+    merged = "  math_structured:\n    <<: *math_sampling\n"
+    text = path.read_text(encoding="utf-8").replace(merged, "  math_structured: *math_sampling\n")
+    assert merged not in text
+    path.write_text(text, encoding="utf-8")
+    (project / PROFILES / "one.yaml").write_text("sampling: {math: {batch_rows: 64}}")
+    with pytest.raises(ParamsError, match=r"one\.yaml: sampling\.math\S* stands in a .* alias"):
+        apply_profile("one")
+    assert path.read_text(encoding="utf-8") == text
 
 
 def test_only_run_takes_a_word_after_it(capsys: pytest.CaptureFixture[str]) -> None:

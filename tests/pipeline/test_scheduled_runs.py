@@ -47,6 +47,22 @@ def run(params, inputs, outputs):
     return {{}}
 """
 
+BLOCKING_SHARDS = """
+import os, pathlib, time
+from selverify.benchmark import Task
+from selverify.types import Problem, Truth
+from tasks.shards import Shard
+
+def work(shard):
+    pathlib.Path({mark!r}).write_text(str(os.getppid()))
+    time.sleep(600)
+
+def run(params, inputs, outputs, mapper):
+    task = Task("test", Problem("p", "math", "", ""), Truth("p", "", ""), "0")
+    mapper(work, [Shard(params, inputs, (task,))] * 3, workers=2)
+    return {{}}
+"""
+
 
 def test_the_deployments_state_what_their_flows_take(monkeypatch: pytest.MonkeyPatch) -> None:
     """All in one pool; what they are started with passes the check."""
@@ -200,6 +216,44 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
         repro.kill()
         repro.wait()
     wait_until(lambda: not lives(stage))
+    assert not list(project.root.rglob("*.tmp-*"))
+
+
+@pytest.mark.parametrize(
+    ("work", "command"),
+    [
+        (BLOCKING, ["first"]),
+        (BLOCKING, ["exec", sys.executable, "-m", "dvc", "repro", "first"]),
+        (BLOCKING_SHARDS, ["first"]),
+    ],
+    ids=["by hand", "by DVC", "in shards"],
+)
+def test_a_stage_that_is_told_to_end_says_so_in_one_sentence(
+    project: Project, api: str, work: str, command: list[str]
+) -> None:
+    """Exit code 143, half an output removed, and Prefect knows that it crashed."""
+    mark = project.root / "mark"
+    (project.root / "tasks" / "first.py").write_text(work.format(mark=str(mark)))
+    begun = psutil.Popen(
+        [sys.executable, "-m", "flows", *command],
+        cwd=project.root,
+        env={**clean_environment(project.root), PREFECT_API_URL: api},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_until(lambda: mark.is_file() and mark.read_text())
+    psutil.Process(int(mark.read_text())).terminate()
+    said, _ = begun.communicate(timeout=PATIENCE)
+    assert begun.returncode == (143 if command == ["first"] else 255)
+    ours = said.partition("first: started\n")[2].splitlines()
+    assert ours[0] == "ended by a termination signal (SIGTERM)"
+    by_dvc = "ERROR: failed to reproduce 'first': failed to run: python -m flows first, exited with"
+    assert [line.strip() for line in ours[1:]] == ([] if len(command) == 1 else [f"{by_dvc} 143"])
+    latest = {"sort": "START_TIME_DESC", "limit": 1}
+    (run,) = ask(f"{api}/flow_runs/filter", latest)
+    assert run["state"]["type"] == "CRASHED"
+    assert "termination signal" in run["state"]["message"]
     assert not list(project.root.rglob("*.tmp-*"))
 
 

@@ -9,9 +9,19 @@ from pathlib import Path
 
 import pytest
 from dvc.repo import Repo
+from dvc.repo.reproduce import plan_repro
 from import_closure import closure
 
-from flows.stages import Stage, check_inputs, find_stage, load_stages, params_of, used_params
+from flows.stages import (
+    CHECK,
+    PARAMS_FILE,
+    Stage,
+    check_inputs,
+    find_stage,
+    load_stages,
+    params_of,
+    used_params,
+)
 from selverify.errors import ArtifactError, ParamsError
 from selverify.params import Params, load_params
 from tasks import find_run
@@ -150,6 +160,7 @@ def test_stages_are_those_that_dvc_reads(tmp_path: Path) -> None:
                 stage.cmd,
             )
             for stage in repo.index.stages
+            if stage.outs
         }
     ours = load_stages(load_params(tmp_path / "params.yaml"), tmp_path / "dvc.yaml")
     assert set(ours) == set(by_dvc)
@@ -160,6 +171,19 @@ def test_stages_are_those_that_dvc_reads(tmp_path: Path) -> None:
         assert {str(path) for path in stage.outputs.values()} == by_dvc[name][1]
         assert set(stage.params) == by_dvc[name][2]
         assert by_dvc[name][3] == f"python -m flows {name}"
+
+
+def test_parameters_are_checked_before_any_stage(tmp_path: Path) -> None:
+    """Whatever DVC runs after it has lost its outputs by then."""
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
+    with Repo(tmp_path) as repo:
+        first, *others = plan_repro(repo.index.graph)
+    assert (first.name, first.cmd) == (CHECK, f"python -m flows {CHECK}")
+    assert [str(one) for one in first.deps] == [PARAMS_FILE.as_posix()] and not first.outs
+    assert others and all(one.outs for one in others)
 
 
 def test_a_stage_of_a_matrix_sees_its_own_combination() -> None:

@@ -6,16 +6,19 @@ the stages, the files and the report are those of the domains that the project d
 
 from __future__ import annotations
 
+import shutil
 from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import tiny_sums
+import yaml
 from ledger_totals import check_totals
 from test_domains_end_to_end import ROOT
 
 from flows.preflight import name_sources
+from flows.profiles import PROFILES, apply_profile
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
 from selverify.errors import SchemaError
 from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_params
@@ -24,7 +27,7 @@ from selverify.sources import read_generator_source
 from tasks.artifacts import read_rows
 from tasks.models import open_models, resolve_tau
 
-PROBLEMS = {"train": 60, "validation": 10, "test": 12}
+PROBLEMS = {"train": 160, "validation": 10, "test": 12}
 METHODS = (
     "cot", "majority", "majority_gated", "best_of_n", "best_of_n_gated", "beam_keep_b",
     "beam_keep_b_gated", "beam_snell", "beam_snell_gated", "dvts", "dvts_gated", "verify_all",
@@ -41,7 +44,7 @@ def text_params(model: Path, folder: Path) -> Params:
     """The project's parameters with little of everything, on files of ``folder``."""
     params = load_params(ROOT / PARAMS_FILE)
     pool, test = folder / "pool.jsonl", folder / "test.jsonl"
-    tiny_sums.write_questions(pool, count=90, seed=1)
+    tiny_sums.write_questions(pool, count=200, seed=1)
     tiny_sums.write_questions(test, count=PROBLEMS["test"], seed=2)
     splits = {
         name: TextSplit(
@@ -65,7 +68,7 @@ def text_params(model: Path, folder: Path) -> Params:
     )
     changes = {
         "rollouts": {"solutions": 6, "rollouts": 4, "share": 0.5},
-        "verifier": {"kind": {"math": "head"}, "audit_samples": 2, "epochs": 5},
+        "verifier": {"kind": {"math": "head"}, "audit_samples": 2, "epochs": 40},
         "difficulty": {"samples": 8},
         "exploration": {"proposals": 8},
         "residual": {"epochs": 3},
@@ -99,8 +102,9 @@ def text_params(model: Path, folder: Path) -> Params:
 def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The model and all that it needs were stated by a profile."""
     monkeypatch.chdir(tmp_path)
-    params = text_params(model, tmp_path)
+    params = by_profile(text_params(model, tmp_path))
     stages = load_stages(params, ROOT / PIPELINE_FILE)
     assert name_sources(params, stages) == [Path("models/math-sums")]
     assert name_sources(params, stages) == []  # it says so already
@@ -123,6 +127,19 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     check_truth()
     check_policy(params)
     check_another_model_is_refused(params, dict(stages["difficulty@sums"].inputs))
+
+
+def by_profile(stated: Params) -> Params:
+    """What ``params.yaml`` says after a profile that states all of ``stated`` was laid over it."""
+    for name in (PARAMS_FILE, PIPELINE_FILE):
+        shutil.copy(ROOT / name, name)
+    PROFILES.mkdir()
+    values = stated.model_dump(mode="json", exclude={"tracking"})
+    (PROFILES / "sums.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert apply_profile("sums")["generator.math.sums.revision"] is None
+    params = load_params(PARAMS_FILE)
+    assert params.generator["math"]["sums"] == stated.generator["math"]["sums"]
+    return params
 
 
 def check_truth() -> None:
