@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from importlib import import_module
 
+from flows.environment import fix_kernels
 from flows.keeper import TOLD_TO_END, Told, end_with_starter, interrupt_again, told
 from flows.preflight import RUN_PROCESS, stage_at_work
 from flows.stages import CHECK, PARAMS_FILE, check_inputs, find_stage, load_stages
@@ -83,7 +84,9 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
                 stack.enter_context(stage_at_work())
                 end_with_starter(STARTED_BY_DVC, os.environ.get(RUN_PROCESS))
             # Before Prefect is imported, because a mistake should be answered at once.
-            check_inputs(find_stage(load_stages(load_params(PARAMS_FILE)), name))
+            stage = find_stage(load_stages(load_params(PARAMS_FILE)), name)
+            check_inputs(stage)
+            fix_kernels(stage.task)
             _function("flows.stage_flow", "run_stage")(name)
 
 

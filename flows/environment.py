@@ -13,6 +13,12 @@ TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_DIRECTORY = ".mlflow"
 PREFECT_DIRECTORY = ".prefect"
 
+# PyTorch picks its kernels by processor, and each sums in another order. A training turns another
+# last digit into other weights, so its stages take products in the order of every x86 processor
+# (at half the speed) and all else with AVX2. "MKL_CBWR=AUTO" in the environment undoes it.
+TRAININGS = frozenset({"verifier", "residual"})
+KERNELS = {"MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "avx2"}
+
 
 def settings(root: Path) -> dict[str, str]:
     """The variables for the project at ``root``, with absolute paths."""
@@ -51,3 +57,13 @@ def load(root: Path) -> None:
     path = os.environ.get("PATH", os.defpath)
     if programs not in path.split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join((programs, path))
+
+
+def fix_kernels(task: str) -> None:
+    """Where ``task`` is a training, set what makes it the same on every processor.
+
+    To be called before PyTorch is imported. A variable that is set already wins.
+    """
+    if task in TRAININGS:
+        for name, value in KERNELS.items():
+            os.environ.setdefault(name, value)

@@ -319,7 +319,11 @@ class Exploration(Section):
 
 
 class Residual(Section):
-    """The distance, the residual and the acceptance; ``rank_on``: which score L_rank orders."""
+    """The distance, the residual and the acceptance; ``rank_on``: which score L_rank orders.
+
+    A state is trusted without a call only if it lies as near to the training states as the share
+    ``familiar`` of the held-out ones.
+    """
 
     hidden: Positive
     epochs: Positive
@@ -329,6 +333,7 @@ class Residual(Section):
     trajectory_weight: Annotated[float, Field(ge=0.0)]
     trajectory_scale: Annotated[float, Field(ge=0.0)]
     rank_on: Literal["residual", "hybrid"]
+    familiar: Fraction
     validation_fraction: Fraction
     retrieval_patterns: NonNegative
     seed: NonNegative

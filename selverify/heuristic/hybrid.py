@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from selverify.heuristic.embedding import Embeddings
+from selverify.heuristic.familiarity import Familiarity
 
 STEP_SCALE = 0.1
 """The learned distance counts remaining steps in tenths, so that it is of the residual's size."""
@@ -66,8 +67,9 @@ class Heuristic(nn.Module):
     """The trained distance and residual, and how likely the verifier is to accept a move.
 
     ``residual`` orders the moves of one state. Its level says nothing across states, so whether a
-    state deserves a call at all is asked of ``acceptance``. ``plain`` is the residual without the
-    trajectory term of its loss, for the comparison only.
+    state deserves a call at all is asked of ``acceptance``, which knows states like those of its
+    training only: ``familiarity`` says which. ``plain`` is the residual without the trajectory term
+    of its loss, for the comparison only.
     """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
@@ -75,6 +77,7 @@ class Heuristic(nn.Module):
         self.distance = LearnedDistance(width, hidden)
         self.residual = MoveHead(width, seen, hidden)
         self.acceptance = MoveHead(width, seen, hidden)
+        self.familiarity = Familiarity(width)
         self.plain = copy.deepcopy(self.residual)  # the same start
 
     def distances(self, rows: Embeddings) -> Tensor:
@@ -93,9 +96,9 @@ class Heuristic(nn.Module):
         return scores
 
     def doubts(self, rows: Embeddings) -> Tensor:
-        """The probability that the verifier rejects the move [rows]."""
+        """The probability that the verifier rejects the move [rows]; 1 at an unfamiliar state."""
         chances: Tensor = torch.sigmoid(-self.acceptance(rows))
-        return chances
+        return chances.masked_fill(self.familiarity.is_unlike(rows.state), 1.0)
 
     def forward(self, rows: Embeddings) -> Tensor:
         """h(w, m) = D_type(w', w*) + r_theta(w, m) [rows]; lower ranks first (Eq. hybrid_score)."""

@@ -36,7 +36,7 @@ from selverify.training.tuning import (
     tune,
 )
 
-ROWS_AT_ONCE = 128
+ROWS_AT_ONCE = 32
 CERTAIN = -1e-6
 """Log values end here, so that the chance of failure keeps a logarithm."""
 
@@ -189,26 +189,27 @@ def _gather(
 ) -> _Data:
     """What the head sees of each move: evidence from the first model, states of the second."""
     judge, generator = models
-    seen, before, wanted = [], [], []
-    for start in range(0, len(solutions), ROWS_AT_ONCE):
-        part = solutions[start : start + ROWS_AT_ONCE]
-        tokens, told, said = as_tokens([(one.text, one.moves) for one in part], words)
+    found: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+    order = sorted(range(len(solutions)), key=lambda row: length(*_told(solutions[row])))
+    for start in range(0, len(order), ROWS_AT_ONCE):
+        rows = order[start : start + ROWS_AT_ONCE]
+        tokens, told, said = as_tokens([_told(solutions[row]) for row in rows], words)
         states = generator.model(input_ids=tokens).last_hidden_state
         logprobs = judge(input_ids=tokens[:, :-1]).logits.log_softmax(-1)
         ended = (tokens == end) | (torch.arange(tokens.shape[1]) < told[:, None])
-        found = evidence(logprobs, tokens[:, 1:], ended[:, 1:])
-        for row, solution in enumerate(part):
-            ends = told[row] + torch.where(said[row] == end)[0]
-            starts = torch.cat((told[row : row + 1] - 1, ends[:-1]))
-            seen.append(found[row, ends - 1])
-            before.append(states[row, starts])
-            wanted.append(torch.tensor([target(v, settings.targets) for v in solution.values]))
-    return _Data(
-        pad_sequence(seen, batch_first=True),
-        pad_sequence(before, batch_first=True),
-        pad_sequence(wanted, batch_first=True),
-        pad_sequence([torch.ones(len(one)) for one in wanted], batch_first=True),
-    )
+        seen = evidence(logprobs, tokens[:, 1:], ended[:, 1:])
+        for place, row in enumerate(rows):
+            ends = told[place] + torch.where(said[place] == end)[0]
+            starts = torch.cat((told[place : place + 1] - 1, ends[:-1]))
+            wanted = [target(value, settings.targets) for value in solutions[row].values]
+            found[row] = seen[place, ends - 1], states[place, starts], torch.tensor(wanted)
+    columns = list(zip(*(found[row] for row in range(len(solutions))), strict=True))
+    mask = [torch.ones(len(wanted)) for wanted in columns[2]]
+    return _Data(*(pad_sequence(list(column), batch_first=True) for column in (*columns, mask)))
+
+
+def _told(solution: ValuedSolution) -> tuple[str, Sequence[str]]:
+    return solution.text, solution.moves
 
 
 def _join(one: _Data, other: _Data) -> _Data:

@@ -83,10 +83,11 @@ def train_policy(
 ) -> tuple[Heuristic, dict[str, float]]:
     """The trained heuristic, and sigma-bar of each scorer over all ``lists``.
 
-    The distance is fitted first and then frozen; the residual is ranked on ``settings.rank_on``
-    (h = D + r, or r alone as the paper prints it) and the epoch that orders most held-out pairs
-    rightly is kept. The acceptance is fitted to all labels. Last, from the same start and on the
-    same batches as the residual, another one without the trajectory term.
+    First it learns which states are like these. The distance is fitted and then frozen; the
+    residual is ranked on ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and
+    the epoch that orders most held-out pairs rightly is kept. The acceptance is fitted to all
+    labels. Last, from the same start and on the same batches as the residual, another one without
+    the trajectory term.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
@@ -101,6 +102,7 @@ def train_policy(
             "a rejected move; expected some (is exploration.tau out of the verifier's range?)"
         )
     heuristic = Heuristic(data.rows.state.shape[1], data.rows.evidence.shape[1], settings.hidden)
+    heuristic.familiarity.fit(_states(training), _states(held), familiar=settings.familiar)
     _fit_distance(heuristic, data, settings)
     start = torch.random.get_rng_state()
     _fit_residual(heuristic, data, checked, settings, report, plain=False)
@@ -119,6 +121,11 @@ def reference_dispersion(heuristic: Heuristic, lists: Sequence[LabelledList]) ->
             sigmas = [dispersion(scorer(item.rows).tolist()) for item in lists]
             found[name] = sum(sigmas) / len(sigmas)
     return found
+
+
+def _states(lists: Sequence[LabelledList]) -> Tensor:
+    """z_w of each list, [lists, D]."""
+    return torch.stack([item.rows.state[0] for item in lists])
 
 
 def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Random) -> _Data:

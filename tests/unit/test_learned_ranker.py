@@ -37,6 +37,7 @@ SETTINGS = Residual(
     trajectory_scale=0.2,
     rank_on="hybrid",
     validation_fraction=0.25,
+    familiar=0.99,
     retrieval_patterns=0,
     seed=3,
 )

@@ -1,10 +1,13 @@
 """The residual and the distance learn what their losses say."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from selverify.errors import SchemaError
-from selverify.heuristic.embedding import Embeddings
+from selverify.heuristic.embedding import Embeddings, concatenate
+from selverify.heuristic.familiarity import Familiarity
 from selverify.params import Residual
 from selverify.training.policy import LabelledList, split_lists, train_policy
 
@@ -18,6 +21,7 @@ SETTINGS = Residual(
     trajectory_scale=0.2,
     rank_on="hybrid",
     validation_fraction=0.25,
+    familiar=0.99,
     retrieval_patterns=4,
     seed=3,
 )
@@ -62,6 +66,35 @@ def test_accepted_moves_come_to_rank_first(rank_on):
     assert doubts[labels].mean() < 0.3
     assert doubts[~labels].mean() > 0.7
     assert dispersion["hybrid"] > 0
+
+
+def test_at_a_state_unlike_those_of_the_training_the_verifier_is_asked():
+    """Few held-out states are unfamiliar, a shifted one is; its moves count as rejected."""
+    data = lists(400)
+    heuristic, _ = train_policy(data, SETTINGS, report=lambda epoch: None)
+    _, held = split_lists(data, SETTINGS)
+    rows = concatenate([item.rows for item in held])
+    assert 0.0 < heuristic.familiarity.is_unlike(rows.state).float().mean() < 0.03
+    elsewhere = replace(rows, state=rows.state + 9.0)
+    assert (heuristic.doubts(elsewhere) == 1.0).all()
+    assert torch.equal(heuristic(elsewhere), heuristic(rows)), "the order does not depend on it"
+
+
+def test_a_wide_state_needs_no_more_states_than_there_are():
+    """With more dimensions than states the limit still lets the held-out ones through."""
+    states = torch.randn(60, 200, generator=torch.Generator().manual_seed(5))
+    familiarity = Familiarity(200)
+    familiarity.fit(states[:40], states[40:], familiar=0.9)
+    assert familiarity.is_unlike(states[40:]).sum() == 2
+    assert familiarity.is_unlike(10 * states).all()
+
+
+def test_states_that_are_all_the_same_make_every_other_one_unfamiliar():
+    """A constant direction has no spread to divide by."""
+    familiarity = Familiarity(3)
+    familiarity.fit(torch.zeros(20, 3), torch.zeros(5, 3), familiar=0.99)
+    assert not familiarity.is_unlike(torch.zeros(4, 3)).any()
+    assert familiarity.is_unlike(torch.ones(4, 3)).all()
 
 
 def test_without_its_weight_the_trajectory_term_is_the_only_difference():
