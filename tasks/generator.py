@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
-
 from selverify.benchmark import SPLITS, held_out_marks
 from selverify.domains import generated_by_name
 from selverify.errors import ParamsError
@@ -43,7 +41,6 @@ def _train(params: Params, settings: Generator, benchmark: Path, folder: Path) -
             f"generator.{params.domain}.{params.backbones[0]}: given a training, expected a model "
             "of the hub or a server: this domain does not draw problems"
         )
-    torch.set_num_threads(params.tracking.threads)
     held_out = [task for split in SPLITS for task in read_tasks(benchmark, split)]
     write_facts(folder, "generator", "held_out", {"marks": held_out_marks(held_out)})
     return train_generator(

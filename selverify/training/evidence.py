@@ -6,6 +6,7 @@ values were made, test problems.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,9 +230,11 @@ def _join(one: _Data, other: _Data) -> _Data:
 
 
 def _loss(head: EvidenceHead, data: _Data) -> Tensor:
-    """Mean binary cross-entropy of the values, in nats a step."""
-    value = head(data.seen, data.before).clamp(max=CERTAIN)
-    failure = torch.log1p(-value.exp())
-    losses = -(data.wanted * value + (1 - data.wanted) * failure) * data.mask
+    """Mean binary cross-entropy of the values, in nats a step.
+
+    The power stands for ``exp``, which a library computes otherwise on another processor.
+    """
+    value = torch.pow(math.e, head(data.seen, data.before).clamp(max=CERTAIN))
+    losses = functional.binary_cross_entropy(value, data.wanted, reduction="none") * data.mask
     mean: Tensor = losses.sum() / data.mask.sum()
     return mean

@@ -22,6 +22,7 @@ from selverify.errors import ParamsError
 from selverify.params import Benchmark, Generator, Shape
 from selverify.storage import write_digests
 from selverify.tokenizer import Words
+from selverify.training.reproducible import one_thread
 from selverify.types import Problem, Truth
 
 POOL_BATCHES = 16
@@ -70,6 +71,7 @@ def build_backbone(shape: Shape, words: Words) -> LlamaForCausalLM:
     return model
 
 
+@one_thread()
 def train_generator(
     domain: GeneratedDomain,
     benchmark: Benchmark,

@@ -34,7 +34,6 @@ from selverify.types import Move
 from selverify.verifiers.head import StepHead, save_head, single_steps
 
 
-@one_thread()
 def train_head(
     solutions: Sequence[ValuedSolution],
     settings: Verifier,
@@ -58,8 +57,27 @@ def train_head(
     )
     sizes = (rows.after.shape[1], rows.evidence.shape[1], settings.hidden)
     head = StepHead(*sizes)
+    loss = _fit(
+        head, (rows, wanted), (held_rows, held_wanted), settings, share=share, report=report
+    )
+    save_head(folder, head, sizes=sizes, backbone=backbone)
+    return {"verifier_validation_loss": loss, "verifier_training_solutions": len(parts[0])}
+
+
+@one_thread()
+def _fit(
+    head: StepHead,
+    training: tuple[Embeddings, Tensor],
+    held: tuple[Embeddings, Tensor],
+    settings: Verifier,
+    *,
+    share: float,
+    report: Report,
+) -> float:
+    """Fit ``head`` to the first rows and values; the lowest loss on the held-out ones."""
+    rows, wanted = training
     best = Best(head)
-    best.offer(_loss(head, held_rows, held_wanted))
+    best.offer(_loss(head, *held))
     optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate)
     per_epoch = -(-len(wanted) // settings.rows_per_batch)
     left = allowed(settings.epochs * per_epoch, share)
@@ -74,12 +92,11 @@ def train_head(
             optimiser.step()
             losses.append(float(loss.detach()))
         left, epoch = left - len(losses), epoch + 1
-        checked = _loss(head, held_rows, held_wanted)
+        checked = _loss(head, *held)
         report(Epoch("head", epoch, sum(losses) / len(losses), checked))
         best.offer(checked)
     best.restore()
-    save_head(folder, head, sizes=sizes, backbone=backbone)
-    return {"verifier_validation_loss": best.loss, "verifier_training_solutions": len(parts[0])}
+    return best.loss
 
 
 @torch.inference_mode()
