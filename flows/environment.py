@@ -17,7 +17,11 @@ PREFECT_DIRECTORY = ".prefect"
 # last digit into other weights, so its stages take products in the order of every x86 processor
 # (at half the speed) and all else with AVX2. "MKL_CBWR=AUTO" in the environment undoes it.
 TRAININGS = frozenset({"verifier", "residual"})
-KERNELS = {"MKL_CBWR": "COMPATIBLE", "ATEN_CPU_CAPABILITY": "avx2"}
+KERNELS = {
+    "MKL_CBWR": "COMPATIBLE",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
 
 
 def settings(root: Path) -> dict[str, str]:

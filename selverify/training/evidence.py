@@ -23,7 +23,7 @@ from selverify.params import Verifier
 from selverify.rollouts import ValuedSolution
 from selverify.tokenizer import Words
 from selverify.training.best import Best
-from selverify.training.reproducible import Stop, one_thread, side_by_side
+from selverify.training.reproducible import Stop, adamw, one_thread, side_by_side
 from selverify.training.tuning import (
     Epoch,
     Report,
@@ -95,7 +95,7 @@ def train_evidence_model(
     training = _join(judged(halves[0], second), judged(halves[1], first))
     checked = judged(model, validation)
     head = EvidenceHead(model.config.hidden_size, settings.hidden)
-    optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=0.01)
+    optimiser = adamw(head, rate=settings.rate, decay=0.01)
     best = Best(head)
     left = allowed(settings.epochs * -(-len(training.mask) // settings.rows_per_batch), share)
     for epoch in range(settings.epochs):

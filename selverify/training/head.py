@@ -21,7 +21,7 @@ from selverify.params import Verifier
 from selverify.requests import VerifyItem
 from selverify.rollouts import ValuedSolution
 from selverify.training.best import Best
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import adamw, one_thread
 from selverify.training.tuning import (
     Epoch,
     Report,
@@ -78,7 +78,7 @@ def _fit(
     rows, wanted = training
     best = Best(head)
     best.offer(_loss(head, *held))
-    optimiser = torch.optim.AdamW(head.parameters(), lr=settings.rate)
+    optimiser = adamw(head, rate=settings.rate, decay=0.01)
     per_epoch = -(-len(wanted) // settings.rows_per_batch)
     left = allowed(settings.epochs * per_epoch, share)
     epoch = 0

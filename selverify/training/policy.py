@@ -20,7 +20,7 @@ from selverify.heuristic.embedding import Embeddings, concatenate
 from selverify.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
 from selverify.params import Residual
 from selverify.training.best import Best
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import adamw, one_thread
 
 ROWS_PER_BATCH = 1024
 
@@ -282,9 +282,7 @@ def _out_of_order(scorer: Scorer, data: _Data) -> float:
 
 
 def _optimiser(module: torch.nn.Module, settings: Residual) -> torch.optim.Optimizer:
-    return torch.optim.AdamW(
-        module.parameters(), lr=settings.rate, weight_decay=settings.weight_decay
-    )
+    return adamw(module, rate=settings.rate, decay=settings.weight_decay)
 
 
 def _descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> float:

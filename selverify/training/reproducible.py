@@ -17,6 +17,7 @@ from threading import Event
 from typing import TypeVar
 
 import torch
+from torch import nn
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -31,6 +32,11 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def adamw(module: nn.Module, *, rate: float, decay: float) -> torch.optim.Optimizer:
+    """AdamW in the one form whose square roots are the same on every processor."""
+    return torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=decay, fused=True)
 
 
 class Stop:

@@ -20,6 +20,7 @@ from selverify.params import Verifier
 from selverify.rollouts import ValuedSolution
 from selverify.storage import check_digests
 from selverify.tokenizer import Words
+from selverify.training.reproducible import adamw
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ def tune(
     left = allowed(batches, share)
     if not left:
         return
-    optimiser = torch.optim.AdamW(module.parameters(), lr=settings.tune_rate, weight_decay=0.0)
+    optimiser = adamw(module, rate=settings.tune_rate, decay=0.0)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser,
         max_lr=settings.tune_rate,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,8 +16,27 @@ import yaml
 from conftest import Project, clean_environment, make_project
 from mlflow import MlflowClient
 
+from flows.environment import KERNELS, fix_kernels
 from flows.server import PREFECT_API_URL
 from selverify.storage import digest
+
+
+def test_a_training_fixes_its_kernels_before_torch_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Only stages that train, and what the environment says already wins."""
+    for name in KERNELS:
+        monkeypatch.delenv(name, raising=False)
+    fix_kernels("evaluation")
+    assert not KERNELS.keys() & os.environ.keys()
+    monkeypatch.setenv("MKL_CBWR", "AUTO")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "")
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY")
+    fix_kernels("verifier")
+    assert os.environ["MKL_CBWR"] == "AUTO"
+    assert os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
+    imports = "import sys, flows.__main__, flows.stages; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", imports], check=False).returncode == 0
 
 
 def change_params(project: Project, section: str, name: str, value: object) -> None:

@@ -19,7 +19,8 @@ from selverify.rollouts import ValuedSolution, from_rows, sample_solutions, to_r
 from selverify.tokenizer import Words
 from selverify.training.best import Best
 from selverify.training.generator import Progress, train_generator
-from selverify.training.tuning import held_out, target, tune
+from selverify.training.reproducible import side_by_side
+from selverify.training.tuning import batches_of_like, held_out, target, tune
 from selverify.training.verifier import KINDS, train_verifier
 from selverify.types import Sample
 
@@ -243,6 +244,68 @@ def test_a_weak_evidence_model_sees_fewer_batches(backbone, tmp_path):
         )
         losses[strength] = metrics["verifier_validation_loss"]
     assert losses["weak"] > losses["strong"] + 0.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_weights_do_not_depend_on_how_many_threads_there_are(kind, backbone, tmp_path):
+    """Two trainings under another number of threads write the same bytes."""
+    folder, _ = backbone
+    before, written = torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        try:
+            train_verifier(
+                solutions(60),
+                kind,
+                VERIFIER,
+                Words(DOMAIN.vocabulary),
+                share=1.0,
+                end_of_move=DOMAIN.end_of_move,
+                backbone=folder,
+                folder=tmp_path / str(threads),
+                report=lambda _: None,
+            )
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+        files = ("model.safetensors", "reward_head.safetensors")
+        written.append([(tmp_path / str(threads) / name).read_bytes() for name in files])
+    assert written[0] == written[1]
+
+
+def test_trainings_side_by_side_end_when_the_one_who_wants_them_is_interrupted():
+    """What is under way ends at its next batch, and what has not begun never does."""
+    begun: list[int] = []
+
+    def train(number, stop):
+        begun.append(number)
+        if number == 0:
+            raise KeyboardInterrupt
+        while True:
+            stop.check()
+
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(train, range(20), workers=2)
+    assert len(begun) < 20
+
+
+def test_trainings_side_by_side_keep_their_order():
+    """Results stand as their inputs do, each made on one thread."""
+    made = side_by_side(lambda one, _: (one, torch.get_num_threads()), range(5), workers=2)
+    assert made == [(number, 1) for number in range(5)]
+
+
+def test_batches_hold_each_example_once_and_pad_little():
+    """Every index once, at most so many rows each, another order from other draws."""
+    rng = random.Random(3)
+    lengths = [rng.randint(10, 90) for _ in range(501)]
+    draws = torch.Generator().manual_seed(1)
+    one, other = (batches_of_like(lengths, 32, draws) for _ in range(2))
+    assert sorted(index for batch in one for index in batch) == list(range(501))
+    assert max(map(len, one)) == 32
+    assert one != other
+    padded = sum(len(batch) * max(lengths[index] for index in batch) for batch in one)
+    assert padded < 1.1 * sum(lengths)
 
 
 def test_too_few_valued_problems_are_refused():
