@@ -10,9 +10,11 @@ answers are equal if some reading of the one equals some reading of the other.
 from __future__ import annotations
 
 import re
+import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from selverify.quantities import Quantity, equal, read_quantity
 
@@ -45,6 +47,7 @@ _NAMED = re.compile(r"([A-Za-z](?:_\{?\w+\}?)?) ?(?:=|\\in(?![A-Za-z])) ?(?=\S)"
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _WORD = re.compile(r"[^\W\d_]{2}")
 _AND = re.compile(r",? (?:and|or) ")
+_PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|\u00b1")
 _END = r"-?[\d.,]+"
 _RANGE = re.compile(
     rf"(?:from )?({_END}) to ({_END})|between ({_END}) and ({_END})|({_END}) ?\u2013 ?({_END})"
@@ -76,33 +79,58 @@ class _Answer:
     collections: tuple[Collection, ...]
 
 
-def compare(gold: str, answer: str, leaf: Leaf) -> str:
+class TooMuchWork(Exception):
+    """Two answers have more pairs of parts than were to be compared."""
+
+
+@dataclass(slots=True)
+class _Work:
+    """Who compares what has another form, and how many more comparisons are made."""
+
+    leaf: Leaf
+    left: int
+
+    def take(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise TooMuchWork
+
+
+def compare(gold: str, answer: str, leaf: Leaf, *, most: int = sys.maxsize) -> str:
     """``correct``, ``wrong``, or what ``leaf`` says where the form does not tell.
 
     A missing unit, percent sign or variable name is no difference; another one is. Lists, sets and
     unions have no order, all else has.
+
+    Raises:
+        TooMuchWork: more than ``most`` pairs of parts would have to be compared.
     """
-    return _compare(gold, answer, leaf, MAX_DEPTH)
+    return _compare(gold, answer, _Work(leaf, most), MAX_DEPTH)
 
 
-def _compare(gold: str, answer: str, leaf: Leaf, depth: int) -> str:
+def _compare(gold: str, answer: str, work: _Work, depth: int) -> str:
+    work.take()
     one, other = _read(gold), _read(answer)
     if one.name and other.name and one.name != other.name:
-        return WRONG if one.quantity and other.quantity else leaf(gold, answer)
+        known = one.quantity and other.quantity and one.name.lower() != other.name.lower()
+        return WRONG if known else work.leaf(gold, answer)
     if one.text == other.text != "":
         return CORRECT
-    if one.quantity and other.quantity and equal(one.quantity, other.quantity):
+    same = equal(one.quantity, other.quantity) if one.quantity and other.quantity else None
+    if same:
         return CORRECT
-    found = _compare_collections(one, other, leaf, depth)
-    if found is None and one.quantity and other.quantity:
+    found = _compare_collections(one, other, work, depth)
+    if found is None and same is False:
         return WRONG
-    return found or leaf(gold, answer)
+    return found or work.leaf(gold, answer)
 
 
 @lru_cache(maxsize=4096)
 def _read(text: str) -> _Answer:
     name, value = _named(_clean(text))
-    return _Answer(name, value, read_quantity(value), tuple(_collections(value)))
+    quantity = read_quantity(value)
+    measured = quantity is not None and quantity.unit.dimension is not None  # 5 feet and 3 inches
+    return _Answer(name, value, quantity, () if measured else tuple(_collections(value)))
 
 
 def _clean(text: str) -> str:
@@ -121,7 +149,7 @@ def _named(text: str) -> tuple[str, str]:
     found = _NAMED.match(text)
     if found is None or "=" in text[found.end() :]:
         return "", text
-    return found[1], text[found.end() :]
+    return re.sub("[{}]", "", found[1]), text[found.end() :]
 
 
 def _collections(text: str) -> list[Collection]:
@@ -133,8 +161,25 @@ def _collections(text: str) -> list[Collection]:
         return [Collection("union", union)]
     kind, inner = _brackets(text)
     ways = (_split(_AND.sub(", ", inner), separator) for separator in _SEPARATORS)
-    found = dict.fromkeys(parts for parts in ways if 1 < len(parts) <= MAX_PARTS)
-    return [Collection(kind, parts) for parts in found if not any(map(_is_prose, parts))]
+    found = dict.fromkeys(_spelled_out(parts, kind) for parts in ways)
+    return [
+        Collection(kind, parts)
+        for parts in found
+        if 1 < len(parts) <= MAX_PARTS and not any(map(_is_prose, parts))
+    ]
+
+
+def _spelled_out(parts: tuple[str, ...], kind: str) -> tuple[str, ...]:
+    """Plus and minus as two parts, in what has no order."""
+    if kind not in UNORDERED:
+        return parts
+    found: list[str] = []
+    for part in parts:
+        if len(_PLUS_MINUS.findall(part)) == 1:
+            found += [_PLUS_MINUS.sub(sign, part).removeprefix("+").strip() for sign in "+-"]
+        else:
+            found.append(part)
+    return tuple(found)
 
 
 def _is_prose(part: str) -> bool:
@@ -169,14 +214,19 @@ def _split(text: str, separator: str) -> tuple[str, ...]:
     return tuple(parts) if all(parts) else ()
 
 
-def _compare_collections(one: _Answer, other: _Answer, leaf: Leaf, depth: int) -> str | None:
+def _compare_collections(one: _Answer, other: _Answer, work: _Work, depth: int) -> str | None:
     """The status where one is a collection and the other is one too, or a number."""
     lefts, rights = _as_ranges(one, other), _as_ranges(other, one)
     if not lefts or not rights:
-        against_number = (lefts and other.quantity) or (rights and one.quantity)
-        return WRONG if against_number else None
+        number = other.quantity if lefts else one.quantity
+        ratio = (
+            number
+            and number.decimals is None
+            and any(found.kind == "range" for found in (*lefts, *rights))
+        )
+        return WRONG if (lefts or rights) and number and not ratio else None
     found = {
-        _compare_parts(left, right, leaf, depth - 1) if depth else UNPARSED
+        _compare_parts(left, right, work, depth - 1) if depth else UNPARSED
         for left in lefts
         for right in rights
         if _comparable(left, right)
@@ -199,16 +249,18 @@ def _comparable(one: Collection, other: Collection) -> bool:
     return len(kinds) == 1 or kinds == {"list", "{}"}
 
 
-def _compare_parts(one: Collection, other: Collection, leaf: Leaf, depth: int) -> str:
-    if len(one.parts) != len(other.parts):
+def _compare_parts(one: Collection, other: Collection, work: _Work, depth: int) -> str:
+    lefts, rights = one.parts, other.parts
+    if "{}" in (one.kind, other.kind):  # a set holds nothing twice
+        lefts, rights = tuple(dict.fromkeys(lefts)), tuple(dict.fromkeys(rights))
+    if len(lefts) != len(rights):
         return WRONG
     if one.kind in UNORDERED and not _is_assignment(one, other):
-        rows = [[_compare(left, right, leaf, depth) for right in other.parts] for left in one.parts]
-        return _matched(rows)
+        return _match(lefts, rights, work, depth)
     if one.kind != other.kind:
         return WRONG
-    pairs = zip(one.parts, other.parts, strict=True)
-    found = {_compare(left, right, leaf, depth) for left, right in pairs}
+    pairs = zip(lefts, rights, strict=True)
+    found = {_compare(left, right, work, depth) for left, right in pairs}
     return next(status for status in (WRONG, UNPARSED, CORRECT) if status in found)
 
 
@@ -218,16 +270,44 @@ def _is_assignment(one: Collection, other: Collection) -> bool:
     return names[0] == 0 and names[1] > 1
 
 
-def _matched(rows: Sequence[Sequence[str]]) -> str:
-    """Whether every part of one side has a part of its own on the other."""
-    free = set(range(len(rows)))
-    status = CORRECT
-    for row in rows:
-        place = next((place for place in sorted(free) if row[place] == CORRECT), None)
-        if place is not None:
-            free.discard(place)
-        elif all(row[place] == WRONG for place in free):
-            return WRONG
-        else:
-            status = UNPARSED
-    return status
+def _match(ones: Sequence[str], others: Sequence[str], work: _Work, depth: int) -> str:
+    """Whether every part of one side has a part of its own on the other.
+
+    Equal texts first. For the rest a perfect matching (Kuhn 1955), because equality is not
+    transitive: 5 equals 5 cm and 5 m. A comparison is made only when it is asked for.
+    """
+    left, right = _without_common(ones, others)
+
+    @cache
+    def status(row: int, column: int) -> str:
+        return _compare(left[row], right[column], work, depth)
+
+    if _is_matched(len(left), lambda row, column: status(row, column) == CORRECT):
+        return CORRECT
+    if _is_matched(len(left), lambda row, column: status(row, column) != WRONG):
+        return UNPARSED
+    return WRONG
+
+
+def _without_common(ones: Sequence[str], others: Sequence[str]) -> tuple[list[str], list[str]]:
+    common = Counter(ones) & Counter(others)
+    return (
+        list((Counter(ones) - common).elements()),
+        list((Counter(others) - common).elements()),
+    )
+
+
+def _is_matched(size: int, joined: Callable[[int, int], bool]) -> bool:
+    """Whether the rows and columns that are ``joined`` have a perfect matching."""
+    taken: dict[int, int] = {}
+
+    def place(row: int, tried: set[int]) -> bool:
+        for column in range(size):
+            if column not in tried and joined(row, column):
+                tried.add(column)
+                if column not in taken or place(taken[column], tried):
+                    taken[column] = row
+                    return True
+        return False
+
+    return all(place(row, set()) for row in range(size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from selverify.heuristic.hybrid import Heuristic, scorers
 from selverify.params import Params
 from selverify.requests import RankItem
 from selverify.retrieval import PatternStore
+from selverify.sources import has_source
 from selverify.statistics import Bootstrap
 from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy
+from selverify.training.reproducible import one_thread
 from selverify.types import Move, State
 from tasks.artifacts import read_rows, read_tasks, say, write_rows
 from tasks.models import open_models
@@ -36,7 +39,9 @@ def run(
     domain = models.domain
     rows = read_rows(inputs["exploration"], "exploration", "lists")
     items = _items(domain, rows, inputs["benchmark"])
-    lists = _label(models, rows, items)
+    # Reading with a model of the hub takes hours on one thread, and depends on the machine anyway.
+    with nullcontext() if has_source(inputs["generator"]) else one_thread():
+        lists = _label(models, rows, items)
     heuristic, dispersion = train_policy(lists, settings, report=_report)
     store = PatternStore.build(domain, _labelled_moves(items, rows))
     folder = outputs["residual"]

@@ -27,7 +27,7 @@ from selverify.storage import check_digests, digest, write_digests
 from selverify.tokenizer import Words, load_words
 
 PREFIXES = 1536
-POLICY_SCHEMA = 3
+POLICY_SCHEMA = 4
 REWARD_HEAD = "reward_head.safetensors"
 
 
@@ -162,7 +162,10 @@ def load_policy(folder: Path, backbone: str) -> Policy:
     path = folder / "policy.json"
     described = _json(path)
     if described.get("schema") != POLICY_SCHEMA:
-        raise SchemaError(f"{path}: schema {described.get('schema')}, expected {POLICY_SCHEMA}")
+        raise SchemaError(
+            f"{path}: schema {described.get('schema')}, expected {POLICY_SCHEMA}; train it again "
+            "(python -m flows residual, or make run)"
+        )
     if described["backbone"] != backbone:
         raise SchemaError(
             f"{path}: backbone {described['backbone']}, expected {backbone}; "

@@ -48,6 +48,6 @@ class Familiarity(nn.Module):
         return distances
 
     def is_unlike(self, states: Tensor) -> Tensor:
-        """[rows], True for a state beyond the limit."""
-        beyond: Tensor = self(states) > self.limit
-        return beyond
+        """[rows], True for a state beyond the limit, and for one that is no number."""
+        within: Tensor = self(states) <= self.limit
+        return ~within

@@ -234,7 +234,9 @@ def _loss(head: EvidenceHead, data: _Data) -> Tensor:
 
     The power stands for ``exp``, which a library computes otherwise on another processor.
     """
-    value = torch.pow(math.e, head(data.seen, data.before).clamp(max=CERTAIN))
-    losses = functional.binary_cross_entropy(value, data.wanted, reduction="none") * data.mask
+    log_value = head(data.seen, data.before).clamp(max=CERTAIN)
+    value = torch.pow(math.e, log_value)
+    failing = functional.binary_cross_entropy(value, torch.zeros_like(value), reduction="none")
+    losses = ((1 - data.wanted) * failing - data.wanted * log_value) * data.mask
     mean: Tensor = losses.sum() / data.mask.sum()
     return mean

@@ -3,15 +3,15 @@
 Knows: threads. Does not know: models, or which kernels the processor has.
 
 A sum of floating-point numbers depends on its order, and its order on how many threads share it; a
-training turns another last digit into other weights. So trainings compute in float32 on one thread,
-and independent ones side by side. The order also depends on the processor's instructions: PyTorch
-takes them from the environment when it is imported (``flows.environment``).
+training turns another last digit into other weights. So trainings compute on one thread, and
+independent ones side by side. The order also depends on the processor's instructions: PyTorch takes
+them from the environment when it is imported (``flows.environment``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from threading import Event
 from typing import TypeVar
@@ -39,6 +39,10 @@ def adamw(module: nn.Module, *, rate: float, decay: float) -> torch.optim.Optimi
     return torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=decay, fused=True)
 
 
+class Stopped(Exception):
+    """A training on another thread was told to end."""
+
+
 class Stop:
     """Tells trainings on other threads to end, because the one who wants them was interrupted."""
 
@@ -50,9 +54,9 @@ class Stop:
         self._event.set()
 
     def check(self) -> None:
-        """Raise InterruptedError after ``set``; to be asked before every batch."""
+        """Raise Stopped after ``set``; to be asked before every batch."""
         if self._event.is_set():
-            raise InterruptedError("training: told to end")
+            raise Stopped
 
 
 def side_by_side(
@@ -65,7 +69,10 @@ def side_by_side(
     stop = Stop()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        return [made.result() for made in [pool.submit(train, one, stop) for one in given]]
+        trainings = [pool.submit(train, one, stop) for one in given]
+        for training in as_completed(trainings):
+            training.result()  # the first that fails ends all
+        return [training.result() for training in trainings]
     finally:
         stop.set()  # nothing is left to do, or all of it is in vain
         pool.shutdown(cancel_futures=True)

@@ -21,13 +21,29 @@ UNITS = (
     ("kg", "kilograms", "\\text{ kg}"),
     ("hours", "hour", "hrs", "\\text{ hours}"),
     ("minutes", "min", "\\text{ minutes}"),
-    ("apples", "apple", "\\text{ apples}"),
-    ("red marbles", "marbles"),
+    ("dollars", "USD", "dollar"),
     ("cm^2", "square centimeters", "\\text{ cm}^2", "cm\u00b2"),
-    ("cm^3", "cubic centimeters", "\\text{ cm}^{3}"),
-    ("square units", "units^2"),
+    ("cm^3", "cubic centimeters", "\\text{ cm}^{3}", "cc", "ml"),
+    ("miles per hour", "mph", "miles/hour", "mi/h"),
+    ("m/s", "meters per second", "\\text{ m/s}"),
+    ("dollars per hour", "dollars/hour"),
 )
-CONVERTED = (("m", "cm", 100), ("km", "m", 1000), ("hours", "minutes", 60), ("kg", "g", 1000))
+NOUNS = (
+    ("apples", "apple"),
+    ("people", "persons"),
+    ("red marbles", "marbles"),
+    ("units^2", "square units"),
+)
+CONVERTED = (
+    ("m", "cm", 100),
+    ("km", "m", 1000),
+    ("hours", "minutes", 60),
+    ("kg", "g", 1000),
+    ("m^2", "cm^2", 10_000),
+    ("km/h", "meters per hour", 1000),
+    ("dollars", "cents", 100),
+)
+SUMS = (("hours", "minutes", 60), ("feet", "inches", 12), ("dollars", "cents", 100))
 
 
 @dataclass(frozen=True)
@@ -92,9 +108,9 @@ def mixed_number(rng: random.Random) -> tuple[str, str, bool]:
 def unit(rng: random.Random) -> tuple[str, str, bool]:
     """One unit in several spellings, none or a converted one, against another unit or number."""
     value = rng.randint(1, 5000)
-    names = rng.choice(UNITS)
+    names = rng.choice((*UNITS, *NOUNS))
     gold = _with_unit(value, rng.choice(names))
-    match rng.choice(("same", "bare", "converted", "number", "unit", "power")):
+    match rng.choice(("same", "bare", "converted", "number", "unit")):
         case "same":
             return gold, _with_unit(value, rng.choice(names)), True
         case "bare":
@@ -105,13 +121,37 @@ def unit(rng: random.Random) -> tuple[str, str, bool]:
             return f"{value} {large}", f"{value * factor + (not equal)} {small}", equal
         case "number":
             return gold, _with_unit(_near(rng, value), rng.choice(names)), False
-        case "unit":
-            # Square units are of any length, so they contradict no area.
-            left, right = rng.sample(UNITS[:-1], 2)
-            gold, others = _with_unit(value, rng.choice(left)), right
-            return gold, _with_unit(value, rng.choice(others)), False
         case _:
-            return f"{value} cm^2", f"{value} cm^3", False
+            # A pay without its hour may be what was asked for, so rates are among themselves.
+            left, right = rng.sample(rng.choice((UNITS[:8], UNITS[8:])), 2)
+            return _with_unit(value, rng.choice(left)), _with_unit(value, rng.choice(right)), False
+
+
+def sum_of_units(rng: random.Random) -> tuple[str, str, bool]:
+    """1 hour and 30 minutes against 90 minutes, another number of them, and its last part."""
+    large, small, factor = rng.choice(SUMS)
+    many, few = rng.randint(2, 40), rng.randint(1, factor - 1)
+    joined = rng.choice((" and ", " ", ", "))
+    gold = f"{many} {large}{joined}{few} {small}"
+    total = many * factor + few
+    near = rng.choice((f"{total + 1} {small}", f"{few} {small}", f"{many} {large}"))
+    right = rng.choice((f"{total} {small}", f"{Fraction(total, factor)} {large}"))
+    equal = rng.random() < 0.5
+    return gold, right if equal else near, equal
+
+
+def plus_and_minus(rng: random.Random) -> tuple[str, str, bool]:
+    """Two signs written as one, in a list or alone, against one of the two and another number."""
+    value = rng.randint(1, 90)
+    sign = rng.choice(("\\pm ", "\\pm", "\u00b1"))
+    others = rng.choice(("", "100", "0"))
+    gold = f"{others}, {sign}{value}" if others else f"{sign}{value}"
+    right = [str(value), str(-value), *([others] if others else [])]
+    equal = rng.random() < 0.5
+    if not equal:
+        right = rng.choice((right[1:], [str(value + 1), *right[1:]]))
+    rng.shuffle(right)
+    return gold, ", ".join(right), equal
 
 
 def bare_list(rng: random.Random) -> tuple[str, str, bool]:
@@ -181,6 +221,8 @@ BY_FORM: tuple[Callable[[random.Random], tuple[str, str, bool]], ...] = (
     percent,
     mixed_number,
     unit,
+    sum_of_units,
+    plus_and_minus,
     bare_list,
     one_of_a_list,
     braced_set,
@@ -244,7 +286,7 @@ def _with_unit(value: int, name: str) -> str:
 def _lists(rng: random.Random, *, ordered: bool) -> tuple[list[Fraction], list[Fraction], bool]:
     """Distinct values, others, and whether they are equal (in order, or in any)."""
     drawn = rng.sample(range(-40, 40), rng.randint(2, 5))
-    values = [Fraction(one, rng.choice((1, 1, 1, 2))) for one in drawn]
+    values = [one + rng.choice((Fraction(0), Fraction(0), Fraction(1, 2))) for one in drawn]
     others = list(values)
     match rng.choice(("same", "same", "changed", "shorter", "longer", "swapped")):
         case "changed":
