@@ -14,6 +14,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+import httpx
 import yaml
 from pydantic import BaseModel, Field, ValidationError
 
@@ -107,12 +108,19 @@ def deploy() -> None:
     """Create or update the deployments on the server that ``PREFECT_API_URL`` names.
 
     Raises:
-        ParamsError: it names none.
+        ParamsError: it names none, or none that answers.
     """
-    if not os.environ.get(PREFECT_API_URL):
+    given = os.environ.get(PREFECT_API_URL)
+    if not given:
         raise ParamsError(f"{PREFECT_API_URL}: not set; expected the address of a Prefect server")
     deployments = read_deployments(DEPLOYMENTS_FILE)
-    import_module("flows.pools").create_pool(deployments[0].work_pool.name, POOL_TYPE)
+    try:
+        import_module("flows.pools").create_pool(deployments[0].work_pool.name, POOL_TYPE)
+    except (httpx.TransportError, httpx.InvalidURL) as error:
+        raise ParamsError(
+            f"{PREFECT_API_URL}: given {given!r}, expected the address of a Prefect server that "
+            f"answers: {error}"
+        ) from error
     create_deployments()
     print(f"{len(deployments)} deployments: {', '.join(one.name for one in deployments)}")
 

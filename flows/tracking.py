@@ -19,6 +19,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from urllib.parse import quote, urlencode
 
 from mlflow import MlflowClient
@@ -29,7 +30,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
 from flows.server import without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages, params_of, used_params
-from selverify.errors import SchemaError
+from selverify.errors import ParamsError, SchemaError
 from selverify.params import Params, load_params
 from selverify.storage import digest
 
@@ -48,6 +49,9 @@ PIPELINE = "pipeline"
 BATCH = 1000
 PARAMS_BATCH = 100
 DIGEST_LENGTH = 32
+
+
+SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,24 @@ class Curve:
 
 
 def create_database() -> None:
-    """Make a new tracking database, once, before anything writes to it at the same time."""
+    """Make a new tracking database, once, before anything writes to it at the same time.
+
+    Raises:
+        ParamsError: ``MLFLOW_TRACKING_URI`` names no database or server that can be used.
+    """
     (Path.cwd() / TRACKING_DIRECTORY).mkdir(exist_ok=True)
-    MlflowClient(os.environ[TRACKING_URI]).search_experiments(max_results=1)
+    given = os.environ[TRACKING_URI]
+    try:
+        if given.startswith(SQLITE):  # MLflow tries for minutes
+            with TemporaryFile(dir=Path(given.removeprefix(SQLITE)).parent):
+                pass
+        MlflowClient(given).search_experiments(max_results=1)
+    except (MlflowException, OSError, ValueError) as error:
+        reason, *_ = str(error).splitlines() or [""]
+        raise ParamsError(
+            f"{TRACKING_URI}: given {without_secrets(given)!r}, expected sqlite:///FILE or "
+            f"http://HOST:PORT: {reason}"
+        ) from error
 
 
 def publish_stage(

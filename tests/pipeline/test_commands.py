@@ -246,3 +246,35 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) 
     while not condition():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "given"),
+    [
+        ("deploy", "PREFECT_API_URL", "http://127.0.0.1:1/api"),
+        ("deploy", "PREFECT_API_URL", "nonsense"),
+        ("setup", "MLFLOW_TRACKING_URI", "nonsense"),
+        ("setup", "MLFLOW_TRACKING_URI", "sqlite:////proc/mlflow.db"),
+        ("setup", "MLFLOW_TRACKING_URI", "sqlite:////nowhere/mlflow.db"),
+        ("ui", "MLFLOW_PORT", "99999"),
+        ("up", "PREFECT_SERVER_API_PORT", "-1"),
+    ],
+)
+def test_a_server_that_is_not_there_is_one_sentence(
+    project: Project, command: str, name: str, given: str
+) -> None:
+    """What the environment names wrongly is named, in one line without a traceback."""
+    environment = {**clean_environment(project.root), name: given}
+    found = subprocess.run(
+        [sys.executable, "-m", "flows", command],
+        cwd=project.root,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert found.returncode == 1
+    assert "Traceback" not in found.stderr
+    last = found.stderr.strip().splitlines()[-1]
+    assert last.startswith(f"error: {name}: given {given!r}, expected")
