@@ -267,7 +267,7 @@ def test_a_score_map_keeps_the_order_and_stays_within_its_ends(low: float, high:
     assert 0.0 <= first <= second <= 1.0
 
 
-@pytest.mark.parametrize("name", ["word_problems", "countdown", "algebra", "math"])
+@pytest.mark.parametrize("name", ["word_problems", "countdown", "math"])
 def test_a_blank_sample_is_a_move_in_no_domain(name: str) -> None:
     assert isinstance(domain_by_name(name).parse(BLANK.text), Malformed)
 
