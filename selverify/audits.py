@@ -129,12 +129,6 @@ def ranker_table(
     return pd.DataFrame(rows, columns=["ranker", "metric", "k", "value", "low", "high", "states"])
 
 
-def coverage(lists: Sequence[CandidateList], bootstrap: Bootstrap) -> Interval | None:
-    """Share of states whose list holds an accepted move: the most that any ranker can reach."""
-    found = [float(item.accepted.any()) for item in lists]
-    return clustered_mean(found, [item.problem_id for item in lists], bootstrap=bootstrap)
-
-
 def verifier_table(
     scores: npt.ArrayLike,
     truth: npt.ArrayLike,

@@ -86,22 +86,6 @@ def grade(gold: str, answer: str | None, grader: Grader | None = None) -> Grade:
     return compare_quickly(gold, answer) or Grade(UNPARSED)
 
 
-def cluster(answers: Sequence[str | None]) -> tuple[str | None, ...]:
-    """For each answer the first one equal to it as string or integer; None stays None."""
-    representatives: dict[str, str] = {}
-    return tuple(
-        None if answer is None else representatives.setdefault(_normalised(answer), answer)
-        for answer in answers
-    )
-
-
-def _normalised(answer: str) -> str:
-    if len(answer) > MAX_ANSWER:
-        return answer
-    text = " ".join(answer.split())
-    return str(int(text)) if _is_integer(text) else text
-
-
 def _is_integer(text: str) -> bool:
     return len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text) is not None
 

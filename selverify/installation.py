@@ -29,7 +29,6 @@ PACKAGES = (
     "numpy",
     "pandas",
     "pyarrow",
-    "duckdb",
     "pydantic",
     "math-verify",
 )

@@ -25,7 +25,7 @@ Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
-DomainName = Literal["word_problems", "countdown", "algebra", "math", "math_structured"]
+DomainName = Literal["word_problems", "countdown", "math", "math_structured"]
 BackboneName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 RewardKind = Literal["evidence", "value", "head", "source"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -190,7 +190,7 @@ class Served(Server):
 
 
 class Tool(Section):
-    """A verifier that executes a tool: sympy in algebra, enumeration in countdown."""
+    """A verifier that executes a tool: enumeration in countdown."""
 
     kind: Literal["tool"]
 

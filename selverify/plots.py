@@ -23,21 +23,6 @@ from sklearn.isotonic import isotonic_regression
 from selverify.reporting.names import BUDGET_FREE, GATED, in_order, method_name
 from selverify.storage import atomic_path
 
-FRONTIER_METHODS = (
-    "cot",
-    "majority",
-    "majority_gated",
-    "best_of_n",
-    "best_of_n_gated",
-    "beam_keep_b",
-    "beam_keep_b_gated",
-    "beam_snell",
-    "beam_snell_gated",
-    "full",
-    "oracle",
-)
-ABLATION_METHODS = ("cot", "verify_all", "gates_only", "gates_distance", "full", "oracle")
-
 # Okabe and Ito's colours, which readers with any colour vision can tell apart.
 FAMILY_COLOURS = {
     "cot": "#8c8c8c",

@@ -38,8 +38,6 @@ from selverify.types import Sample, Verdict
 log = logging.getLogger(__name__)
 
 SCHEMA = 2
-UNSEALED = 1
-"""The schema of entries without a checksum, which get theirs when the file is opened."""
 CHECKED = b"\x8c"
 CHECKSUM_BYTES = 8
 KEYS_PER_QUERY = 500
@@ -292,21 +290,10 @@ def _sealed(key: bytes, position: int, value: bytes) -> bytes:
     return CHECKED + _checksum(key, position, value) + value
 
 
-def _sealed_once(key: Any, position: Any, value: Any) -> Any:
-    """Sealed where it is an entry without a checksum; else as it is, to be found out on reading."""
-    if not _are_typed(key, position, value) or _decode(value) is None:
-        return value
-    return _sealed(key, position, value)
-
-
-def _are_typed(key: object, position: object, value: object) -> bool:
-    """Whether a damaged file still gives what the table's columns are declared to hold."""
-    return isinstance(key, bytes) and isinstance(position, int) and isinstance(value, bytes)
-
-
 def _checked(key: bytes, position: int, stored: bytes) -> Entry | None:
     """The entry, or None where it is not what was stored."""
-    if not _are_typed(key, position, stored):
+    # A damaged file may give something else than its columns are declared to hold.
+    if not (isinstance(key, bytes) and isinstance(position, int) and isinstance(stored, bytes)):
         return None
     value = stored[1 + CHECKSUM_BYTES :]
     return _decode(value) if stored == _sealed(key, position, value) else None
@@ -362,7 +349,7 @@ def _open(path: Path) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if version not in {SCHEMA, UNSEALED} and (version or tables):
+    if version != SCHEMA and (version or tables):
         raise SchemaError(
             f"{path}: a database of schema {version}, expected {SCHEMA}; move the file away to "
             "start afresh"
@@ -371,7 +358,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous=NORMAL")
     if version == SCHEMA:
         return
-    connection.create_function("sealed", 3, _sealed_once, deterministic=True)
     with connection:  # all of it or nothing
         connection.execute("BEGIN IMMEDIATE")
         # Another process may have done it while we waited.
@@ -381,7 +367,6 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             "CREATE TABLE IF NOT EXISTS replies (key BLOB NOT NULL, position INTEGER NOT NULL, "
             "value BLOB NOT NULL, PRIMARY KEY (key, position)) WITHOUT ROWID"
         )
-        connection.execute("UPDATE replies SET value = sealed(key, position, value)")
         connection.execute(f"PRAGMA user_version={SCHEMA}")
 
 

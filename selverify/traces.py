@@ -1,4 +1,4 @@
-"""The event log of searches: frozen events, written to Parquet and read back with DuckDB.
+"""The event log of searches: frozen events, written to Parquet and read back.
 
 Knows: what an event is and where its columns go. Does not know: any search or backend. Reading
 needs the domain, which gives the states back.
@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -57,25 +56,6 @@ def write_events(path: Path, events: Mapping[str, Sequence[Event]]) -> None:
     with atomic_path(path) as temporary:
         table = pa.Table.from_pylist(rows, schema=SCHEMA)
         pq.write_table(table, temporary, write_page_checksum=True)
-
-
-def read_totals(path: Path) -> dict[tuple[str, str], Ledger]:
-    """Recount the ledger of each (search, problem id) from an event log.
-
-    Raises:
-        ArtifactError: there is no such file.
-        SchemaError: the file is no event log.
-    """
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; expected an event log in Parquet")
-    sums = ", ".join(f"CAST(sum({counter}) AS BIGINT)" for counter in COUNTERS)
-    query = f"SELECT search, problem_id, {sums} FROM read_parquet(?) GROUP BY ALL ORDER BY ALL"
-    try:
-        with duckdb.connect() as connection:
-            rows = connection.execute(query, [str(path)]).fetchall()
-    except duckdb.Error as error:
-        raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
-    return {(search, problem_id): Ledger(*counts) for search, problem_id, *counts in rows}
 
 
 def read_events(

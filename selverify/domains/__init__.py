@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from selverify.domains.algebra import Algebra
 from selverify.domains.base import Domain, GeneratedDomain
 from selverify.domains.countdown import Countdown
 from selverify.domains.math_steps import MathSteps
@@ -13,7 +12,7 @@ from selverify.domains.math_structured import MathStructured
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError
 
-_GENERATED: tuple[GeneratedDomain, ...] = (WordProblems(), Countdown(), Algebra())
+_GENERATED: tuple[GeneratedDomain, ...] = (WordProblems(), Countdown())
 _TEXT: tuple[Domain, ...] = (MathSteps(), MathStructured())
 GENERATED: Mapping[str, GeneratedDomain] = MappingProxyType({one.name: one for one in _GENERATED})
 """Domains that draw their own problems and know the exact truth."""

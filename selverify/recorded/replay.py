@@ -14,7 +14,7 @@ import hashlib
 import math
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from selverify.backends.base import Ranker
 from selverify.domains.base import Domain
@@ -42,29 +42,11 @@ BLANK = Sample("", 0, 0.0)
 """Stands for a sample that was not recorded, and for what is asked for beyond a whole list."""
 
 
-class Judge(Protocol):
-    """A recorded candidate's verdict in [0, 1], or None where none is recorded.
-
-    Its ``repr`` states it and identifies it.
-    """
-
-    def __call__(self, candidate: Candidate) -> float | None:
-        """The verdict."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ByLabel:
-    """1 for a right move and 0 for a wrong one: a person or exact truth as the verifier."""
-
-    def __call__(self, candidate: Candidate) -> float | None:
-        """The label as a number."""
-        return None if candidate.label is None else float(candidate.label)
-
-
 @dataclass(frozen=True, slots=True)
 class ByScore:
-    """The recorded verifier: (score - low) / (high - low), cut off at 0 and 1.
+    """The verdict of the recorded verifier: (score - low) / (high - low), cut off at 0 and 1.
+
+    Its ``repr`` identifies it.
 
     Raises:
         ParamsError: ``low`` is not below ``high``, or one is not finite.
@@ -153,7 +135,7 @@ class ReplayBackend:
         domain: Domain,
         entries: Iterable[RecordedList | RecordedSample],
         *,
-        judge: Judge,
+        judge: ByScore,
         whole_lists: bool,
         ranker: Ranker | None,
     ) -> None:

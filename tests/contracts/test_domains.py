@@ -15,7 +15,7 @@ from selverify.errors import ParamsError
 from selverify.gates import reject
 from selverify.types import Malformed, Move, Problem, State, Truth
 
-SIZES = {"word_problems": (4, 8), "countdown": (4, 4), "algebra": (3, 8)}
+SIZES = {"word_problems": (4, 8), "countdown": (4, 4)}
 SEEDS = st.integers(0, 2**32)
 HOSTILE = {
     "one megabyte": "a" * 1_000_000,

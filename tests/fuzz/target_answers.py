@@ -28,7 +28,6 @@ def feed(state: None, text: str) -> None:
         settled = grading.compare_quickly(one, other)
         assert settled is None or settled.status in STATUSES
         assert grading.grade(one, other).status in STATUSES
-    assert grading.cluster([text, text, answer])[0] == text
     if len(text) <= grading.MAX_ANSWER:
         grading._delimited(text)
         grading._said(text)

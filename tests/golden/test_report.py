@@ -337,7 +337,7 @@ def draw_everything(built: sections.Report, points: pd.DataFrame, folder: Path) 
         {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [3, 1]}
         | {"mean_score": [0.2, 0.8], "rate": [0.1, 0.9]}
     )
-    methods = plots.FRONTIER_METHODS
+    methods = ["cot", "majority", "best_of_n", "beam_keep_b", "full", "oracle"]
     drawn = [
         plots.accuracy_against_budget(points, folder / "n", methods=methods, title="N"),
         plots.accuracy_against_calls(points, folder / "calls", methods=methods, title="calls"),

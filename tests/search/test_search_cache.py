@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -300,13 +299,20 @@ def _foreign(path: Path) -> None:
     connection.close()
 
 
+def _older(path: Path) -> None:
+    CachedBackend.create(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=1")
+    connection.close()
+
+
 def _newer(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("PRAGMA user_version=99")
     connection.close()
 
 
-@pytest.mark.parametrize("spoil", [_garbage, _foreign, _newer])
+@pytest.mark.parametrize("spoil", [_garbage, _foreign, _older, _newer])
 def test_a_file_that_is_no_reply_cache_is_a_schema_error(tmp_path: Path, spoil: object) -> None:
     """Garbage, another program's database and another schema are refused by name."""
     path = tmp_path / "replies.sqlite"
@@ -365,54 +371,6 @@ def test_kinds_that_are_not_kept_at_once_are_kept_together(tmp_path: Path) -> No
         cache.close()
 
 
-def older(path: Path) -> None:
-    """Make the file one of the schema before, whose entries have no checksum."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE replies SET value = substr(value, 10)")
-        connection.execute("PRAGMA user_version=1")
-
-
-def test_replies_of_a_version_without_checksums_are_still_served(tmp_path: Path) -> None:
-    """They were paid for."""
-    path = tmp_path / "replies.sqlite"
-    request = Rank((RankItem(START, (ONE, TWO), "a"),))
-    cache = CachedBackend(BACKEND, path)
-    whole = cache.answer(request)
-    cache.close()
-    older(path)
-    for _ in range(2):
-        log = Log()
-        cache = CachedBackend(log, path)
-        assert cache.answer(request) == whole
-        cache.close()
-        assert log.requests == []
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-        (value,) = connection.execute("SELECT value FROM replies").fetchone()
-    assert len(value) > 10 and value[:1] == b"\x8c"
-
-
-@pytest.mark.parametrize("spoilt", ["x'8d0000'", "x'7300'", "'text'", "x'72' || zeroblob(9)", "7"])
-def test_what_is_no_reply_of_an_older_version_is_asked_for_again(
-    tmp_path: Path, spoilt: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """A checksum must not make it good."""
-    path = tmp_path / "replies.sqlite"
-    request = Rank((RankItem(START, (ONE, TWO), "a"),))
-    cache = CachedBackend(BACKEND, path)
-    whole = cache.answer(request)
-    cache.close()
-    older(path)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(f"UPDATE replies SET value = {spoilt}")
-    log = Log()
-    cache = CachedBackend(log, path)
-    assert cache.answer(request) == whole
-    cache.close()
-    assert len(log.requests) == 1
-    assert caplog.messages == [f"{path}: 1 replies are damaged and are asked for again"]
-
-
 def test_a_kill_while_the_file_is_made_leaves_one_that_can_be_used(tmp_path: Path) -> None:
     """The table and the version come together: killed before each statement in turn."""
     script = """
@@ -443,18 +401,15 @@ CachedBackend.create(Path(sys.argv[1]))
     assert set(codes[:-1]) == {9} and len(codes) > 6
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path, version: int) -> None:
+def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path) -> None:
     """Each bit of the table's page that is in use, and of the file's head: a reply is asked for
-    again, or one sentence refuses the file. What has no checksums yet may be read as another reply.
+    again, or one sentence refuses the file.
     """
     path = tmp_path / "replies.sqlite"
     request = Propose((ProposeItem(START, 0, 2),))
     cache = CachedBackend(BACKEND, path)
     whole = cache.answer(request)
     cache.close()
-    if version == 1:
-        older(path)
     kept = path.read_bytes()
     page = int.from_bytes(kept[16:18], "big")
     used = [place for place in range(page, len(kept)) if kept[place]]
@@ -476,7 +431,7 @@ def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path, version: int) -> N
                 refused += 1
                 continue
             again += bool(log.requests)
-            assert version == 1 or found == whole
+            assert found == whole
     assert refused > 0 and again > 0
 
 

@@ -10,7 +10,6 @@ from selverify.audits import (
     CandidateList,
     Place,
     calls_to_first_accept,
-    coverage,
     first_target,
     gate_table,
     pairwise_accuracy,
@@ -105,15 +104,12 @@ def test_ranker_table_puts_seer_at_the_oracle_and_blind_at_random() -> None:
     assert (table["value"] <= table["high"]).all()
 
 
-def test_states_without_an_accepted_move_count_for_coverage_only() -> None:
-    """The table leaves them out and says how many states it used; coverage counts them."""
+def test_states_without_an_accepted_move_are_left_out() -> None:
+    """The table says how many states it used."""
     nothing = CandidateList("p9", np.zeros(2, bool), np.zeros(2), {"seer": np.zeros(2)})
     one = CandidateList("p1", np.array([True, False]), np.array([0.9, 0.1]), {"seer": np.zeros(2)})
     table = ranker_table([nothing, one], ks=[1], bootstrap=BOOTSTRAP)
     assert set(table["states"]) == {1}
-    share = coverage([nothing, one], BOOTSTRAP)
-    assert share is not None
-    assert share.value == pytest.approx(0.5)
 
 
 def test_lists_with_different_rankers_are_refused() -> None:

@@ -11,7 +11,6 @@ from selverify.answers import extract_boxed
 from selverify.errors import ParamsError, ProtocolError
 from selverify.grading import (
     Grader,
-    cluster,
     compare_quickly,
     compare_with_math_verify,
     grade,
@@ -117,17 +116,6 @@ def test_the_fast_path_decides_nothing_else(answer: str) -> None:
     """What is no number is left open, and is unparsed without a grader."""
     assert compare_quickly("24", answer) is None
     assert grade("24", answer).status == "unparsed"
-
-
-def test_cluster_joins_equal_integers_and_strings() -> None:
-    """Each answer is represented by the first that equals it; None stays None."""
-    answers = ["07", "7", None, "x  y", "x y", "8", "+7"]
-    assert cluster(answers) == ("07", "07", None, "x  y", "x  y", "8", "07")
-
-
-def test_cluster_is_quick_on_long_digits() -> None:
-    """A very long digit string is compared as text, never converted."""
-    assert cluster(["9" * 100_000, "1"]) == ("9" * 100_000, "1")
 
 
 def test_a_settled_batch_starts_no_process() -> None:
