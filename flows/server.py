@@ -213,6 +213,8 @@ def watch(services: Sequence[Service]) -> None:
 
 def without_secrets(address: str) -> str:
     """``address`` without the user and the password that it may name."""
+    if "@" not in address:
+        return address
     parts = urlsplit(address)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 

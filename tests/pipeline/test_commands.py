@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Project, clean_environment, make_project
+from conftest import ROOT, Project, clean_environment, make_project
 from mlflow import MlflowClient
 
 from flows.environment import KERNELS, fix_kernels
@@ -264,16 +264,8 @@ def test_a_server_that_is_not_there_is_one_sentence(
     project: Project, command: str, name: str, given: str
 ) -> None:
     """What the environment names wrongly is named, in one line without a traceback."""
-    environment = {**clean_environment(project.root), name: given}
-    found = subprocess.run(
-        [sys.executable, "-m", "flows", command],
-        cwd=project.root,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    shutil.copy(ROOT / "prefect.yaml", project.root)
+    found = project.flows(command, **{name: given})
     assert found.returncode == 1
     assert "Traceback" not in found.stderr
     last = found.stderr.strip().splitlines()[-1]
