@@ -133,7 +133,7 @@ class TrainedRanker:
         self._scorers: dict[str, Scorer] = dict(UNTRAINED)
         if policy is not None:
             heuristic = policy.heuristic
-            self._scorers = {**scorers(heuristic), "doubt": heuristic.doubts}
+            self._scorers = {**scorers(heuristic), "doubt": heuristic.guarded_doubts}
         self._identity = f"{backbone} {policy.digest if policy else None}"
         self._known: dict[Key, tuple[float, ...]] = {}
 

@@ -99,7 +99,7 @@ class LocalBackend:
         self._scorers: dict[str, Scorer] = dict(UNTRAINED)
         if policy is not None:
             heuristic = policy.heuristic
-            self._scorers = {**scorers(heuristic), "doubt": heuristic.doubts}
+            self._scorers = {**scorers(heuristic), "doubt": heuristic.guarded_doubts}
         sampled = sampling.model_dump_json(exclude={"max_moves"})
         self._identities = {
             Propose.kind: f"{backbone.digest} {sampled} {seed}",

@@ -96,9 +96,13 @@ class Heuristic(nn.Module):
         return scores
 
     def doubts(self, rows: Embeddings) -> Tensor:
-        """The probability that the verifier rejects the move [rows]; 1 at an unfamiliar state."""
+        """The probability that the verifier rejects the move [rows]."""
         chances: Tensor = torch.sigmoid(-self.acceptance(rows))
-        return chances.masked_fill(self.familiarity.is_unlike(rows.state), 1.0)
+        return chances
+
+    def guarded_doubts(self, rows: Embeddings) -> Tensor:
+        """The same, and 1 at an unfamiliar state: what a move is trusted by [rows]."""
+        return self.doubts(rows).masked_fill(self.familiarity.is_unlike(rows.state), 1.0)
 
     def forward(self, rows: Embeddings) -> Tensor:
         """h(w, m) = D_type(w', w*) + r_theta(w, m) [rows]; lower ranks first (Eq. hybrid_score)."""

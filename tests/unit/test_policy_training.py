@@ -76,7 +76,9 @@ def test_at_a_state_unlike_those_of_the_training_the_verifier_is_asked():
     rows = concatenate([item.rows for item in held])
     assert 0.0 < heuristic.familiarity.is_unlike(rows.state).float().mean() < 0.03
     elsewhere = replace(rows, state=rows.state + 9.0)
-    assert (heuristic.doubts(elsewhere) == 1.0).all()
+    assert (heuristic.guarded_doubts(elsewhere) == 1.0).all()
+    familiar = ~heuristic.familiarity.is_unlike(rows.state)
+    assert torch.equal(heuristic.guarded_doubts(rows)[familiar], heuristic.doubts(rows)[familiar])
 
 
 def test_a_wide_state_needs_no_more_states_than_there_are():
