@@ -70,17 +70,17 @@ def run_stage(name: str) -> dict[str, float]:
             return publish_stage(stage, params, seconds=seconds, flow_run=str(flow_run.id))
 
         @flow(name=stage.name, **options)
-        @terminal.quiet_once_told()
         def body() -> dict[str, float]:
-            log.info("%s: started", stage.name)
-            started = time.monotonic()
-            metrics = work()
-            seconds = time.monotonic() - started
-            published = publish(seconds)
-            with shown(stage.name):
-                _show(stage, metrics, published)
-            log.info("%s: finished in %.1f s", stage.name, seconds)
-            return metrics
+            with terminal.quiet_once_told():
+                log.info("%s: started", stage.name)
+                started = time.monotonic()
+                metrics = work()
+                seconds = time.monotonic() - started
+                published = publish(seconds)
+                with shown(stage.name):
+                    _show(stage, metrics, published)
+                log.info("%s: finished in %.1f s", stage.name, seconds)
+                return metrics
 
         return body()
 
