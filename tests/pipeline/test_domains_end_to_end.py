@@ -87,6 +87,7 @@ def test_countdown_runs_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "## Sampling seeds" not in report and "## Methods by verifier" not in report
 
 
+@pytest.mark.soak
 def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -235,6 +235,7 @@ def artifacts_of(client: Any, flow_run: Any) -> list[Any]:
     return list(client.read_artifacts(artifact_filter=wanted))
 
 
+@pytest.mark.soak
 def test_two_workers_of_dask_do_what_one_process_does(
     prefect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
