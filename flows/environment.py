@@ -15,7 +15,7 @@ PREFECT_DIRECTORY = ".prefect"
 
 # PyTorch picks its kernels by processor, and each sums in another order. A training turns another
 # last digit into other weights, so its stages take products in the order of every x86 processor
-# (at half the speed) and all else with AVX2. "MKL_CBWR=AUTO" in the environment undoes it.
+# (at half the speed) and all else with AVX2. Each can be set otherwise in the environment.
 TRAININGS = frozenset({"verifier", "residual"})
 KERNELS = {
     "MKL_CBWR": "COMPATIBLE",
