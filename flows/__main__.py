@@ -12,9 +12,9 @@ from contextlib import ExitStack
 from importlib import import_module
 
 from flows.environment import fix_kernels
-from flows.keeper import TOLD_TO_END, Told, end_with_starter, interrupt_again, told
 from flows.preflight import RUN_PROCESS, stage_at_work
 from flows.stages import CHECK, PARAMS_FILE, check_inputs, find_stage, load_stages
+from flows.supervisor import TOLD_TO_END, Told, end_with_starter, interrupt_again, told
 from selverify.errors import ParamsError, SelverifyError
 from selverify.params import load_params
 

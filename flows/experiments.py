@@ -19,10 +19,10 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows import terminal
-from flows.keeper import keeping
 from flows.launcher import TABLE_NAME
 from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, Settings, combinations
 from flows.preflight import preflight
+from flows.supervisor import keeping
 from selverify.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ def run_experiment(name: str, settings: Settings, *, anew: bool, table: Path) ->
 
 
 def _dvc(*arguments: str) -> None:
-    # DVC is interrupted once, by its keeper, and removes its copy.
+    # DVC is interrupted once, by its supervisor, and removes its copy.
     command = [sys.executable, "-m", "dvc", *arguments]
     with keeping(command, env={**COMMITTER, **os.environ}) as process:
         code = process.wait()

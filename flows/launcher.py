@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from flows import terminal
-from flows.keeper import keeping, nothing_left
 from flows.preflight import alone, preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage, load_stages
+from flows.supervisor import keeping, nothing_left
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
 from selverify.params import load_params
 

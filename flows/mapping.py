@@ -27,8 +27,8 @@ from flows.artifacts import shown
 from flows.environment import PREFECT_DIRECTORY
 from flows.server import LOOPBACK, prefect_server
 from selverify.errors import NoReply, ParamsError
+from selverify.models.sources import has_source, read_generator_source, read_verifier_source
 from selverify.params import Server, Tracking
-from selverify.sources import has_source, read_generator_source, read_verifier_source
 from tasks.shards import Mapper, Shard, processes
 
 T = TypeVar("T")

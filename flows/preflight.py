@@ -18,8 +18,8 @@ from typing import TextIO
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.errors import ArtifactError, ProtocolError
+from selverify.models.sources import has_source, read_generator_source, write_generator_source
 from selverify.params import Generator, Params, load_params
-from selverify.sources import has_source, read_generator_source, write_generator_source
 
 DVC_DIRECTORY = Path(".dvc")
 AT_WORK = Path("tmp") / "selverify.lock"
@@ -63,7 +63,7 @@ def alone() -> Iterator[None]:
 
     The system gives the lock back when this process ends, however it ends, and with it the keepers
     of what it started, which inherit the lock: a killed run may leave work that is still ending. A
-    stage that DVC started without a keeper has a lock of its own (``stage_at_work``).
+    stage that DVC started without a supervisor has a lock of its own (``stage_at_work``).
 
     Raises:
         ArtifactError: this is no DVC project.

@@ -89,7 +89,7 @@ def up() -> None:
     command = ("prefect", *start, "--limit", str(RUNS_AT_ONCE))
     log = Path.cwd() / PREFECT_DIRECTORY / "worker.log"
     with stop_on_signals(), pages() as services:
-        pools = import_module("flows.pools")
+        pools = import_module("flows.work_pools")
         pools.create_pool(pool, POOL_TYPE)
         if ours:
             pools.crash_interrupted(pool)
@@ -115,7 +115,7 @@ def deploy() -> None:
         raise ParamsError(f"{PREFECT_API_URL}: not set; expected the address of a Prefect server")
     deployments = read_deployments(DEPLOYMENTS_FILE)
     try:
-        import_module("flows.pools").create_pool(deployments[0].work_pool.name, POOL_TYPE)
+        import_module("flows.work_pools").create_pool(deployments[0].work_pool.name, POOL_TYPE)
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise ParamsError(
             f"{PREFECT_API_URL}: given {given!r}, expected the address of a Prefect server that "

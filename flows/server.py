@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
-from flows.keeper import keeping, nothing_left
+from flows.supervisor import keeping, nothing_left
 from selverify.errors import ParamsError, SelverifyError
 
 LOOPBACK = "127.0.0.1"

@@ -23,7 +23,7 @@ from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyE
 if TYPE_CHECKING:
     import pandas as pd
 
-    from selverify.benchmark import Task
+    from selverify.data.benchmark import Task
     from selverify.policy import Solved, TrainedPolicy
     from selverify.types import Problem
 
@@ -72,7 +72,7 @@ class _Formats(TyperCommand):
     """Names the formats below its options."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        from selverify.recorded.importers import IMPORTERS
+        from selverify.audit.importers import IMPORTERS
 
         lines = [f"{name}: {importer.title}." for name, importer in IMPORTERS.items()]
         self.epilog = "\n\n".join(["FORMAT is one of", *lines])
@@ -198,7 +198,7 @@ def audit(
     seed: Annotated[int | None, typer.Option(help="Of folds and intervals; 0.")] = None,
 ) -> None:
     """Show what selective verification would have saved in a recorded run."""
-    from selverify.recorded.commands import AUDIT, audit_log
+    from selverify.audit.commands import AUDIT, audit_log
 
     given: dict[str, Any] = {
         "by": by,
@@ -213,7 +213,7 @@ def audit(
     learned = None
     if encoder is not None:
         _quieten()
-        from selverify.recorded.lists.learned_orders import learned_orders
+        from selverify.audit.lists.learned_orders import learned_orders
 
         learned = learned_orders(encoder, seed=settings.seed)
     console = Console()
@@ -233,7 +233,7 @@ def import_(
     target: Annotated[Path, typer.Argument(help="The log to write; compressed if it ends in .gz.")],
 ) -> None:
     """Rewrite recorded runs of others as a log that ``audit`` reads."""
-    from selverify.recorded.commands import import_log
+    from selverify.audit.commands import import_log
 
     for line in import_log(form, source, target):
         typer.echo(_harmless(line))
@@ -295,8 +295,8 @@ def _fault(points: pd.DataFrame) -> str | None:
 
 
 def _frontier_table(points: pd.DataFrame) -> Table:
-    from selverify.reporting.names import ORACLES, method_name
-    from selverify.statistics import frontier as envelope
+    from selverify.experiment.statistics import frontier as envelope
+    from selverify.report.names import ORACLES, method_name
 
     honest = points[~points["method"].isin(ORACLES)]
     best = set(envelope(honest["verifier_calls"], honest["accuracy"]))
@@ -336,7 +336,7 @@ def _load(models: Path, device: str) -> TrainedPolicy:
 
 def _find(folder: Path, problem_id: str | None) -> Task:
     """The test problem called ``problem_id``, or the first one, with its truth."""
-    from selverify.benchmark import from_rows
+    from selverify.data.benchmark import from_rows
     from selverify.storage import read_table
 
     problems, truths = (
@@ -356,7 +356,7 @@ def _find(folder: Path, problem_id: str | None) -> Task:
 
 def _show(policy: TrainedPolicy, solved: Solved, task: Task | None, *, trace: bool) -> None:
     from selverify.params import settled
-    from selverify.trace_text import render_totals, render_trace
+    from selverify.report.trace_text import render_totals, render_trace
 
     console = Console()
     console.print(

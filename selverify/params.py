@@ -27,7 +27,7 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 DomainName = Literal["word_problems", "countdown", "math", "math_structured"]
 BackboneName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
-RewardKind = Literal["evidence", "value", "head", "source"]
+RewardKind = Literal["token_logprobs", "value", "head", "source"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -68,8 +68,8 @@ class Benchmark(Section):
 class TextSplit(Section):
     """Problems of the public benchmark ``source``, from the hub or from a copy at ``path``.
 
-    ``source`` is one of ``selverify.text_benchmarks.KNOWN``, or ``file`` for any other questions
-    and answers at ``path``. Where fewer problems are wanted than there are, ``seed`` draws them.
+    ``source`` is one of ``data.text_benchmarks.KNOWN``, or ``file`` for any other questions and
+    answers at ``path``. Where fewer problems are wanted than there are, ``seed`` draws them.
     """
 
     source: str
@@ -139,8 +139,8 @@ class Generator(Section):
 class Pretrained(Section):
     """A causal language model of the hub (``model`` is owner/name), or of a folder.
 
-    ``prompt``: which few-shot prompt it is shown (``selverify/prompts``); null shows it the bare
-    text. ``kept_tokens``: how many tokens' keys and values are kept for prompts that begin alike.
+    ``prompt``: which few-shot prompt it is shown (``models/prompts``); null shows it the bare text.
+    ``kept_tokens``: how many tokens' keys and values are kept for prompts that begin alike.
     """
 
     kind: Literal["transformers"]
@@ -224,7 +224,7 @@ class ServedVerifier(Server):
 
 
 class ServedJudge(Server):
-    """A chat model as judge of each step, under the rubric of ``selverify/verifiers``."""
+    """A chat model as judge of each step, under the rubric of ``selverify/models/verifiers``."""
 
     kind: Literal["judge"]
     max_tokens: Positive
@@ -277,9 +277,10 @@ class Rollouts(Section):
 class Verifier(Section):
     """The process reward model.
 
-    ``kind`` evidence judges a move by how probable its words are, value by the state after it, head
-    is a small one on the generator's hidden states, source is that of ``source``, not trained here.
-    ``tune_*``: the backbone is tuned for so many epochs; that of an evidence model on solutions up
+    ``kind`` token_logprobs judges a move by how probable its words are, value by the state after
+    it, head is a small one on the generator's hidden states, source is that of ``source``, not
+    trained here.
+    ``tune_*``: the backbone is tuned for so many epochs; that of such a model on solutions up
     to their last step worth ``tune_value``. ``share``: of its batches, after which every training
     of a model of that strength stops; one that stops early is the deliberately poor one.
     """
@@ -342,7 +343,7 @@ class Residual(Section):
 class Search(Section):
     """Settings of gated competition; the grid of ``evaluation`` replaces some of them.
 
-    A top-ranked move whose chance of being rejected is put below ``max_doubt`` costs no call; 0
+    A top-ranked move whose chance of being rejected is put below ``skip_below`` costs no call; 0
     verifies at every state. ``rank_weight``: how much of h counts in a ``joint`` commit. ``tau``
     None is the one chosen for the verifier on training problems.
     """
@@ -352,7 +353,7 @@ class Search(Section):
     k_min: Positive
     k_max: Positive
     tau: Fraction | None
-    max_doubt: Fraction
+    skip_below: Fraction
     max_retries: NonNegative
     proposals: Positive
     retrieval: bool
@@ -367,7 +368,7 @@ class Grid(Section):
     k_base: tuple[Rate, ...] = Field(strict=False)
     beta: tuple[float, ...] = Field(strict=False)
     tau: tuple[Fraction | None, ...] = Field(strict=False)
-    max_doubt: tuple[Fraction, ...] = Field(strict=False)
+    skip_below: tuple[Fraction, ...] = Field(strict=False)
     proposals: tuple[Positive, ...] = Field(strict=False)
 
 
@@ -509,8 +510,8 @@ class Params(Section):
             if kind != "source" and (kind == "head") == trained:
                 raise ValueError(
                     f"verifier.kind.{self.domain}: given {kind}, expected "
-                    f"{'evidence, value' if trained else 'head'} or source, for the generator "
-                    f"{name}"
+                    f"{'token_logprobs, value' if trained else 'head'} or source, for the "
+                    f"generator {name}"
                 )
 
     @model_validator(mode="after")

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from selverify.assembly import open_models
-from selverify.backends.base import Backend
-from selverify.backends.models import REWARD_HEAD
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ArtifactError, BudgetError, SchemaError
-from selverify.gates import GATES
-from selverify.scheduler import Result, Search, run_lockstep
-from selverify.search.asking import Asking
+from selverify.models.assembly import open_models
+from selverify.models.generators.checkpoints import REWARD_HEAD
+from selverify.models.policy_settings import PolicySettings, load_policy_settings
+from selverify.models.sources import has_source
+from selverify.search.backend import Backend
+from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gated import gated_competition
+from selverify.search.gates import GATES
+from selverify.search.protocol import Asking
 from selverify.search.rules import GatedSettings
-from selverify.solver import Solver, load_solver
-from selverify.sources import has_source
-from selverify.traces import Event
+from selverify.search.traces import Event
 from selverify.types import Outcome, Problem
 
 VERIFIER, POLICY = "verifier", "policy"
@@ -61,7 +61,7 @@ class TrainedPolicy:
 
     domain: Domain
     backend: Backend
-    solver: Solver
+    solver: PolicySettings
     reference_dispersion: float
     patterns: tuple[str, ...]
     longest: int | None
@@ -168,7 +168,7 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
         ParamsError: there is no such device, or a model's source names what is not there.
     """
     models = Path(os.path.realpath(folder))
-    solver = load_solver(models)
+    solver = load_policy_settings(models)
     generator = models.parent / solver.backbone
     if not has_source(generator):
         _require(generator, "generator", *CHECKPOINT, "tokenizer.json")

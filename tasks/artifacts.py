@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from selverify.benchmark import Task, from_rows
+from selverify.data.benchmark import Task, from_rows
 from selverify.errors import ParamsError
 from selverify.storage import read_json, read_table, write_json, write_table
 

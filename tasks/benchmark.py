@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from selverify.benchmark import Task, build, check_leaks, to_rows
-from selverify.domains import domain_by_name, generated_by_name
-from selverify.params import Benchmark, Params, TextBenchmark, TextSplit
-from selverify.text_benchmarks import (
+from selverify.data.benchmark import Task, build, check_leaks, to_rows
+from selverify.data.text_benchmarks import (
     Draw,
     Questions,
     load_known,
@@ -16,6 +14,8 @@ from selverify.text_benchmarks import (
     tasks_from,
     without,
 )
+from selverify.domains import domain_by_name, generated_by_name
+from selverify.params import Benchmark, Params, TextBenchmark, TextSplit
 from tasks.artifacts import say, write_rows
 
 ANY_FILE = "file"

@@ -8,12 +8,12 @@ from typing import cast
 
 import numpy as np
 
-from selverify.benchmark import Task
-from selverify.difficulty import bin_agreement, difficulty_bins
+from selverify.data.benchmark import Task
+from selverify.data.difficulty import bin_agreement, difficulty_bins
+from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
-from selverify.grading import Grader
 from selverify.params import Params
-from selverify.requests import Complete, CompleteItem
+from selverify.search.requests import Complete, CompleteItem
 from selverify.search.solutions import read_solution
 from selverify.types import Sample
 from tasks.artifacts import read_tasks, say, write_rows

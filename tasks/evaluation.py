@@ -12,17 +12,23 @@ from typing import Any, cast
 
 import pandas as pd
 
-from selverify.backends.base import Backend
-from selverify.benchmark import Task
+from selverify.data.benchmark import Task
 from selverify.domains.base import Domain
-from selverify.evaluation import LEAVE_ONE_OUT, Rules, evaluate, gated_settings, settings_of
-from selverify.inspection import add_scores, inspect_samples
+from selverify.experiment.evaluation import (
+    LEAVE_ONE_OUT,
+    Rules,
+    evaluate,
+    gated_settings,
+    settings_of,
+)
+from selverify.experiment.inspection import add_scores, inspect_samples
+from selverify.models.policy_settings import save_policy_settings
+from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params
-from selverify.reply_cache import CachedBackend
-from selverify.scheduler import Search, run_lockstep
+from selverify.search.backend import Backend
+from selverify.search.driver import Search, run_lockstep
 from selverify.search.gated import gated_competition
-from selverify.solver import save_solver
-from selverify.traces import Event, write_events
+from selverify.search.traces import Event, write_events
 from tasks.artifacts import read_tasks, say, write_facts, write_rows
 from tasks.models import open_grader, open_models, resolve_tau
 from tasks.shards import Mapper, Shard, map_shards, work_on
@@ -55,7 +61,7 @@ def run(
     evaluation = params.evaluation
     tasks = read_tasks(inputs["benchmark"], "test", limit=evaluation.problems)
     parts = work_on(evaluate_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
-    save_solver(outputs["solver"], params, backbone=inputs["generator"].name)
+    save_policy_settings(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]
     rows = [row for part in parts for row in part.outcomes]
     write_rows(folder, "evaluation", "outcomes", rows)

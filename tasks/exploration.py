@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
-from selverify.exploration import to_rows
+from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params, settled
-from selverify.reply_cache import CachedBackend
-from selverify.scheduler import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gated import Exploration, explore
+from selverify.training.exploration import to_rows
 from tasks.artifacts import read_training, say, write_rows
 from tasks.models import open_grader, open_models, resolve_tau
 from tasks.shards import Mapper, Shard, map_shards, work_on

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from selverify.benchmark import SPLITS, held_out_marks
+from selverify.data.benchmark import SPLITS, held_out_marks
 from selverify.domains import generated_by_name
 from selverify.errors import ParamsError
+from selverify.models.sources import write_generator_source
 from selverify.params import Benchmark, Generator, Params
-from selverify.sources import write_generator_source
 from selverify.training.generator import Progress, train_generator
 from tasks.artifacts import read_tasks, say, write_facts
 

@@ -13,16 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from selverify.data.grading import Grader
 from selverify.errors import SchemaError
-from selverify.grading import Grader
+from selverify.models.reply_cache import KINDS, CachedBackend
+from selverify.models.sources import has_source, read_generator_source
+from selverify.models.threshold import load_threshold
 from selverify.params import Generator, Params
-from selverify.reply_cache import KINDS, CachedBackend
-from selverify.requests import Verify
-from selverify.sources import has_source, read_generator_source
-from selverify.threshold import load_threshold
+from selverify.search.requests import Verify
 
 if TYPE_CHECKING:
-    from selverify.assembly import Models
+    from selverify.models.assembly import Models
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ def open_models(
     # A stage that gives its shards to other processes opens none, and these take seconds to import.
     import torch
 
-    from selverify import assembly
+    from selverify.models import assembly
 
     torch.set_num_threads(params.tracking.threads)
     _check_source(params, inputs["generator"])

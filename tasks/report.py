@@ -10,11 +10,19 @@ from typing import Any, TypedDict
 
 import pandas as pd
 
-from selverify.audits import gate_table, reliability_table, verifier_table
-from selverify.benchmark import Task
+from selverify.data.benchmark import Task
 from selverify.domains import domain_by_name
+from selverify.experiment.audits import gate_table, reliability_table, verifier_table
+from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
+from selverify.experiment.statistics import Bootstrap
 from selverify.params import Params
-from selverify.plots import (
+from selverify.report.by_depth import share_within, visits_table, within_table
+from selverify.report.explorer import Searched, explorer_data
+from selverify.report.headline import headline_table
+from selverify.report.html import render_html
+from selverify.report.names import FULL, GATED, LEAVE_ONE_OUT, STRATEGY, STRATEGY_BY_BIN
+from selverify.report.pages import latex, main_table_text, render, write_csv, write_text
+from selverify.report.plots import (
     accuracy_against_budget,
     accuracy_against_calls,
     accuracy_against_tokens,
@@ -25,13 +33,8 @@ from selverify.plots import (
     reliability_diagram,
     within_problems,
 )
-from selverify.reporting.explorer import Searched, explorer_data
-from selverify.reporting.headline import headline_table
-from selverify.reporting.html import render_html
-from selverify.reporting.names import FULL, GATED, LEAVE_ONE_OUT, STRATEGY, STRATEGY_BY_BIN
-from selverify.reporting.pages import latex, main_table_text, render, write_csv, write_text
-from selverify.reporting.sections import Report, metrics
-from selverify.reporting.tables import (
+from selverify.report.sections import Report, metrics
+from selverify.report.tables import (
     ablation_table,
     by_bin_table,
     frontier_table,
@@ -41,13 +44,10 @@ from selverify.reporting.tables import (
     points_table,
     settings_table,
 )
-from selverify.reporting.targets import Measures, by_budget_table, targets
-from selverify.reporting.variants import against_best_table, ranking_table, seeds_table
-from selverify.reporting.within import share_within, visits_table, within_table
-from selverify.selection import CrossValidated, Strategy, cross_validate
-from selverify.statistics import Bootstrap
+from selverify.report.targets import Measures, by_budget_table, targets
+from selverify.report.variants import against_best_table, ranking_table, seeds_table
+from selverify.search.traces import Event, read_events
 from selverify.storage import write_plain_json
-from selverify.traces import Event, read_events
 from tasks.artifacts import read_facts, read_frame, read_tasks
 
 TERMINAL = 118

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from selverify.assembly import Models
-from selverify.audits import CandidateList, ranker_table
-from selverify.backends.models import save_policy
 from selverify.domains.base import Domain
-from selverify.exploration import moves_of, state_of
-from selverify.heuristic.hybrid import Heuristic, scorers
+from selverify.experiment.audits import CandidateList, ranker_table
+from selverify.experiment.statistics import Bootstrap
+from selverify.models.assembly import Models
+from selverify.models.generators.checkpoints import save_policy
+from selverify.models.heuristic.hybrid import Heuristic, scorers
+from selverify.models.sources import has_source
 from selverify.params import Params
-from selverify.requests import RankItem
-from selverify.retrieval import PatternStore
-from selverify.sources import has_source
-from selverify.statistics import Bootstrap
+from selverify.search.requests import RankItem
+from selverify.search.retrieval import PatternStore
+from selverify.training.exploration import moves_of, state_of
 from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy
 from selverify.training.reproducible import one_thread
 from selverify.types import Move, State
@@ -50,7 +50,7 @@ def run(
         folder,
         heuristic,
         width=lists[0].rows.state.shape[1],
-        seen=lists[0].rows.evidence.shape[1],
+        seen=lists[0].rows.token_logprobs.shape[1],
         hidden=settings.hidden,
         backbone=models.backbone,
         reference_dispersion=dispersion,

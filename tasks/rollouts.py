@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from selverify.benchmark import SPLITS, check_held_out
+from selverify.data.benchmark import SPLITS, check_held_out
+from selverify.models.sources import has_source
 from selverify.params import Params
-from selverify.rollouts import sample_solutions, to_rows, value_solutions
-from selverify.sources import has_source
 from selverify.storage import check_digests
+from selverify.training.rollouts import sample_solutions, to_rows, value_solutions
 from tasks.artifacts import read_facts, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, map_shards, work_on

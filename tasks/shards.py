@@ -25,10 +25,10 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from selverify.benchmark import Task
+from selverify.data.benchmark import Task
 from selverify.errors import ProtocolError
+from selverify.models.sources import has_source
 from selverify.params import Params
-from selverify.sources import has_source
 
 S = TypeVar("S")
 T = TypeVar("T")

@@ -11,15 +11,15 @@ import torch
 
 from selverify.domains import generated_by_name
 from selverify.domains.base import knows_truth
-from selverify.inspection import add_scores, inspect_samples
+from selverify.experiment.inspection import add_scores, inspect_samples
+from selverify.experiment.statistics import area_under_roc
+from selverify.models.sources import write_verifier_source
+from selverify.models.threshold import choose_threshold, save_threshold
+from selverify.models.tokenizer import load_words
 from selverify.params import Params
-from selverify.requests import Verify
-from selverify.rollouts import ValuedSolution, from_rows
-from selverify.sources import write_verifier_source
-from selverify.statistics import area_under_roc
-from selverify.threshold import choose_threshold, save_threshold
-from selverify.tokenizer import load_words
+from selverify.search.requests import Verify
 from selverify.training.head import train_head, whole_solution
+from selverify.training.rollouts import ValuedSolution, from_rows
 from selverify.training.tuning import Epoch, held_out, of_problems, values_before
 from selverify.training.verifier import train_verifier
 from selverify.types import Verdict

@@ -16,9 +16,9 @@ from typing import cast
 import torch
 
 from flows.profiles import PROFILES, read_profile
-from selverify.evaluation import Rules, evaluate, settings_of
+from selverify.experiment.evaluation import Rules, evaluate, settings_of
+from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params, load_params
-from selverify.reply_cache import CachedBackend
 from tasks.artifacts import read_tasks
 from tasks.evaluation import SHARD
 from tasks.models import open_models, resolve_tau

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from selverify.evaluation import GRID_AXES, settings_of
+from selverify.experiment.evaluation import GRID_AXES, settings_of
 from selverify.params import Params
 
 

@@ -18,18 +18,18 @@ import torch
 from tiny_text_models import tokenizer_of_bytes
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from selverify.backends.causal import CausalModel
-from selverify.backends.hidden_states import HiddenStates
-from selverify.backends.prefixes import Prefixes
-from selverify.backends.pretrained import Pretrained, load_pretrained
-from selverify.backends.reward import SEEN
 from selverify.domains.math_steps import MathSteps
+from selverify.models.generators.causal import CausalModel
+from selverify.models.generators.hidden_states import HiddenStates
+from selverify.models.generators.prefixes import Prefixes
+from selverify.models.generators.pretrained import Pretrained, load_pretrained
+from selverify.models.prompting import Prompting, load_prompt
+from selverify.models.verifiers.head import HeadVerifier, StepHead
+from selverify.models.verifiers.loading import DTYPES
+from selverify.models.verifiers.reward import SEEN
 from selverify.params import Sampling
-from selverify.prompting import Prompting, load_prompt
-from selverify.requests import ProposeItem, VerifyItem
+from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.types import Move, Sample, State
-from selverify.verifiers.head import HeadVerifier, StepHead
-from selverify.verifiers.loading import DTYPES
 
 T = TypeVar("T")
 SHAPES = {

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from selverify.backends.models import save_policy, save_reward_model
-from selverify.backends.reward import SEEN, EvidenceHead
 from selverify.domains.word_problems import NAMES, NUMBERS, WordProblems
-from selverify.heuristic.hybrid import Heuristic
+from selverify.models.generators.checkpoints import save_policy, save_reward_model
+from selverify.models.heuristic.hybrid import Heuristic
+from selverify.models.policy_settings import save_policy_settings
+from selverify.models.tokenizer import Words
+from selverify.models.verifiers.reward import SEEN, TokenLogprobHead
 from selverify.params import load_params
-from selverify.solver import save_solver
 from selverify.storage import digest, write_digests
-from selverify.tokenizer import Words
 
 ROOT = Path(__file__).parents[1]
 WIDTH, HIDDEN = 16, 8
@@ -36,7 +36,7 @@ def build(folder: Path) -> None:
         generator.save_pretrained(backbone)
         words.save(backbone)
         write_digests(backbone)
-        head = EvidenceHead(WIDTH, HIDDEN)
+        head = TokenLogprobHead(WIDTH, HIDDEN)
         # Smaller weights, the default, would make every score 0.5.
         torch.nn.init.normal_(head.right[-1].weight)
         save_reward_model(folder / "verifier", LlamaForCausalLM(_config(words)).eval(), head, words)
@@ -99,4 +99,4 @@ def _save_policy(folder: Path, backbone: Path) -> None:
         patterns=("answer",),
     )
     params = load_params(ROOT / "params.yaml").with_tau(0.4)
-    save_solver(folder.parent / "solver.json", params, backbone=backbone.name)
+    save_policy_settings(folder.parent / "solver.json", params, backbone=backbone.name)

@@ -28,9 +28,9 @@ from transformers import (
 )
 
 from selverify.domains.math_steps import MathSteps
-from selverify.requests import VerifyItem
+from selverify.models.verifiers.prefix_reader import Effort
+from selverify.search.requests import VerifyItem
 from selverify.types import Move
-from selverify.verifiers.reading import Effort
 
 DOMAIN = MathSteps()
 POSITIONS = 512

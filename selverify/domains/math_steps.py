@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from selverify.answers import stated_answer
+from selverify.domains.answers import stated_answer
 from selverify.domains.claims import find_claims
 from selverify.errors import ProtocolError, SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State

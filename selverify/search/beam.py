@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
-from selverify.gates import GATES
-from selverify.requests import ProposeItem, VerifyItem
-from selverify.search.asking import Asking, propose, verify
 from selverify.search.candidates import checked, sift
+from selverify.search.gates import GATES
+from selverify.search.protocol import Asking, propose, verify
+from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.search.solutions import vote
 from selverify.types import Outcome, Problem, State
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from selverify.domains.base import Domain
-from selverify.requests import VerifyItem
-from selverify.search.asking import Asking, verify
+from selverify.search.protocol import Asking, verify
+from selverify.search.requests import VerifyItem
 from selverify.search.solutions import eligible, sample_solutions, vote
 from selverify.types import Outcome, Problem, Verdict
 

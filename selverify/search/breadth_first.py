@@ -8,10 +8,10 @@ in its end: the finished state of the highest score answers, without a vote.
 from __future__ import annotations
 
 from selverify.domains.base import Domain
-from selverify.gates import GATES
-from selverify.requests import ProposeItem, VerifyItem
-from selverify.search.asking import Asking, note, propose, verify
 from selverify.search.candidates import checked, sift
+from selverify.search.gates import GATES
+from selverify.search.protocol import Asking, note, propose, verify
+from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.types import Outcome, Problem, State
 
 Scored = tuple[State, float]

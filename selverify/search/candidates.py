@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from selverify.domains.base import Domain
-from selverify.gates import CONTEXT, STRUCTURAL, passes_every_gate, reject
+from selverify.search.gates import CONTEXT, STRUCTURAL, passes_every_gate, reject
 from selverify.types import Candidate, Malformed, Move, Rejection, Sample, State
 
 Gates = tuple[str, ...]

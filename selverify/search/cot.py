@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from selverify.domains.base import Domain
-from selverify.requests import CompleteItem
-from selverify.search.asking import Asking, complete
+from selverify.search.protocol import Asking, complete
+from selverify.search.requests import CompleteItem
 from selverify.search.solutions import read_solution, vote
 from selverify.types import Outcome, Problem
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from selverify.domains.base import Domain
-from selverify.gates import GATES
-from selverify.requests import ProposeItem, VerifyItem
-from selverify.search.asking import Asking, propose, verify
 from selverify.search.candidates import checked, sift
+from selverify.search.gates import GATES
+from selverify.search.protocol import Asking, propose, verify
+from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.search.solutions import vote
 from selverify.types import Outcome, Problem, State
 

@@ -11,17 +11,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from selverify.allocation import dispersion
 from selverify.domains.base import Domain
 from selverify.errors import BudgetError
-from selverify.gates import GATES
-from selverify.requests import ProposeItem, RankItem, VerifyItem
-from selverify.search.asking import Asking, note, propose, rank, verify
+from selverify.search.allocation import dispersion
 from selverify.search.candidates import inadmissible, sift
+from selverify.search.gates import GATES
+from selverify.search.protocol import Asking, note, propose, rank, verify
+from selverify.search.requests import ProposeItem, RankItem, VerifyItem
 from selverify.search.rules import Decisions, GatedSettings
 from selverify.types import Move, Outcome, Problem, Sample, State
 
-DOUBT = "doubt"
+REJECT_PROBABILITY = "reject_probability"
 """The scorer that a Rank request names to be told each move's probability of being rejected."""
 SURE = 1e-6
 """Scores are kept this far from 0 and 1, so that they have log odds."""
@@ -141,7 +141,7 @@ def explore(
         max_retries=max_retries,
         max_moves=max_moves,
         scorer="none",
-        max_doubt=0.0,
+        skip_below=0.0,
         allocation="all",
         reference_dispersion=0.0,
         gates=GATES,
@@ -291,14 +291,14 @@ def _retrieved(run: _Run, state: State) -> list[Move]:
 
 def _trusted(run: _Run, visit: _Visit, scores: Sequence[float]) -> Asking[Move | None]:
     """The top-ranked survivor if the verifier is almost sure to accept it, else None."""
-    if not run.decisions.asks_for_doubt():
+    if not run.decisions.asks_for_reject_probability():
         return None
     top = _top(visit, scores)
-    ((doubt,),) = yield from rank(RankItem(visit.state, (top,), DOUBT))
-    if not run.decisions.trusts(doubt):
+    ((reject_probability,),) = yield from rank(RankItem(visit.state, (top,), REJECT_PROBABILITY))
+    if not run.decisions.trusts(reject_probability):
         return None
     if run.traced:
-        yield from note("trust", visit.state, move=top.text, doubt=doubt)
+        yield from note("trust", visit.state, move=top.text, reject_probability=reject_probability)
     return visit.pool.pop(top.text)
 
 

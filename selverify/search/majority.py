@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from selverify.domains.base import Domain
-from selverify.search.asking import Asking
+from selverify.search.protocol import Asking
 from selverify.search.solutions import eligible, sample_solutions, vote
 from selverify.types import Outcome, Problem
 

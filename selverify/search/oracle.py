@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from selverify.domains.base import GeneratedDomain
-from selverify.gates import GATES
-from selverify.requests import ProposeItem, VerifyItem
-from selverify.search.asking import Asking, propose, verify
 from selverify.search.candidates import sift
+from selverify.search.gates import GATES
+from selverify.search.protocol import Asking, propose, verify
+from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.types import Move, Outcome, Problem, State, Truth
 
 

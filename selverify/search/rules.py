@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from selverify.allocation import ALLOCATIONS, calls_for, spread
 from selverify.errors import ParamsError
+from selverify.search.allocation import ALLOCATIONS, calls_for, spread
 from selverify.search.candidates import Gates
 
 COMMITS = ("verifier", "heuristic", "joint")
@@ -26,7 +26,7 @@ class GatedSettings:
     a move is accepted when its score is at least tau. ``max_retries``: further rounds at a state
     without an accepted move. ``max_moves``: a state this deep has no survivors. ``scorer``: the
     name sent with a Rank request; ``none`` (proposal order) and ``frequency`` (most often proposed
-    first) send none. ``max_doubt``: at a state where nothing was verified yet, a top-ranked move
+    first) send none. ``skip_below``: at a state where nothing was verified yet, a top-ranked move
     whose probability of being rejected is below this is committed without a call; 0 is never.
     ``gates``: both, the structural one, or none: every well-formed move survives. ``patterns``: the
     retrieval store; empty is off. ``commit``: among accepted moves the highest ``verifier`` score,
@@ -47,7 +47,7 @@ class GatedSettings:
     max_retries: int
     max_moves: int
     scorer: str
-    max_doubt: float
+    skip_below: float
     allocation: str
     reference_dispersion: float
     gates: Gates
@@ -71,15 +71,15 @@ class Decisions:
 
     Scores between ``highest_rejected`` and ``lowest_accepted`` were never met, so any tau above the
     first and up to the second would have told accepted moves from rejected ones alike; so too for
-    the doubts. ``allowances`` holds the spread that k(w) was asked of, the most that could be
-    verified there, and how many were.
+    the reject probabilities. ``allowances`` holds the spread that k(w) was asked of, the most that
+    could be verified there, and how many were.
     """
 
     settings: GatedSettings
     highest_rejected: float = -math.inf
     lowest_accepted: float = math.inf
     highest_trusted: float = -math.inf
-    lowest_doubted: float = math.inf
+    lowest_refused: float = math.inf
     allowances: list[tuple[float, int, int]] = field(default_factory=list)
 
     def accepts(self, score: float) -> bool:
@@ -90,19 +90,19 @@ class Decisions:
         self.highest_rejected = max(self.highest_rejected, score)
         return False
 
-    def asks_for_doubt(self) -> bool:
-        """Whether any move could be trusted; with ``max_doubt`` 0 none can."""
-        if self.settings.max_doubt > 0:
+    def asks_for_reject_probability(self) -> bool:
+        """Whether any move could be trusted; with ``skip_below`` 0 none can."""
+        if self.settings.skip_below > 0:
             return True
-        self.lowest_doubted = 0.0
+        self.lowest_refused = 0.0
         return False
 
-    def trusts(self, doubt: float) -> bool:
+    def trusts(self, reject_probability: float) -> bool:
         """Whether a move that is rejected with this probability is committed without a call."""
-        if doubt < self.settings.max_doubt:
-            self.highest_trusted = max(self.highest_trusted, doubt)
+        if reject_probability < self.settings.skip_below:
+            self.highest_trusted = max(self.highest_trusted, reject_probability)
             return True
-        self.lowest_doubted = min(self.lowest_doubted, doubt)
+        self.lowest_refused = min(self.lowest_refused, reject_probability)
         return False
 
     def allowance(self, scores: Sequence[float], *, most: int) -> int:
@@ -121,19 +121,19 @@ class Decisions:
 
     def same_under(self, other: GatedSettings) -> bool:
         """Whether the walk would have gone the same way under ``other``, which may differ in tau,
-        ``max_doubt``, ``k_base`` and ``beta``; under what differs elsewhere nobody knows."""
+        ``skip_below``, ``k_base`` and ``beta``; under what differs elsewhere nobody knows."""
         mine = self.settings
         return (
             other.allocation == mine.allocation
             and self.highest_rejected < other.tau <= self.lowest_accepted
-            and self.highest_trusted < other.max_doubt <= self.lowest_doubted
+            and self.highest_trusted < other.skip_below <= self.lowest_refused
             and all(
                 min(_calls(other, found), most) == verified
                 for found, most, verified in self.allowances
             )
             and mine
             == replace(
-                other, tau=mine.tau, max_doubt=mine.max_doubt, k_base=mine.k_base, beta=mine.beta
+                other, tau=mine.tau, skip_below=mine.skip_below, k_base=mine.k_base, beta=mine.beta
             )
         )
 

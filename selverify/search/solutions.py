@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from selverify.domains.base import Domain, split_moves
 from selverify.domains.claims import canonical_answer
-from selverify.gates import reject
-from selverify.requests import CompleteItem
-from selverify.search.asking import Asking, complete
+from selverify.search.gates import reject
+from selverify.search.protocol import Asking, complete
+from selverify.search.requests import CompleteItem
 from selverify.types import Move, Outcome, Problem, State
 
 

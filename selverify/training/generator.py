@@ -19,9 +19,9 @@ from transformers.models.llama.modeling_llama import LlamaAttention
 
 from selverify.domains.base import GeneratedDomain
 from selverify.errors import ParamsError
+from selverify.models.tokenizer import Words
 from selverify.params import Benchmark, Generator, Shape
 from selverify.storage import write_digests
-from selverify.tokenizer import Words
 from selverify.training.reproducible import one_thread
 from selverify.types import Problem, Truth
 

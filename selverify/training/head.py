@@ -16,12 +16,13 @@ from torch.nn import functional
 
 from selverify.domains.base import Domain
 from selverify.errors import SchemaError
-from selverify.heuristic.embedding import Embed, Embeddings, concatenate
+from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
+from selverify.models.verifiers.head import StepHead, save_head, single_steps
 from selverify.params import Verifier
-from selverify.requests import VerifyItem
-from selverify.rollouts import ValuedSolution
+from selverify.search.requests import VerifyItem
 from selverify.training.best import Best
 from selverify.training.reproducible import adamw, one_thread
+from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import (
     Epoch,
     Report,
@@ -31,7 +32,6 @@ from selverify.training.tuning import (
     target,
 )
 from selverify.types import Move
-from selverify.verifiers.head import StepHead, save_head, single_steps
 
 
 def train_head(
@@ -55,7 +55,7 @@ def train_head(
     (rows, wanted), (held_rows, held_wanted) = (
         (_embedded(part, domain, embed), _targets(part, settings)) for part in parts
     )
-    sizes = (rows.after.shape[1], rows.evidence.shape[1], settings.hidden)
+    sizes = (rows.after.shape[1], rows.token_logprobs.shape[1], settings.hidden)
     head = StepHead(*sizes)
     loss = _fit(
         head, (rows, wanted), (held_rows, held_wanted), settings, share=share, report=report

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from selverify.allocation import dispersion
 from selverify.errors import SchemaError
-from selverify.heuristic.embedding import Embeddings, concatenate
-from selverify.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
+from selverify.models.heuristic.embedding import Embeddings, concatenate
+from selverify.models.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
 from selverify.params import Residual
+from selverify.search.allocation import dispersion
 from selverify.training.best import Best
 from selverify.training.reproducible import adamw, one_thread
 
@@ -101,7 +101,9 @@ def train_policy(
             f"exploration.lists: none of {len(training)} training lists holds both an accepted and "
             "a rejected move; expected some (is exploration.tau out of the verifier's range?)"
         )
-    heuristic = Heuristic(data.rows.state.shape[1], data.rows.evidence.shape[1], settings.hidden)
+    heuristic = Heuristic(
+        data.rows.state.shape[1], data.rows.token_logprobs.shape[1], settings.hidden
+    )
     heuristic.familiarity.fit(_states(training), _states(held), familiar=settings.familiar)
     _fit_distance(heuristic, data, settings)
     start = torch.random.get_rng_state()

@@ -16,19 +16,19 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
 from selverify.errors import SchemaError
+from selverify.models.tokenizer import Words
 from selverify.params import Verifier
-from selverify.rollouts import ValuedSolution
 from selverify.storage import check_digests
-from selverify.tokenizer import Words
 from selverify.training.reproducible import adamw
+from selverify.training.rollouts import ValuedSolution
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
     """One line of the training log.
 
-    ``part`` is ``backbone`` or ``head``. Losses are in nats a word (of an evidence model's
-    backbone) or a step, ``validation_loss`` on held-out problems.
+    ``part`` is ``backbone`` or ``head``. Losses are in nats a word (the backbone of kind
+    token_logprobs) or a step, ``validation_loss`` on held-out problems.
     """
 
     part: str

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from selverify.backends.models import save_reward_model
-from selverify.backends.reward import ValueHead
+from selverify.models.generators.checkpoints import save_reward_model
+from selverify.models.tokenizer import Words
+from selverify.models.verifiers.reward import ValueHead
 from selverify.params import Verifier
-from selverify.rollouts import ValuedSolution
-from selverify.tokenizer import Words
 from selverify.training.best import Best
 from selverify.training.reproducible import one_thread
+from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import (
     Epoch,
     Report,

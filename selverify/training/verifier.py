@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from selverify.models.tokenizer import Words
 from selverify.params import RewardKind, Verifier
-from selverify.rollouts import ValuedSolution
-from selverify.tokenizer import Words
-from selverify.training.evidence import train_evidence_model
+from selverify.training.rollouts import ValuedSolution
+from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import Report
 from selverify.training.value import train_value_model
 
-KINDS = {"evidence": train_evidence_model, "value": train_value_model}
+KINDS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
 
 
 def train_verifier(

@@ -14,16 +14,16 @@ from pathlib import Path
 
 import stand_in
 
-from selverify.backends.base import ComposedBackend
-from selverify.backends.client import Client
-from selverify.backends.served import ServedModel
 from selverify.domains.math_steps import MathSteps
+from selverify.models.generators.client import Client
+from selverify.models.generators.served import ServedModel
+from selverify.models.prompting import Prompt
+from selverify.models.reply_cache import CachedBackend
+from selverify.models.verifiers.judge import Judge, load_rubric
 from selverify.params import Sampling, Server
-from selverify.prompting import Prompt
-from selverify.reply_cache import CachedBackend
-from selverify.scheduler import Search, run_lockstep
+from selverify.search.backend import ComposedBackend
 from selverify.search.beam import beam_search
-from selverify.verifiers.judge import Judge, load_rubric
+from selverify.search.driver import Search, run_lockstep
 
 DOMAIN = MathSteps()
 QUESTIONS = ("What is 2+3+4?", "What is 7+1+9?", "What is 5+5+6?")

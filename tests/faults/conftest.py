@@ -14,20 +14,20 @@ import figures
 import psutil
 import pytest
 import stand_in
+from fake_backend import FakeBackend, pool_proposer
 from kills import Wholes
 from proxy import Proxy
 
 from flows.environment import PREFECT_DIRECTORY
 from flows.server import PREFECT_API_URL, prefect_server
-from selverify.backends.base import ComposedBackend, Proposer
-from selverify.backends.fake import FakeBackend, pool_proposer
 from selverify.domains.word_problems import WordProblems
-from selverify.gates import GATES
-from selverify.requests import Rank, RankItem, Verify, VerifyItem
-from selverify.scheduler import Result, Search, run_lockstep
+from selverify.search.backend import ComposedBackend, Proposer
 from selverify.search.cot import chain_of_thought
+from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gated import gated_competition
+from selverify.search.gates import GATES
 from selverify.search.majority import majority_vote
+from selverify.search.requests import Rank, RankItem, Verify, VerifyItem
 from selverify.search.rules import GatedSettings
 from selverify.types import Outcome, Problem, Verdict
 
@@ -43,7 +43,7 @@ SETTINGS = GatedSettings(
     max_retries=1,
     max_moves=12,
     scorer="distance",
-    max_doubt=0.0,
+    skip_below=0.0,
     allocation="fixed",
     reference_dispersion=1.0,
     gates=GATES,

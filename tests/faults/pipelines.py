@@ -54,7 +54,7 @@ def _counting(kept):
         log = os.open(os.environ["{ANSWERED}"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(log, "".join(lines).encode())  # at once: several processes may write
         os.close(log)
-        return kept(self, asking, asked, entries)
+        return supervised(self, asking, asked, entries)
 
     return keep
 

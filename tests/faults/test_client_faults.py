@@ -18,16 +18,16 @@ import pytest
 from proxy import Fault, Proxy, Reply, rewrites, says, status
 from pydantic import ValidationError
 
-from selverify.backends.base import Proposer
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, Refusal
+from selverify.models.prompting import Prompt
 from selverify.params import Sampling, Server
-from selverify.prompting import Prompt
-from selverify.scheduler import Result
+from selverify.search.backend import Proposer
+from selverify.search.driver import Result
 from selverify.types import Outcome, Problem
 
-client = pytest.importorskip("selverify.backends.client")
-served = pytest.importorskip("selverify.backends.served")
+client = pytest.importorskip("selverify.models.generators.client")
+served = pytest.importorskip("selverify.models.generators.served")
 
 KEY = "sk-very-secret/of-42"
 LARGEST = 200_000

@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from fake_backend import FakeBackend, pool_proposer
 
-from selverify.backends.fake import FakeBackend, pool_proposer
-from selverify.backends.models import load_backbone
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import SelverifyError
+from selverify.models.generators.checkpoints import load_backbone
+from selverify.models.reply_cache import CachedBackend
 from selverify.policy import load_policy
-from selverify.reply_cache import CachedBackend
-from selverify.requests import Propose, ProposeItem, Reply, Request
+from selverify.search.requests import Propose, ProposeItem, Reply, Request
 from selverify.storage import read_json, read_table, write_json, write_table
 from selverify.training.tuning import load_model
 

@@ -14,19 +14,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from fake_backend import FakeBackend, pool_proposer
 from safetensors.numpy import save_file
 
 from flows.execution import execute
 from flows.stages import Stage
-from selverify.backends.fake import FakeBackend, pool_proposer
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ArtifactError
-from selverify.ledger import Ledger
+from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params, load_params
-from selverify.reply_cache import CachedBackend
-from selverify.requests import Propose, ProposeItem, Reply, Request
+from selverify.search.ledger import Ledger
+from selverify.search.requests import Propose, ProposeItem, Reply, Request
+from selverify.search.traces import Event, write_events
 from selverify.storage import write_json, write_plain_json, write_table
-from selverify.traces import Event, write_events
 
 ROOT = Path(__file__).parents[2]
 SIZE = 400 << 10

@@ -25,7 +25,7 @@ with alone():
 
 KEEP = """
 import sys, time
-from flows.keeper import keeping
+from flows.supervisor import keeping
 from flows.preflight import alone
 with alone(), keeping([sys.executable, "-u", "-c", {work!r}]):
     time.sleep(600)
@@ -79,7 +79,7 @@ def test_a_second_run_is_refused_and_a_killed_one_gives_the_checkout_back(
 def test_a_killed_run_holds_the_checkout_until_its_work_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it started is ended by a keeper, in its own time: here some seconds after the kill."""
+    """A supervisor ends what it started, in its own time: here some seconds after the kill."""
     (tmp_path / ".dvc").mkdir()
     monkeypatch.chdir(tmp_path)
     with subprocess.Popen(

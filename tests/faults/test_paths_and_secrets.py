@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from flows.stages import load_stages, used_params
-from selverify.backends.client import Client
-from selverify.backends.served import ServedModel
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ParamsError, SchemaError, SelverifyError
+from selverify.models.generators.client import Client
+from selverify.models.generators.served import ServedModel
+from selverify.models.prompting import Prompt, load_prompt
+from selverify.models.verifiers.loading import load_tensors
 from selverify.params import Params, Sampling, Server, check_params, load_params
 from selverify.policy import load_policy
-from selverify.prompting import Prompt, load_prompt
 from selverify.storage import check_digests, write_digests
-from selverify.verifiers.loading import load_tensors
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-never-to-be-written-0123456789"

@@ -26,18 +26,18 @@ import torch
 from proxy import Proxy, says, status
 from transformers import AutoTokenizer, LlamaForCausalLM
 
-from selverify.backends.local import LocalBackend
-from selverify.backends.models import load_backbone
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import Refusal
+from selverify.models.generators.checkpoints import load_backbone
+from selverify.models.generators.local import LocalBackend
+from selverify.models.prompting import Prompt
+from selverify.models.tokenizer import BOS
 from selverify.params import Sampling, Server
-from selverify.prompting import Prompt
-from selverify.requests import Complete, CompleteItem, ProposeItem
-from selverify.tokenizer import BOS
+from selverify.search.requests import Complete, CompleteItem, ProposeItem
 from selverify.types import Problem, Sample, State
 
-client = pytest.importorskip("selverify.backends.client")
-served = pytest.importorskip("selverify.backends.served")
+client = pytest.importorskip("selverify.models.generators.client")
+served = pytest.importorskip("selverify.models.generators.served")
 
 TRAINED = Path(__file__).parents[2] / "models" / "word_problems-small"
 DOMAIN = WordProblems()

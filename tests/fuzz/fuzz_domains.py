@@ -10,7 +10,7 @@ from functools import cache
 
 from selverify.domains import DOMAINS, GENERATED
 from selverify.domains.base import knows_truth
-from selverify.gates import reject
+from selverify.search.gates import reject
 from selverify.types import Malformed, Move, State, Truth
 
 LONGEST_REASON = 700

@@ -27,14 +27,14 @@ from fuzz_targets import CORPUS, NAMES, Target, best_of_three, slowest_piece, ta
 LIMIT = 0.05
 """Seconds that a gate or a parser may take for a piece."""
 GUIDING = (
-    "selverify.answers",
-    "selverify.backends.served",
+    "selverify.domains.answers",
+    "selverify.models.generators.served",
     "selverify.domains",
-    "selverify.gates",
-    "selverify.equivalence",
-    "selverify.grading",
-    "selverify.quantities",
-    "selverify.verifiers.judge",
+    "selverify.search.gates",
+    "selverify.data.equivalence",
+    "selverify.data.grading",
+    "selverify.data.quantities",
+    "selverify.models.verifiers.judge",
 )
 """Where new branches are looked for."""
 LONGEST_INPUT = 96

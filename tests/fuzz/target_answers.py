@@ -2,8 +2,8 @@
 
 from fuzz_words import MATH
 
-from selverify import grading
-from selverify.answers import extract_boxed, stated_answer
+from selverify.data import grading
+from selverify.domains.answers import extract_boxed, stated_answer
 
 BETWEEN = ""
 WORDS = MATH

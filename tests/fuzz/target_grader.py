@@ -6,7 +6,7 @@ import time
 
 from fuzz_words import MATH
 
-from selverify.grading import Grader
+from selverify.data.grading import Grader
 
 BETWEEN = ""
 WORDS = MATH

@@ -1,6 +1,6 @@
 """Fuzz target: replies of a judge."""
 
-from selverify.verifiers.judge import read_opinion
+from selverify.models.verifiers.judge import read_opinion
 
 BETWEEN = ""
 WORDS = (

@@ -2,8 +2,8 @@
 
 import json
 
-from selverify.backends import served
 from selverify.domains.base import split_moves
+from selverify.models.generators import served
 
 BETWEEN = ""
 WORDS = (

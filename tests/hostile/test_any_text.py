@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from selverify.domains import DOMAINS, GENERATED
 from selverify.errors import SchemaError
-from selverify.prompting import CONTROL, disarmed, read_prompt
-from selverify.verifiers.judge import load_rubric
+from selverify.models.prompting import CONTROL, disarmed, read_prompt
+from selverify.models.verifiers.judge import load_rubric
 
 IN_PROCESS = [name for name in NAMES if name != "grader"]
 """Targets that start no process; the grader has a file of its own."""

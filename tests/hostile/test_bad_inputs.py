@@ -15,9 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.__main__ import COMMANDS, MOST_ARGUMENTS, main
+from selverify.audit.log import write_log
+from selverify.audit.schema import Candidate, RecordedList
 from selverify.cli import app
-from selverify.recorded.log import write_log
-from selverify.recorded.schema import Candidate, RecordedList
 from selverify.storage import write_digests, write_table
 
 ROOT = Path(__file__).parents[2]

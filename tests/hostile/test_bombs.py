@@ -9,16 +9,16 @@ import fuzz_domains
 import pytest
 from bombs import BOMBS, LIMIT, LOOKALIKES, quickest
 
-from selverify import grading
-from selverify.answers import extract_boxed, stated_answer
-from selverify.backends.served import _wrong_choices
+from selverify.data import grading
 from selverify.domains import DOMAINS, GENERATED
+from selverify.domains.answers import extract_boxed, stated_answer
 from selverify.domains.base import close_move, split_moves
 from selverify.domains.claims import canonical_answer, find_claims
 from selverify.errors import SelverifyError
-from selverify.prompting import Prompting, disarmed, load_prompt, plain, plain_text
+from selverify.models.generators.served import _wrong_choices
+from selverify.models.prompting import Prompting, disarmed, load_prompt, plain, plain_text
+from selverify.models.verifiers.judge import read_opinion
 from selverify.types import Malformed, Problem, State
-from selverify.verifiers.judge import read_opinion
 
 LONGEST_PROBLEM = 50_000
 """Characters of a question that a file may hold; a longer one is refused there."""

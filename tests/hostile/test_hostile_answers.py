@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from bombs import BOMBS
 
-from selverify import grading
-from selverify.grading import Grader
+from selverify.data import grading
+from selverify.data.grading import Grader
 
 SECONDS = 1.0
 START = 60.0
@@ -89,7 +89,7 @@ def test_what_wants_too_much_memory_is_unparsed() -> None:
 
 ORPHAN = """
 import sys, threading, time, multiprocessing
-from selverify.grading import Grader
+from selverify.data.grading import Grader
 
 def told():
     while True:

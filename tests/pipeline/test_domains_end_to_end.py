@@ -40,7 +40,7 @@ def small(domain: str, *, strengths: tuple[str, ...], **evaluation: object) -> P
             "repetitions": 1,
             "resamples": 50,
             "grid": params.evaluation.grid.model_copy(
-                update={"k_base": (2.0,), "max_doubt": (0.05,), "proposals": (8, 16)}
+                update={"k_base": (2.0,), "skip_below": (0.05,), "proposals": (8, 16)}
             ),
             **evaluation,
         },

@@ -15,7 +15,10 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import pipelines
+import proxy
 import pytest
+import stand_in
 from conftest import ROOT
 from mlflow import MlflowClient
 from prefect import flow
@@ -32,17 +35,14 @@ from flows.server import PREFECT_API_URL
 from flows.stage_flow import _show, run_stage
 from flows.stages import Stage, load_stages, params_of
 from flows.tracking import Published
-from selverify.benchmark import Task
+from selverify.data.benchmark import Task
 from selverify.errors import NoReply, ParamsError, ProtocolError, Refusal
+from selverify.models.sources import write_generator_source
 from selverify.params import Tracking, check_params, load_params
-from selverify.sources import write_generator_source
 from selverify.storage import digest
 from selverify.types import Problem, Truth
 from tasks import evaluation
 from tasks.shards import Shard
-
-sys.path.append(str(ROOT / "tests" / "faults"))
-pipelines, proxy, stand_in = map(import_module, ("pipelines", "proxy", "stand_in"))
 
 BEFORE = ("benchmark", "rollouts", "verifier", "difficulty", "exploration", "residual")
 """The stages that an evaluation needs, apart from the frozen one."""

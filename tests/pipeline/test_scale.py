@@ -14,8 +14,8 @@ from conftest import ROOT
 from flows.__main__ import main
 from flows.scale import scale
 from flows.stages import PARAMS_FILE
+from selverify.models.sources import write_generator_source
 from selverify.params import load_params
-from selverify.sources import write_generator_source
 
 PROBLEMS, ROWS = 4, 40
 

@@ -25,11 +25,11 @@ import yaml
 from checkouts import checkout, git
 from conftest import ROOT, Project, clean_environment, make_project
 
-from flows.keeper import kept
 from flows.overrides import combinations
 from flows.profiles import PROFILES
 from flows.scheduling import read_deployments
 from flows.server import PREFECT_API_URL, without_secrets
+from flows.supervisor import supervised
 from selverify.errors import ArtifactError, ParamsError
 
 # Every ten seconds from a time that has passed: the next one is due within ten seconds.
@@ -49,7 +49,7 @@ def run(params, inputs, outputs):
 
 BLOCKING_SHARDS = """
 import os, pathlib, time
-from selverify.benchmark import Task
+from selverify.data.benchmark import Task
 from selverify.types import Problem, Truth
 from tasks.shards import Shard
 
@@ -154,9 +154,9 @@ def test_a_port_in_use_is_one_sentence(project: Project) -> None:
     ("command", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
 )
 def test_the_exit_code_of_a_kept_command_is_its_own(command: str, code: int) -> None:
-    """A keeper stands between a server and whoever watches it."""
-    keeper = kept([sys.executable, "-c", command])
-    done = subprocess.run(keeper, start_new_session=True, timeout=PATIENCE, check=False)
+    """A supervisor stands between a server and whoever watches it."""
+    supervisor = supervised([sys.executable, "-c", command])
+    done = subprocess.run(supervisor, start_new_session=True, timeout=PATIENCE, check=False)
     assert done.returncode == code
 
 
@@ -164,13 +164,15 @@ def test_a_keeper_that_is_told_to_end_says_so(tmp_path: Path) -> None:
     """Else what it kept would be taken for done."""
     mark = tmp_path / "begun"
     command = f"import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(600)"
-    keeper = subprocess.Popen(kept([sys.executable, "-c", command]), start_new_session=True)
+    supervisor = subprocess.Popen(
+        supervised([sys.executable, "-c", command]), start_new_session=True
+    )
     wait_until(mark.exists)
-    keeper.terminate()
-    assert keeper.wait(PATIENCE) == 128 + signal.SIGTERM
+    supervisor.terminate()
+    assert supervisor.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
-@pytest.mark.parametrize("victim", ["owner", "keeper", "command"])
+@pytest.mark.parametrize("victim", ["owner", "supervisor", "command"])
 def test_a_kill_leaves_no_orphan(tmp_path: Path, victim: str) -> None:
     """Whoever is killed, what a command started in a session of its own ends too."""
     marks = {name: tmp_path / name for name in ("command", "away")}
@@ -181,15 +183,15 @@ def test_a_kill_leaves_no_orphan(tmp_path: Path, victim: str) -> None:
         + mark.format(str(marks["command"]))
     )
     keeping = (
-        "import subprocess, sys\nfrom flows.keeper import kept, nothing_left\n"
+        "import subprocess, sys\nfrom flows.supervisor import supervised, nothing_left\n"
         "with nothing_left():\n"
-        f"  subprocess.run(kept([sys.executable, '-c', {command!r}]), start_new_session=True)"
+        f"  subprocess.run(supervised([sys.executable, '-c', {command!r}]), start_new_session=True)"
     )
     owner = psutil.Popen([sys.executable, "-c", keeping], cwd=ROOT)
     try:
         wait_until(lambda: all(path.is_file() and path.read_text() for path in marks.values()))
         below = {name: psutil.Process(int(path.read_text())) for name, path in marks.items()}
-        everyone = {"owner": owner, "keeper": below["command"].parent(), **below}
+        everyone = {"owner": owner, "supervisor": below["command"].parent(), **below}
         everyone[victim].kill()
         wait_until(lambda: not any(lives(one) for one in everyone.values()))
     finally:
@@ -261,7 +263,7 @@ def test_a_stage_that_is_told_to_end_says_so_in_one_sentence(
 def test_a_stage_whose_run_was_killed_while_it_started_ends_at_once(gone: bool) -> None:
     """Its ancestors cannot tell: who is there now may be whoever takes orphans."""
     script = (
-        "import sys, time; from flows.keeper import end_with_starter; "
+        "import sys, time; from flows.supervisor import end_with_starter; "
         "end_with_starter('NONE', sys.argv[1]); time.sleep(3)"
     )
     absent = subprocess.Popen([sys.executable, "-c", ""])
@@ -280,11 +282,12 @@ def test_a_stage_that_was_told_to_end_is_not_disturbed_when_its_starter_ends(
     """Both are told at once; how the stage ended would else stay unknown to Prefect's server."""
     told = tmp_path / "told"
     stage = (
-        "import signal, sys, time; from pathlib import Path; from flows import keeper\n"
+        "import signal, sys, time; from pathlib import Path; from flows import supervisor\n"
         "def report(*_):\n"
-        "  time.sleep(3 * keeper.POLL_SECONDS); Path(sys.argv[1]).write_text('reported'); exit()\n"
+        "  time.sleep(3 * supervisor.POLL_SECONDS)\n"
+        "  Path(sys.argv[1]).write_text('reported'); exit()\n"
         "signal.signal(signal.SIGTERM, report)\n"
-        "keeper.end_with_starter('NONE', None); print('ready', flush=True); time.sleep(60)"
+        "supervisor.end_with_starter('NONE', None); print('ready', flush=True); time.sleep(60)"
     )
     starter = (
         "import subprocess, sys\n"
@@ -301,7 +304,7 @@ def test_a_stage_that_was_told_to_end_is_not_disturbed_when_its_starter_ends(
 def test_an_interrupt_that_python_swallows_is_sent_again() -> None:
     """One that arrives in a finalizer would be printed and forgotten."""
     script = (
-        "import sys, time; from flows.keeper import interrupt_again\n"
+        "import sys, time; from flows.supervisor import interrupt_again\n"
         "class Thing:\n  def __del__(self): raise KeyboardInterrupt\n"
         "sys.unraisablehook = interrupt_again\n"
         "try:\n  thing = Thing(); del thing; time.sleep(60)\n"

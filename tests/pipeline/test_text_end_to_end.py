@@ -21,9 +21,9 @@ from flows.preflight import name_sources
 from flows.profiles import PROFILES, apply_profile
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
 from selverify.errors import SchemaError
+from selverify.models.sources import read_generator_source
 from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_params
 from selverify.policy import load_policy
-from selverify.sources import read_generator_source
 from tasks.artifacts import read_rows
 from tasks.models import open_models, resolve_tau
 
@@ -80,7 +80,7 @@ def text_params(model: Path, folder: Path) -> Params:
             "repetitions": 1,
             "resamples": 50,
             "grid": params.evaluation.grid.model_copy(
-                update={"k_base": (2.0,), "max_doubt": (0.05,), "proposals": (8, 16)}
+                update={"k_base": (2.0,), "skip_below": (0.05,), "proposals": (8, 16)}
             ),
         },
     }

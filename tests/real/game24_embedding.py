@@ -30,14 +30,14 @@ from game24_states import (
 from recorded import ROOT
 from torch import Tensor
 
-from selverify.backends.local import LocalBackend
-from selverify.backends.models import load_backbone
-from selverify.backends.reward import SEEN
+from selverify.audit.schema import RecordedList
 from selverify.domains.countdown import SIGNS
-from selverify.heuristic.embedding import Embeddings
+from selverify.models.generators.checkpoints import load_backbone
+from selverify.models.generators.local import LocalBackend
+from selverify.models.heuristic.embedding import Embeddings
+from selverify.models.verifiers.reward import SEEN
 from selverify.params import Sampling
-from selverify.recorded.schema import RecordedList
-from selverify.requests import RankItem
+from selverify.search.requests import RankItem
 from selverify.types import Move, State
 
 BACKBONE = ROOT / "models" / "countdown-small"
@@ -145,7 +145,7 @@ def _beside(facts: Sequence[Tensor], said: Embeddings) -> Embeddings:
         torch.cat((own, getattr(said, name), silent), -1)
         for own, name in zip(facts, STATES, strict=True)
     )
-    return Embeddings(state, move, after, goal, said.evidence, said.logprob)
+    return Embeddings(state, move, after, goal, said.token_logprobs, said.logprob)
 
 
 def _facts(one: Visited, item: RecordedList) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -15,9 +15,7 @@ import numpy as np
 from game24_embedding import embedded
 from game24_states import MOVES, Visited, with_survivors
 
-from selverify.audits import ORACLE, RANDOM
-from selverify.params import Residual
-from selverify.recorded.lists.counterfactual import (
+from selverify.audit.lists.counterfactual import (
     Allocator,
     Choice,
     Outcomes,
@@ -26,9 +24,9 @@ from selverify.recorded.lists.counterfactual import (
     first_k,
     rank,
 )
-from selverify.recorded.lists.judging import JudgedList, Verdict, by_label, by_score, judge
-from selverify.recorded.lists.learned import Scored, fit_on, ranking
-from selverify.recorded.lists.rankers import (
+from selverify.audit.lists.judging import JudgedList, Verdict, by_label, by_score, judge
+from selverify.audit.lists.learned import Scored, fit_on, ranking
+from selverify.audit.lists.rankers import (
     FREQUENCY,
     LIKELIHOOD,
     RECORDED,
@@ -37,6 +35,8 @@ from selverify.recorded.lists.rankers import (
     recorded_order,
     scores_of,
 )
+from selverify.experiment.audits import ORACLE, RANDOM
+from selverify.params import Residual
 from selverify.training.policy import Epoch, LabelledList
 
 
@@ -64,7 +64,7 @@ SEED = 5
 WANTED = 0.985
 """Share of reachable states that a setting must serve on the training side: the target is 0.98."""
 FULL = "hybrid"
-LEARNED = (LIKELIHOOD, "distance_cosine", "distance", "residual", FULL, "doubt")
+LEARNED = (LIKELIHOOD, "distance_cosine", "distance", "residual", FULL, "reject_probability")
 FREE = {RANDOM: random_order, RECORDED: recorded_order, FREQUENCY: most_proposed_first}
 RANKERS = (*FREE, *LEARNED, ORACLE)
 K_MAX = 12
@@ -247,7 +247,7 @@ def while_hopeful(ranked: Ranked, most: float) -> Outcomes:
 def _hopeful(state: JudgedList, scored: Scored, most: float) -> tuple[float, float, float]:
     """Calls, whether one was found, calls one by one without the rule; NaN where none is there."""
     order = np.argsort(scored.scores[FULL], kind="stable")
-    asked_about = max(1, int(np.sum(scored.scores["doubt"] < most)))
+    asked_about = max(1, int(np.sum(scored.scores["reject_probability"] < most)))
     accepted = state.accepted[order]
     if not accepted.any():
         return asked_about, np.nan, np.nan

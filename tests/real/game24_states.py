@@ -27,10 +27,10 @@ from game24_notation import (
 )
 from recorded import Record
 
+from selverify.audit.importers import IMPORTERS
+from selverify.audit.schema import RecordedList
 from selverify.domains.countdown import Countdown
-from selverify.gates import reject
-from selverify.recorded.importers import IMPORTERS
-from selverify.recorded.schema import RecordedList
+from selverify.search.gates import reject
 from selverify.types import Move, State
 
 FILE = "candidates/game24_tot_states.jsonl.gz"

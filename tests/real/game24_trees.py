@@ -14,10 +14,7 @@ from game24_notation import TARGET, Game24
 from game24_ranking import K_MAX, Ranked
 from game24_states import CHECKING, DOMAIN, MOVES, Visited, visited
 
-from selverify.backends.base import Ranker
-from selverify.errors import ProtocolError
-from selverify.gates import GATES
-from selverify.recorded.replay import (
+from selverify.audit.replay import (
     Bounds,
     ByScore,
     Coverage,
@@ -27,10 +24,13 @@ from selverify.recorded.replay import (
     recorded_problems,
     replay,
 )
-from selverify.requests import RankItem
-from selverify.scheduler import Search
+from selverify.errors import ProtocolError
 from selverify.search import GatedSettings, gated_competition
+from selverify.search.backend import Ranker
 from selverify.search.breadth_first import breadth_first
+from selverify.search.driver import Search
+from selverify.search.gates import GATES
+from selverify.search.requests import RankItem
 from selverify.types import Outcome, State
 
 KEPT = {"greedy1": 1, "greedy3": 3, "greedy5": 5}
@@ -238,7 +238,7 @@ def rules(tau: float, **changed: object) -> GatedSettings:
         max_retries=0,
         max_moves=MOVES,
         scorer="none",
-        max_doubt=0.0,
+        skip_below=0.0,
         allocation="all",
         reference_dispersion=0.0,
         gates=GATES,

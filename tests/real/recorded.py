@@ -19,13 +19,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from selverify.answers import stated_answer
+from selverify.data.equivalence import CORRECT, UNPARSED
+from selverify.data.grading import MAX_ANSWER, Grader
+from selverify.domains.answers import stated_answer
 from selverify.domains.base import split_moves
 from selverify.domains.claims import find_claims
 from selverify.domains.math_steps import MathSteps
-from selverify.equivalence import CORRECT, UNPARSED
-from selverify.gates import reject
-from selverify.grading import MAX_ANSWER, Grader
+from selverify.search.gates import reject
 from selverify.types import Move, State
 
 ROOT = Path(__file__).parents[2]

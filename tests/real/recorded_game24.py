@@ -60,12 +60,12 @@ from game24_trees import (
     trees,
 )
 
-from selverify.audits import ORACLE, RANDOM
-from selverify.recorded.lists.counterfactual import Outcomes, one_by_one, summary, verify_all
-from selverify.recorded.lists.judging import by_label
-from selverify.recorded.lists.rankers import ranker_name
+from selverify.audit.lists.counterfactual import Outcomes, one_by_one, summary, verify_all
+from selverify.audit.lists.judging import by_label
+from selverify.audit.lists.rankers import ranker_name
+from selverify.experiment.audits import ORACLE, RANDOM
+from selverify.experiment.statistics import Bootstrap
 from selverify.search import GatedSettings
-from selverify.statistics import Bootstrap
 
 BOOTSTRAP = Bootstrap(resamples=2_000, seed=1)
 GPT_4, GPT_35 = "gpt-4", "gpt-35"

@@ -13,12 +13,12 @@ import recorded
 from recorded import DATA, Record
 from recorded_pools import BOOTSTRAP, ONE, filtering, refused, refused_share, row
 
-from selverify.recorded.importers import IMPORTERS
-from selverify.recorded.samples.pools import Pool, pools
-from selverify.recorded.samples.solutions import MAJORITY
-from selverify.recorded.samples.text import told
-from selverify.recorded.schema import RecordedSample
-from selverify.statistics import (
+from selverify.audit.importers import IMPORTERS
+from selverify.audit.samples.answer_groups import Pool, pools
+from selverify.audit.samples.solutions import MAJORITY
+from selverify.audit.samples.text import told
+from selverify.audit.schema import RecordedSample
+from selverify.experiment.statistics import (
     Interval,
     area_under_roc_interval,
     mean_interval,

@@ -8,12 +8,17 @@ from functools import cache
 import numpy as np
 import recorded
 
-from selverify.recorded.samples.pools import Pool
-from selverify.recorded.samples.saved import USUAL
-from selverify.recorded.samples.solutions import MAJORITY, Subsets, voted
-from selverify.recorded.samples.text import told
-from selverify.recorded.schema import RecordedSample
-from selverify.statistics import FloatArray, clustered_mean, mean_interval, paired_difference
+from selverify.audit.samples.answer_groups import Pool
+from selverify.audit.samples.savings import USUAL
+from selverify.audit.samples.solutions import MAJORITY, Subsets, voted
+from selverify.audit.samples.text import told
+from selverify.audit.schema import RecordedSample
+from selverify.experiment.statistics import (
+    FloatArray,
+    clustered_mean,
+    mean_interval,
+    paired_difference,
+)
 
 ONE = "pass@1"
 BOOTSTRAP = USUAL.bootstrap

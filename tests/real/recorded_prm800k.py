@@ -14,10 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from recorded import DATA, DOMAIN
 
-from selverify.audits import ORACLE, RANDOM, pairwise_accuracy
-from selverify.gates import reject
-from selverify.recorded.importers import IMPORTERS, Imported
-from selverify.recorded.lists.counterfactual import (
+from selverify.audit.importers import IMPORTERS, Imported
+from selverify.audit.lists.counterfactual import (
     Allocator,
     Outcomes,
     Ranking,
@@ -27,13 +25,15 @@ from selverify.recorded.lists.counterfactual import (
     rank,
     split_problems,
 )
-from selverify.recorded.lists.encoders import open_embedder
-from selverify.recorded.lists.judging import Coverage, JudgedList, by_label, judge
-from selverify.recorded.lists.learned import Scored, cross_fit, labelled, ranking
-from selverify.recorded.lists.learned_orders import SETTINGS
-from selverify.recorded.lists.rankers import RECORDED, SHORTEST, rankers_for, scores_of
-from selverify.recorded.schema import RecordedList
-from selverify.statistics import Bootstrap, FloatArray, Interval, clustered_mean
+from selverify.audit.lists.encoders import open_embedder
+from selverify.audit.lists.judging import Coverage, JudgedList, by_label, judge
+from selverify.audit.lists.learned import Scored, cross_fit, labelled, ranking
+from selverify.audit.lists.learned_orders import SETTINGS
+from selverify.audit.lists.rankers import RECORDED, SHORTEST, rankers_for, scores_of
+from selverify.audit.schema import RecordedList
+from selverify.experiment.audits import ORACLE, RANDOM, pairwise_accuracy
+from selverify.experiment.statistics import Bootstrap, FloatArray, Interval, clustered_mean
+from selverify.search.gates import reject
 from selverify.training.policy import Epoch, LabelledList
 from selverify.types import Move, State
 

@@ -18,16 +18,14 @@ import recorded_llama_runs
 from recorded import DATA
 from recorded_pools import BOOTSTRAP, ONE, filtering, majority, refused, refused_share, row
 
-from selverify.difficulty import bin_agreement, difficulty_bins
-from selverify.grading import Grader
-from selverify.recorded.importers import IMPORTERS
-from selverify.recorded.samples.audit import table
-from selverify.recorded.samples.choice import Chosen, Goal, choose, run, spend
-from selverify.recorded.samples.figure import SELECTIVE, accuracy_against_cost
-from selverify.recorded.samples.pools import Pool, answer_of, coverage, pools
-from selverify.recorded.samples.saved import USUAL, Saved, SolutionSettings, compare, full_scoring
-from selverify.recorded.samples.selective import Policy
-from selverify.recorded.samples.solutions import (
+from selverify.audit.importers import IMPORTERS
+from selverify.audit.samples.answer_groups import Pool, answer_of, coverage, pools
+from selverify.audit.samples.audit import table
+from selverify.audit.samples.figure import SELECTIVE, accuracy_against_cost
+from selverify.audit.samples.padded import FREE_FEATURES, MEAN
+from selverify.audit.samples.savings import USUAL, Saved, SolutionSettings, compare, full_scoring
+from selverify.audit.samples.selective import Policy
+from selverify.audit.samples.solutions import (
     BEST,
     MAJORITY,
     PASS,
@@ -40,11 +38,12 @@ from selverify.recorded.samples.solutions import (
     passing,
     voted,
 )
-from selverify.recorded.samples.stack import FREE_FEATURES, MEAN
-from selverify.recorded.samples.text import method_label, told
-from selverify.recorded.schema import RecordedSample
-from selverify.search.best_of_n import AGGREGATIONS
-from selverify.statistics import (
+from selverify.audit.samples.text import method_label, told
+from selverify.audit.samples.tuning import Chosen, Goal, choose, run, spend
+from selverify.audit.schema import RecordedSample
+from selverify.data.difficulty import bin_agreement, difficulty_bins
+from selverify.data.grading import Grader
+from selverify.experiment.statistics import (
     FloatArray,
     Interval,
     calls_at_accuracy,
@@ -52,6 +51,7 @@ from selverify.statistics import (
     mean_interval,
     paired_difference,
 )
+from selverify.search.best_of_n import AGGREGATIONS
 
 SAMPLES = "samples/spb_math500_n32.jsonl.gz"
 BUDGETS = (1, 2, 4, 8, 16, 32)

@@ -11,9 +11,9 @@ import recorded
 import runs_page
 from recorded import ROOT, Fact, Refusal, Walked
 
-from selverify.equivalence import CORRECT
-from selverify.reporting.pages import write_text
-from selverify.statistics import wilson_interval
+from selverify.data.equivalence import CORRECT
+from selverify.experiment.statistics import wilson_interval
+from selverify.report.pages import write_text
 
 PAGE = ROOT / "docs" / "real-text.md"
 SHOWN = 100

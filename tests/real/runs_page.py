@@ -9,7 +9,7 @@ import recorded_prm800k
 import recorded_samples
 from recorded import ROOT
 
-from selverify.reporting.pages import write_text
+from selverify.report.pages import write_text
 
 PAGE = ROOT / "docs" / "recorded-runs.md"
 FIGURES = ROOT / "docs" / "figures" / "recorded"

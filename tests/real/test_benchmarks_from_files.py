@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 import recorded
 
-from selverify.answers import extract_boxed
-from selverify.benchmark import from_rows, to_rows
-from selverify.domains.math_steps import MathSteps
-from selverify.errors import LeakError, SchemaError
-from selverify.text_benchmarks import (
+from selverify.data.benchmark import from_rows, to_rows
+from selverify.data.text_benchmarks import (
     Draw,
     Questions,
     load_known,
@@ -22,6 +19,9 @@ from selverify.text_benchmarks import (
     tasks_from,
     without,
 )
+from selverify.domains.answers import extract_boxed
+from selverify.domains.math_steps import MathSteps
+from selverify.errors import LeakError, SchemaError
 
 ALL_OF_MATH = "problems/math12500.jsonl.gz"
 

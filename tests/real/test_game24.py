@@ -31,13 +31,13 @@ from game24_states import (
 from game24_trees import RecordedRanks, Tree, ended, gated, original, reproduced, rules, trees
 from recorded_game24 import SOME_CHANCE, TREE_OF_THOUGHTS, by_source
 
-from selverify.audits import ORACLE, RANDOM
+from selverify.audit.lists.counterfactual import first_k, one_by_one, verify_all
+from selverify.audit.lists.judging import by_label
+from selverify.audit.replay import BLANK
 from selverify.domains.countdown import Countdown
 from selverify.errors import SchemaError
-from selverify.gates import reject
-from selverify.recorded.lists.counterfactual import first_k, one_by_one, verify_all
-from selverify.recorded.lists.judging import by_label
-from selverify.recorded.replay import BLANK
+from selverify.experiment.audits import ORACLE, RANDOM
+from selverify.search.gates import reject
 from selverify.types import Malformed, Move
 
 QUICK = SETTINGS.model_copy(update={"epochs": 4})

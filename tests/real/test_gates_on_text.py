@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import recorded
 
-from selverify.statistics import wilson_interval
+from selverify.experiment.statistics import wilson_interval
 
 MOST_FALSE = 0.005  # of steps
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from recorded import DATA, records
 
-from selverify.recorded.importers import IMPORTERS, Imported
-from selverify.recorded.log import Entry, read_log, write_log
-from selverify.recorded.schema import RecordedList, RecordedSample
+from selverify.audit.importers import IMPORTERS, Imported
+from selverify.audit.log import Entry, read_log, write_log
+from selverify.audit.schema import RecordedList, RecordedSample
 
 
 def imported(name: str, file: str) -> tuple[list[Entry], Imported]:

@@ -7,7 +7,7 @@ import re
 import pytest
 import recorded
 
-from selverify.prompting import load_prompt
+from selverify.models.prompting import load_prompt
 
 RUN = 7
 """So many words in a row, numbers among them, are no coincidence."""

@@ -8,7 +8,7 @@ import pytest
 import recorded
 from recorded import Fact
 
-from selverify.equivalence import CORRECT
+from selverify.data.equivalence import CORRECT
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import recorded_pools
 import recorded_samples
 from recorded_llama_runs import Run
 
-from selverify.equivalence import CORRECT
-from selverify.recorded.samples.choice import choose, run
-from selverify.recorded.samples.pools import coverage
-from selverify.recorded.samples.saved import USUAL
-from selverify.recorded.samples.selective import Policy
-from selverify.recorded.samples.solutions import BEST, WEIGHTED
+from selverify.audit.samples.answer_groups import coverage
+from selverify.audit.samples.savings import USUAL
+from selverify.audit.samples.selective import Policy
+from selverify.audit.samples.solutions import BEST, WEIGHTED
+from selverify.audit.samples.tuning import choose, run
+from selverify.data.equivalence import CORRECT
 
 FEW = replace(USUAL, orders=("recorded",), weights=(4.0,), repetitions=2)
 ANSWERS_GRADED = 80

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from fake_backend import FakeBackend, pool_proposer
 from hypothesis import strategies as st
 from toy import ToyDomain, toy_problem, toy_truth
 
-from selverify.backends.fake import FakeBackend, pool_proposer
-from selverify.gates import GATES, STRUCTURAL
-from selverify.scheduler import Search
 from selverify.search import (
     GatedSettings,
     beam_search,
@@ -19,6 +17,8 @@ from selverify.search import (
     majority_vote,
     oracle,
 )
+from selverify.search.driver import Search
+from selverify.search.gates import GATES, STRUCTURAL
 
 DOMAIN = ToyDomain()
 POOL = (
@@ -39,7 +39,7 @@ gated_settings = st.builds(
     max_retries=st.integers(0, 2),
     max_moves=st.integers(1, 5),
     scorer=st.sampled_from(["none", "frequency", "hybrid"]),
-    max_doubt=st.sampled_from([0.0, 0.5, 1.0]),
+    skip_below=st.sampled_from([0.0, 0.5, 1.0]),
     allocation=st.sampled_from(["all", "fixed", "adaptive", "margin"]),
     reference_dispersion=st.floats(0, 1),
     gates=st.sampled_from([GATES, (STRUCTURAL,), ()]),

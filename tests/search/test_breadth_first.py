@@ -8,10 +8,10 @@ from strategies import BACKEND, problems
 from strategies import DOMAIN as PLAIN
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
-from selverify.gates import reject
-from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search import beam_search
 from selverify.search.breadth_first import breadth_first
+from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.gates import reject
 from selverify.types import Outcome, Problem
 
 CHECKING = ToyDomain(checks=True)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, gated_settings, problems
 
-from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search import GatedSettings, gated_competition
+from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.rules import Decisions
 from selverify.types import Outcome, Problem
 
@@ -18,7 +18,7 @@ others = st.fixed_dictionaries(
         "k_base": st.floats(0.5, 4),
         "beta": st.floats(-2, 2),
         "tau": st.floats(0, 1),
-        "max_doubt": st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0]),
+        "skip_below": st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0]),
     },
 )
 
@@ -53,7 +53,7 @@ def test_settings_said_to_lead_the_same_way_do(problem, settings, changes):
 
 
 def asked(result: Result[Outcome]) -> list[object]:
-    """The model calls; a doubt that nobody is let off for need not be asked."""
+    """The model calls; a reject_probability that nobody is let off for need not be asked."""
     return [
         (event.event, event.state.derivation, event.data)
         for event in result.events
@@ -78,7 +78,7 @@ RULES = GatedSettings(
     max_retries=1,
     max_moves=5,
     scorer="hybrid",
-    max_doubt=0.1,
+    skip_below=0.1,
     allocation="adaptive",
     reference_dispersion=0.0,
     gates=(),
@@ -96,11 +96,11 @@ RULES = GatedSettings(
         ({"tau": 0.6}, True),  # a score of tau is accepted
         ({"tau": 0.4}, False),  # and so the rejected one would be
         ({"tau": 0.61}, False),
-        ({"max_doubt": 0.021}, True),
-        ({"max_doubt": 0.02}, False),
-        ({"max_doubt": 0.3}, True),
-        ({"max_doubt": 0.31}, False),
-        ({"max_doubt": 0.0}, False),
+        ({"skip_below": 0.021}, True),
+        ({"skip_below": 0.02}, False),
+        ({"skip_below": 0.3}, True),
+        ({"skip_below": 0.31}, False),
+        ({"skip_below": 0.0}, False),
         ({"k_base": 2.4}, True),
         ({"k_base": 3.0}, True),  # no more than two could be verified
         ({"k_base": 1.0}, False),
@@ -115,13 +115,13 @@ def test_the_edges_of_what_is_the_same(change, same):
     assert not decisions.accepts(0.4)
     assert decisions.trusts(0.02)
     assert not decisions.trusts(0.3)
-    assert decisions.asks_for_doubt()
+    assert decisions.asks_for_reject_probability()
     assert decisions.allowance((0.1, 0.2), most=2) == 2
     assert decisions.same_under(replace(RULES, **change)) is same
 
 
 def test_a_walk_that_asked_for_no_doubt_says_nothing_of_one_that_does():
-    decisions = Decisions(replace(RULES, max_doubt=0.0))
-    assert not decisions.asks_for_doubt()
-    assert not decisions.same_under(replace(RULES, max_doubt=0.01))
-    assert decisions.same_under(replace(RULES, max_doubt=0.0, tau=0.9))
+    decisions = Decisions(replace(RULES, skip_below=0.0))
+    assert not decisions.asks_for_reject_probability()
+    assert not decisions.same_under(replace(RULES, skip_below=0.01))
+    assert decisions.same_under(replace(RULES, skip_below=0.0, tau=0.9))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selverify.allocation import calls_at, dispersion, margin, verification_budget
+from selverify.search.allocation import calls_at, dispersion, margin, verification_budget
 
 RULES = {"k_base": 2.0, "beta": 1.0, "k_min": 1, "k_max": 4}
 scores_lists = st.lists(st.floats(-1e3, 1e3), max_size=9)

@@ -8,10 +8,10 @@ import pytest
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
 from selverify.errors import BudgetError, ParamsError
-from selverify.gates import GATES
-from selverify.ledger import Ledger
-from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search import GatedSettings, explore, gated_competition
+from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.gates import GATES
+from selverify.search.ledger import Ledger
 from selverify.types import Outcome
 
 DOMAIN = ToyDomain()
@@ -26,7 +26,7 @@ SETTINGS = GatedSettings(
     max_retries=1,
     max_moves=5,
     scorer="distance",
-    max_doubt=0.0,
+    skip_below=0.0,
     allocation="fixed",
     reference_dispersion=1.0,
     gates=GATES,
@@ -181,20 +181,25 @@ def test_a_trusted_move_costs_no_call() -> None:
         scores={"add 1 ; add 2 ;": 0.9},
         ranks={"add 1 ;": 0.1, "add 2 ;": 0.4, "add 1 ; add 2 ;": 0.4},
     )
-    result = run(backend, replace(SETTINGS, max_doubt=0.3))
+    result = run(backend, replace(SETTINGS, skip_below=0.3))
     assert result.outcome.answer == "3"
     assert backend.verified() == ["add 1 ; add 2 ;"]
     trusted = [dict(e.data)["move"] for e in result.events if e.event == "trust"]
     assert trusted == ["add 1 ;", "say 3 ;"]
     assert result.ledger.verifier_calls == 1
     asked = [dict(event.data)["scorer"] for event in result.events if event.event == "rank"]
-    assert asked == ["distance", "doubt", "doubt", "doubt"]  # one move alone needs no h
+    assert asked == [
+        "distance",
+        "reject_probability",
+        "reject_probability",
+        "reject_probability",
+    ]  # one move alone needs no h
 
 
 def test_a_round_without_survivors_does_not_end_trust() -> None:
     """Nothing was verified at the root when the retry finds a move that is hardly doubted."""
     backend = ScriptedBackend(moves={"": ["noise", "noise", "add 3 ;", "add 3 ;"]})
-    result = run(backend, replace(SETTINGS, max_doubt=0.3, max_moves=1))
+    result = run(backend, replace(SETTINGS, skip_below=0.3, max_moves=1))
     assert backend.verified() == []
     assert [event.event for event in result.events if event.event in ("retry", "trust")] == [
         "retry",
@@ -208,7 +213,7 @@ def test_what_was_verified_in_vain_is_not_trusted_afterwards() -> None:
         moves={"": ["add 1 ;", "add 1 ;", "add 2 ;", "add 2 ;"]},
         ranks={"add 1 ;": 0.5, "add 2 ;": 0.1},
     )
-    run(backend, replace(SETTINGS, max_doubt=0.3))
+    run(backend, replace(SETTINGS, skip_below=0.3))
     assert backend.verified() == ["add 1 ;", "add 2 ;"]
 
 
@@ -359,7 +364,7 @@ def test_a_trusted_move_is_not_taken_again() -> None:
         scores={"add 3 ;": 0.9, "add 3 ; say 3 ;": 0.9},
         ranks={"add 1 ;": 0.0, "add 3 ;": 0.5},
     )
-    settings = replace(SETTINGS, max_retries=0, fallback=True, max_doubt=0.3)
+    settings = replace(SETTINGS, max_retries=0, fallback=True, skip_below=0.3)
     result = run(backend, settings)
     assert result.outcome.answer == "3"
     assert "add 1 ;" not in backend.verified()

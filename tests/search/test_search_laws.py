@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, Runs, gated_runs, mixed_runs, problems, searches
 from toy import toy_problem
 
-from selverify.gates import GATES, reject
-from selverify.requests import Reply, Request
-from selverify.scheduler import Search, run_lockstep
 from selverify.search import gated_competition, majority_vote
+from selverify.search.driver import Search, run_lockstep
+from selverify.search.gates import GATES, reject
+from selverify.search.requests import Reply, Request
 
 quick = settings(max_examples=60, deadline=None)
 

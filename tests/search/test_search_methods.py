@@ -9,8 +9,6 @@ from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_truth
 
 from selverify.domains.base import close_move, split_moves
 from selverify.errors import ParamsError
-from selverify.ledger import Ledger
-from selverify.scheduler import Result, Search, run_lockstep
 from selverify.search import (
     beam_search,
     best_of_n,
@@ -19,8 +17,10 @@ from selverify.search import (
     majority_vote,
     oracle,
 )
-from selverify.search.asking import Asking
 from selverify.search.candidates import checked
+from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.ledger import Ledger
+from selverify.search.protocol import Asking
 from selverify.types import Outcome
 
 DOMAIN = ToyDomain()

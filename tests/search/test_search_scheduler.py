@@ -8,8 +8,9 @@ import pytest
 from toy import ScriptedBackend, ToyDomain, move, toy_problem
 
 from selverify.errors import BudgetError, ProtocolError
-from selverify.ledger import Ledger
-from selverify.requests import (
+from selverify.search.driver import Search, run_lockstep
+from selverify.search.ledger import Ledger
+from selverify.search.requests import (
     Complete,
     CompleteItem,
     Note,
@@ -22,7 +23,6 @@ from selverify.requests import (
     Verify,
     VerifyItem,
 )
-from selverify.scheduler import Search, run_lockstep
 from selverify.types import State, Verdict
 
 START = ToyDomain().initial_state(toy_problem(), budget=9)

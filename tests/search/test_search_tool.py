@@ -12,15 +12,15 @@ from collections import Counter
 
 import pytest
 
-from selverify.backends.base import ComposedBackend
 from selverify.domains.countdown import SIGNS, TARGET, Countdown, Table, claims, solvable
-from selverify.gates import CONTEXT, GATES, STRUCTURAL, reject
-from selverify.requests import CompleteItem, ProposeItem, RankItem
-from selverify.scheduler import Search, run_lockstep
+from selverify.models.verifiers.tool import ToolVerifier
+from selverify.search.backend import ComposedBackend
+from selverify.search.driver import Search, run_lockstep
 from selverify.search.gated import gated_competition
+from selverify.search.gates import CONTEXT, GATES, STRUCTURAL, reject
+from selverify.search.requests import CompleteItem, ProposeItem, RankItem
 from selverify.search.rules import GatedSettings
 from selverify.types import Sample, State
-from selverify.verifiers.tool import ToolVerifier
 
 DOMAIN = Countdown()
 PROBLEMS, BUDGET, PROPOSALS = 24, 64, 8
@@ -54,7 +54,7 @@ class Careless:
 
 
 class Undecided:
-    """A ranker that doubts every move alike."""
+    """A ranker that gives every move one reject probability."""
 
     def identity(self) -> str:
         return "undecided"
@@ -78,16 +78,16 @@ def proposed(state: State, rng: random.Random) -> str:
     return " ".join(map(str, (*words, ";")))
 
 
-def settings(*, max_doubt: float) -> GatedSettings:
+def settings(*, skip_below: float) -> GatedSettings:
     return GatedSettings(
         proposals=PROPOSALS, k_base=2.0, beta=0.5, k_min=1, k_max=8, tau=0.5, max_retries=1,
-        max_moves=5, scorer="none", max_doubt=max_doubt, allocation="all",
+        max_moves=5, scorer="none", skip_below=skip_below, allocation="all",
         reference_dispersion=0.0, gates=GATES, patterns=(), commit="verifier", rank_weight=0.0,
         fallback=False,
     )  # fmt: skip
 
 
-def solved(*, max_doubt: float) -> tuple[float, float, Counter[str]]:
+def solved(*, skip_below: float) -> tuple[float, float, Counter[str]]:
     """Share of problems solved, calls a problem, what the gates said."""
     rng = random.Random(17)
     proposer = Careless()
@@ -98,7 +98,7 @@ def solved(*, max_doubt: float) -> tuple[float, float, Counter[str]]:
         search = gated_competition(
             DOMAIN,
             problem,
-            settings=settings(max_doubt=max_doubt),
+            settings=settings(skip_below=skip_below),
             budget=BUDGET,
             generation_cap=BUDGET * 5,
         )
@@ -110,8 +110,8 @@ def solved(*, max_doubt: float) -> tuple[float, float, Counter[str]]:
 
 
 def test_a_tool_that_checks_each_step_keeps_out_what_gates_alone_let_in() -> None:
-    checked, calls, refused = solved(max_doubt=0.0)
-    trusted, none, _ = solved(max_doubt=math.inf)
+    checked, calls, refused = solved(skip_below=0.0)
+    trusted, none, _ = solved(skip_below=math.inf)
     assert checked >= 0.9
     assert 0 < calls < BUDGET
     assert trusted < checked - 0.1 and none < calls

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from strategies import BACKEND, DOMAIN, gated_runs
 
 from selverify.errors import ArtifactError, SchemaError
-from selverify.ledger import Ledger
-from selverify.scheduler import Search, run_lockstep
 from selverify.search import gated_competition
-from selverify.traces import COUNTERS, read_events, write_events
+from selverify.search.driver import Search, run_lockstep
+from selverify.search.ledger import Ledger
+from selverify.search.traces import COUNTERS, read_events, write_events
 
 
 @settings(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from selverify.requests import Complete, Propose, Rank, Reply, Request
+from selverify.search.requests import Complete, Propose, Rank, Reply, Request
 from selverify.types import (
     Arguments,
     Candidate,

@@ -1,0 +1,206 @@
+"""What ``selverify audit`` and ``selverify import`` do, as parts to print.
+
+Knows: logs, audits, and which files are written. Does not know: the terminal, options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+from rich.console import RenderableType
+from rich.text import Text
+
+from selverify.audit.importers import IMPORTERS, Imported, format_of
+from selverify.audit.importers.search_and_learn import PARQUET
+from selverify.audit.lines import COMPRESSED, read_records
+from selverify.audit.lists.audit import Audit, AuditSettings, Learned, audit, flat
+from selverify.audit.lists.figure import found_against_calls
+from selverify.audit.lists.text import render
+from selverify.audit.log import Entry, Log, read_log, write_log
+from selverify.audit.samples import text as sample_text
+from selverify.audit.samples.audit import audit_samples
+from selverify.audit.samples.figure import accuracy_against_cost, points
+from selverify.audit.samples.savings import USUAL
+from selverify.audit.schema import RecordedSample
+from selverify.data.grading import Grader
+from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
+from selverify.report.pages import write_csv
+from selverify.storage import check_place
+
+AUDIT = AuditSettings(
+    by=None,
+    tau=None,
+    complete=False,
+    wanted=0.98,
+    folds=2,
+    repetitions=20,
+    betas=(0.5,),
+    resamples=10_000,
+    curve_resamples=2_000,
+    seed=0,
+)
+"""What ``selverify audit`` asks of candidate lists unless it is told otherwise."""
+# No check of steps is given here, so that this order is the recorded one.
+SAMPLES = replace(USUAL, orders=tuple(one for one in USUAL.orders if one != "not refused"))
+GRADING_SECONDS, GRADING_WORKERS = 5.0, 2
+
+
+def audit_log(
+    path: Path,
+    *,
+    settings: AuditSettings,
+    learned: Learned | None,
+    figures: Path,
+    csv: Path | None,
+) -> Iterator[RenderableType]:
+    """The audit of a log; writes figures and their points to ``figures``, the tables to ``csv``.
+
+    A log of candidate lists and of samples is audited twice; the samples' table then stands beside
+    ``csv``.
+
+    Raises:
+        ArtifactError: no such file, or no place for what is to be written.
+        SchemaError: it is no log, it is empty, or it holds too little to say anything.
+        ParamsError: a setting that the log cannot serve.
+    """
+    if settings.seed < 0:
+        raise ParamsError(f"seed: given {settings.seed}, expected at least 0")
+    stem = figures / (path.name.removesuffix(COMPRESSED).removesuffix(".jsonl") or "log")
+    places = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "csv")]
+    for place in (*places, *([csv] if csv else ())):
+        check_place(place)  # now, because the audit takes its time
+    log = _read(path)
+    if not log.lists and not log.samples:
+        raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
+    if log.lists:
+        found = audit(log.lists, settings=settings, learned=learned)
+        yield from _told(found, path.name, stem, csv)
+    elif learned is not None or settings != _without_verdicts(settings):
+        raise ParamsError(
+            f"{path}: given samples only, expected no --by, --tau, --wanted, --complete or "
+            "--encoder, which are of candidate lists"
+        )
+    if log.samples:
+        if log.lists:
+            yield ""
+            stem = stem.with_name(f"{stem.name}-samples")
+            csv = csv and csv.with_name(f"{csv.stem}-samples{csv.suffix}")
+        yield from _audit_samples(log.samples, path.name, settings, stem=stem, csv=csv)
+
+
+def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
+    """Write ``source`` as a log, and say what was left out and why.
+
+    Raises:
+        ParamsError: ``form`` is no importer's name.
+        ArtifactError, SchemaError: as the importer and :func:`write_log` do, or nothing to import.
+    """
+    if form not in IMPORTERS:
+        raise ParamsError(f"FORMAT: given {form!r}, expected among {', '.join(IMPORTERS)}")
+    check_place(target)
+    if not source.exists():
+        raise ArtifactError(f"{source}: no such file; expected one to import, or a folder")
+    if target.resolve().is_relative_to(source.resolve()):
+        raise ParamsError(
+            f"target: given {target}, which is {source} or below it, expected a path outside; the "
+            "next import would read its own log"
+        )
+    imported = Imported()
+    write_log(_some(IMPORTERS[form](source, imported), source, form), target)
+    yield from imported.sentences()
+    yield f"Written to {target}; ask it: selverify audit {target}"
+
+
+def _read(path: Path) -> Log:
+    """The log at ``path``; of a file of others the error says how to make a log of it."""
+    if path.is_dir():
+        raise ArtifactError(f"{path}: given a folder, expected a log; {_rewrites(path, None)}")
+    try:
+        return read_log(path)
+    except SchemaError as error:
+        record = _first_record(path)
+        form = "search_and_learn" if path.suffix == PARQUET else format_of(record)
+        ours = isinstance(record, dict) and "kind" in record
+        if ours or (form is None and not isinstance(record, dict)):
+            raise
+        raise SchemaError(f"{error}; {_rewrites(path, form)}") from error
+
+
+def _first_record(path: Path) -> object:
+    try:
+        return next((record.value for record in read_records(path)), None)
+    except SelverifyError:
+        return None
+
+
+def _rewrites(path: Path, form: str | None) -> str:
+    """Which command makes a log of runs of others."""
+    if form is not None:
+        return f"it looks like {form}: selverify import {form} {path} LOG"
+    known = ", ".join(IMPORTERS)
+    return f"runs of others: selverify import FORMAT {path} LOG, where FORMAT is one of {known}"
+
+
+def _some(entries: Iterable[Entry], source: Path, form: str) -> Iterator[Entry]:
+    nothing = True
+    for entry in entries:
+        nothing = False
+        yield entry
+    if nothing:
+        raise SchemaError(f"{source}: given nothing that {form!r} can import, expected some")
+
+
+def _told(found: Audit, name: str, stem: Path, csv: Path | None) -> Iterator[RenderableType]:
+    yield from render(found)
+    states = "state" if found.coverage.used == 1 else "states"
+    title = f"{name}: {found.coverage.used:,} {states}, {found.coverage.reachable:,} of them "
+    written = found_against_calls(found, stem, title=f"{title}with an accepted move")
+    yield Text()
+    yield from map(str, written)
+    yield _table(found.curves, stem.with_name(f"{stem.name}.csv"))
+    if csv is not None:
+        yield _table(flat(found), csv)
+
+
+def _audit_samples(
+    samples: tuple[RecordedSample, ...],
+    name: str,
+    settings: AuditSettings,
+    *,
+    stem: Path,
+    csv: Path | None,
+) -> Iterator[RenderableType]:
+    """One figure a run; runs are numbered, because their names are not made for files."""
+    rules = replace(SAMPLES, resamples=settings.resamples, seed=settings.seed)
+    tables = []
+    with Grader(GRADING_SECONDS, GRADING_WORKERS) as grader:
+        for number, found in enumerate(
+            audit_samples(samples, settings=rules, grader=grader), start=1
+        ):
+            if number > 1:
+                yield ""
+            yield from sample_text.render(found)
+            table = points(found)
+            tables.append(table.assign(run=found.run, model=found.model))
+            title = f"{name}: run {found.run}, model {found.model}"
+            own = stem.with_name(f"{stem.name}-run-{number}")
+            written = accuracy_against_cost(table, own, title=title)
+            yield Text()
+            yield from map(str, written)
+            yield _table(table, own.with_name(f"{own.name}.csv"))
+    if csv is not None:
+        yield _table(pd.concat(tables, ignore_index=True), csv)
+
+
+def _without_verdicts(settings: AuditSettings) -> AuditSettings:
+    return replace(
+        settings, by=AUDIT.by, tau=AUDIT.tau, complete=AUDIT.complete, wanted=AUDIT.wanted
+    )
+
+
+def _table(table: pd.DataFrame, path: Path) -> str:
+    write_csv(table, path)
+    return str(path)

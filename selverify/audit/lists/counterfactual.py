@@ -1,0 +1,420 @@
+"""What any order and any allocation of verifier calls would have found on recorded lists.
+
+Knows: judged lists, scores of rankers, k(w), batches. Does not know: logs, how scores were made,
+figures. Equal scores stand in a uniformly random order, and every figure is the exact expectation
+over it. States of one problem are not independent: every interval resamples problems.
+
+An allocation verifies the best-ranked k moves at once and, where it may try again, the next k of
+the rest, as gated competition does. In rank order that is a row of cuts 0 = c_0 < c_1 < ... < c_r:
+with F(c) the chance that an accepted move is among the first c, it makes
+sum_i (c_i - c_{i-1}) (1 - F(c_{i-1})) calls and finds one with chance F(c_r).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from selverify.audit.lists.judging import JudgedList
+from selverify.errors import ParamsError, SchemaError
+from selverify.experiment.audits import calls_to_first_accept, first_target
+from selverify.experiment.statistics import (
+    DIGITS,
+    Bootstrap,
+    FloatArray,
+    Interval,
+    clustered_ratios,
+)
+from selverify.search.allocation import ALLOCATIONS, calls_at, dispersion
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Allocator:
+    """How many of the best-ranked moves are verified at once, and how often again.
+
+    ``allocation``, ``k_base``, ``beta``, ``k_min``, ``k_max``: as :func:`allocation.calls_at`
+    takes them. ``retries``: further batches while none is accepted; None: until one is, or none is
+    left.
+
+    Raises:
+        ParamsError: an ``allocation`` of another name, ``k_min`` below 1 or above ``k_max``, or
+            ``retries`` below 0.
+    """
+
+    allocation: str
+    k_base: float
+    beta: float
+    k_min: int
+    k_max: int
+    retries: int | None
+
+    def __post_init__(self) -> None:
+        if self.allocation not in ALLOCATIONS:
+            raise ParamsError(f"allocation: given {self.allocation!r}, expected {ALLOCATIONS}")
+        if not 1 <= self.k_min <= self.k_max:
+            raise ParamsError(
+                f"k_min, k_max: given {self.k_min} and {self.k_max}, expected 1 <= k_min <= k_max"
+            )
+        if self.retries is not None and self.retries < 0:
+            raise ParamsError(f"retries: given {self.retries}, expected at least 0, or None")
+
+
+def verify_all() -> Allocator:
+    """Every candidate, at once."""
+    return Allocator("all", k_base=1.0, beta=0.0, k_min=1, k_max=1, retries=0)
+
+
+def first_k(k: int, *, retries: int | None = 0) -> Allocator:
+    """The k best-ranked at once; then, ``retries`` times, the next k."""
+    return Allocator("fixed", k_base=k, beta=0.0, k_min=1, k_max=k, retries=retries)
+
+
+def one_by_one() -> Allocator:
+    """In rank order until one is accepted or none is left."""
+    return first_k(1, retries=None)
+
+
+class Outcomes(NamedTuple):
+    """What an allocation comes to at each state, in expectation over ties.
+
+    ``calls`` and ``batches`` [state]: verifier calls, and how many times they are waited for.
+    ``found`` [state]: the chance that an accepted move was found, NaN where the list holds none.
+    ``to_first`` [state]: calls to the first accepted move if they were made one by one, NaN where
+    there is none; it tells of the order alone.
+    """
+
+    calls: FloatArray
+    batches: FloatArray
+    found: FloatArray
+    to_first: FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranking:
+    """The moves of every state in the order of one ranker.
+
+    Attributes:
+        scores: [state], the scores in rising order.
+        reach: [state], F(c) for c = 0 to the number of moves.
+        references: [state], sigma-bar for k(w).
+        to_first: [state], as in :class:`Outcomes`.
+    """
+
+    scores: tuple[tuple[float, ...], ...]
+    reach: tuple[tuple[float, ...], ...]
+    references: tuple[float, ...]
+    to_first: FloatArray
+
+    def outcomes(self, allocator: Allocator) -> Outcomes:
+        """Expected calls, batches and finds at every state."""
+        calls, batches, found = np.array(
+            [
+                _outcome(scores, reach, reference, allocator)
+                for scores, reach, reference in zip(
+                    self.scores, self.reach, self.references, strict=True
+                )
+            ],
+            dtype=np.float64,
+        ).T
+        found = np.where(np.isnan(self.to_first), np.nan, found)
+        return Outcomes(calls, batches, found, self.to_first)
+
+
+def rank(
+    states: Sequence[JudgedList],
+    scores: Sequence[npt.ArrayLike],
+    *,
+    references: Sequence[float] | None = None,
+) -> Ranking:
+    """The states in the order of ``scores``.
+
+    Args:
+        scores: [state][move], lower first.
+        references: [state], sigma-bar of the scores; None: the mean of sigma(w) over the states of
+            more than one move (0 without any), which needs no verdict. One move has no spread, and
+            with many such states all others would seem spread.
+
+    Raises:
+        SchemaError: no state, or scores that do not fit the moves or are not finite.
+    """
+    arrays = [np.asarray(own, dtype=np.float64) for own in scores]
+    _check_scores(states, arrays)
+    rising = tuple(tuple(np.sort(own).tolist()) for own in arrays)
+    if references is None:
+        spreads = [dispersion(own) for own in rising if len(own) > 1]
+        references = [sum(spreads) / max(len(spreads), 1)] * len(rising)
+    if len(references) != len(states):
+        raise SchemaError(f"given {len(references)} references, expected {len(states)}")
+    pairs = list(zip(states, arrays, strict=True))
+    return Ranking(
+        rising,
+        tuple(_reach(state, own) for state, own in pairs),
+        tuple(references),
+        np.array([_to_first(state, own) for state, own in pairs]),
+    )
+
+
+def summary(
+    states: Sequence[JudgedList],
+    outcomes: Mapping[tuple[str, str], Outcomes],
+    *,
+    bootstrap: Bootstrap,
+) -> pd.DataFrame:
+    """One row a (ranker, allocator) of ``outcomes``, in their order.
+
+    Returns:
+        ranker, allocator, states, reachable (states that hold an accepted move), and with the ends
+        of their intervals (``_low``, ``_high``): calls (a state), calls_ratio (over those of
+        verify-all), found (share of the reachable), calls_where_reachable (a reachable state),
+        to_first (as in :class:`Outcomes`).
+    """
+    reachable = np.array([state.accepted.any() for state in states])
+    table = _labels(outcomes, ("ranker", "allocator"))
+    table = table.assign(states=len(states), reachable=int(reachable.sum()))
+    columns = {
+        "found": [own.found for own in outcomes.values()],
+        "calls_where_reachable": [
+            np.where(reachable, own.calls, np.nan) for own in outcomes.values()
+        ],
+        "to_first": [own.to_first for own in outcomes.values()],
+        "calls": [own.calls for own in outcomes.values()],
+    }
+    table = table.join(_means(columns, states, bootstrap))
+    return table.join(_ratios(outcomes.values(), states, bootstrap))
+
+
+def differences(
+    states: Sequence[JudgedList],
+    outcomes: Mapping[tuple[str, str], Outcomes],
+    *,
+    against: Sequence[str],
+    bootstrap: Bootstrap,
+) -> pd.DataFrame:
+    """Each ranker less each ranker of ``against`` under the same allocator, on the same states.
+
+    Returns:
+        ranker, allocator, against, and with intervals: found (share of states, positive: more),
+        calls (a state, negative: fewer).
+    """
+    pairs = {
+        (ranker, allocator, other): (own, outcomes[other, allocator])
+        for (ranker, allocator), own in outcomes.items()
+        for other in against
+        if other != ranker and (other, allocator) in outcomes
+    }
+    table = _labels(pairs, ("ranker", "allocator", "against"))
+    gaps = {
+        "found": [own.found - base.found for own, base in pairs.values()],
+        "calls": [own.calls - base.calls for own, base in pairs.values()],
+    }
+    return table.join(_means(gaps, states, bootstrap))
+
+
+def curves(
+    states: Sequence[JudgedList],
+    outcomes: Mapping[tuple[str, str, float], Outcomes],
+    *,
+    bootstrap: Bootstrap,
+) -> pd.DataFrame:
+    """Found against calls, a row a (ranker, family of allocators, setting) of ``outcomes``.
+
+    Returns:
+        ranker, family, setting (k, or k_base), and with intervals: found, calls, calls_ratio, as in
+        :func:`summary`.
+    """
+    table = _labels(outcomes, ("ranker", "family", "setting"))
+    columns = {
+        "found": [own.found for own in outcomes.values()],
+        "calls": [own.calls for own in outcomes.values()],
+    }
+    table = table.join(_means(columns, states, bootstrap))
+    return table.join(_ratios(outcomes.values(), states, bootstrap))
+
+
+def split_problems(
+    states: Sequence[JudgedList], *, folds: int, repetitions: int, seed: int
+) -> list[tuple[int, ...]]:
+    """For each repetition the fold of each state; a problem's states stay together.
+
+    Problems with an accepted move somewhere are dealt out first, so that every fold holds some.
+
+    Raises:
+        SchemaError: fewer such problems than folds.
+    """
+    names = sorted({state.problem_id for state in states})
+    useful = {state.problem_id for state in states if state.accepted.any()}
+    if len(useful) < folds:
+        raise SchemaError(
+            f"problems with an accepted move: given {len(useful)}, expected at least {folds}, so "
+            "that settings can be chosen on some and scored on others"
+        )
+    rng, found = random.Random(seed), []
+    for _ in range(repetitions):
+        rng.shuffle(names)
+        dealt = sorted(names, key=lambda name: name not in useful)
+        fold_of = {name: place % folds for place, name in enumerate(dealt)}
+        found.append(tuple(fold_of[state.problem_id] for state in states))
+    return found
+
+
+class Choice(NamedTuple, Generic[Key]):
+    """Outcomes under settings chosen on other problems, and how often each setting was chosen."""
+
+    outcomes: Outcomes
+    chosen: Counter[Key]
+
+
+def choose_allocation(
+    options: Mapping[Key, Outcomes], splits: Sequence[Sequence[int]], *, wanted: float
+) -> Choice[Key]:
+    """Each fold is scored with the setting that the other folds choose, so none scores itself.
+
+    Chosen is the option with the fewest calls among those that find an accepted move in at least
+    a share ``wanted`` of the states that hold one; where none does, the one that finds most. Ties:
+    the first of ``options``.
+
+    Args:
+        splits: for each repetition the fold of each state; outcomes are means over repetitions.
+
+    Raises:
+        ParamsError: no option, or ``wanted`` outside [0, 1].
+    """
+    if not 0.0 <= wanted <= 1.0:
+        raise ParamsError(f"wanted: given {wanted:g}, expected a share from 0 to 1")
+    if not options:
+        raise ParamsError("options: given none to choose among, expected at least one")
+    keys, columns = list(options), [np.stack(one) for one in zip(*options.values(), strict=True)]
+    chosen: Counter[Key] = Counter()
+    total = np.zeros((len(columns), columns[0].shape[1]))
+    for split in splits:
+        folds = np.asarray(split)
+        for fold in np.unique(folds):
+            held = folds == fold
+            best = _best(columns[0][:, ~held], columns[2][:, ~held], wanted)
+            chosen[keys[best]] += 1
+            total[:, held] += np.stack([one[best, held] for one in columns])
+    return Choice(Outcomes(*(total / len(splits))), chosen)
+
+
+def _best(calls: FloatArray, found: FloatArray, wanted: float) -> int:
+    """The row of [option, state] with the fewest calls that finds enough."""
+    shares = np.round(np.nanmean(found, axis=1), DIGITS)
+    costs = np.round(calls.mean(axis=1), DIGITS)
+    enough = shares >= min(wanted, float(shares.max()))
+    return int(np.argmin(np.where(enough, costs, np.inf)))
+
+
+def _outcome(
+    scores: tuple[float, ...], reach: tuple[float, ...], reference: float, allocator: Allocator
+) -> tuple[float, float, float]:
+    calls, batches, before = 0.0, 0.0, 0
+    for cut in _cuts(scores, reference, allocator):
+        asked = 1.0 - reach[before]  # the chance that it comes to this batch
+        calls, batches, before = calls + (cut - before) * asked, batches + asked, cut
+    return calls, batches, reach[before]
+
+
+def _cuts(scores: tuple[float, ...], reference: float, allocator: Allocator) -> Iterator[int]:
+    """After how many moves in all each batch ends; k(w) is of the moves that are left."""
+    cut, tries = 0, 0
+    while cut < len(scores) and (allocator.retries is None or tries <= allocator.retries):
+        # The first k ask for no scores, and lists may be long.
+        left = () if allocator.allocation == "fixed" else scores[cut:]
+        cut += calls_at(
+            left,
+            allocation=allocator.allocation,
+            reference=reference,
+            k_base=allocator.k_base,
+            beta=allocator.beta,
+            k_min=allocator.k_min,
+            k_max=allocator.k_max,
+        )
+        cut, tries = min(cut, len(scores)), tries + 1
+        yield cut
+
+
+def _reach(state: JudgedList, scores: FloatArray) -> tuple[float, ...]:
+    """F(c); of n tied moves, t of them accepted, c hold none with prod_{i<c} (n-t-i)/(n-i)."""
+    place = first_target(scores, state.accepted)
+    if place is None:
+        return (0.0,) * (len(scores) + 1)
+    left = np.arange(place.tied, 0, -1)
+    missed = np.cumprod(np.maximum(left - place.targets, 0) / left)
+    after = len(scores) - place.before - place.tied
+    return (0.0,) * (place.before + 1) + tuple((1.0 - missed).tolist()) + (1.0,) * after
+
+
+def _to_first(state: JudgedList, scores: FloatArray) -> float:
+    place = first_target(scores, state.accepted)
+    return np.nan if place is None else float(calls_to_first_accept([place])[0])
+
+
+def _check_scores(states: Sequence[JudgedList], scores: Sequence[FloatArray]) -> None:
+    if not states or len(scores) != len(states):
+        raise SchemaError(
+            f"given scores of {len(scores)} lists for {len(states)}, expected as many, and some"
+        )
+    for state, own in zip(states, scores, strict=True):
+        if own.shape != state.accepted.shape or not np.isfinite(own).all():
+            raise SchemaError(
+                f"state {state.recorded.state_id!r} of {state.problem_id!r}: given scores of shape "
+                f"{own.shape}, expected {state.accepted.shape} and all finite"
+            )
+
+
+def _labels(keys: Iterable[Sequence[object]], names: Sequence[str]) -> pd.DataFrame:
+    return pd.DataFrame([list(key) for key in keys], columns=list(names))
+
+
+def _means(
+    columns: Mapping[str, Sequence[FloatArray]], states: Sequence[JudgedList], bootstrap: Bootstrap
+) -> pd.DataFrame:
+    """Means over states, a row an outcome; one resampling serves all of them."""
+    return _ends(columns, states, bootstrap, weights=np.ones(len(states)))
+
+
+def _ratios(
+    outcomes: Iterable[Outcomes], states: Sequence[JudgedList], bootstrap: Bootstrap
+) -> pd.DataFrame:
+    """All calls over those of verify-all, which makes one a candidate."""
+    columns = {"calls_ratio": [own.calls for own in outcomes]}
+    sizes = np.array([len(state.accepted) for state in states], dtype=np.float64)
+    return _ends(columns, states, bootstrap, weights=sizes)
+
+
+def _ends(
+    columns: Mapping[str, Sequence[FloatArray]],
+    states: Sequence[JudgedList],
+    bootstrap: Bootstrap,
+    *,
+    weights: FloatArray,
+) -> pd.DataFrame:
+    found = clustered_ratios(
+        [one for own in columns.values() for one in own],
+        weights,
+        [state.problem_id for state in states],
+        bootstrap=bootstrap,
+    )
+    cells = iter(found)
+    return pd.DataFrame(
+        {
+            f"{name}{suffix}": values
+            for name, own in columns.items()
+            for suffix, values in _parts([next(cells) for _ in own])
+        }
+    )
+
+
+def _parts(found: Sequence[Interval | None]) -> Iterator[tuple[str, list[float]]]:
+    """Values and ends as columns, NaN where there is none."""
+    for suffix, part in (("", "value"), ("_low", "low"), ("_high", "high")):
+        yield suffix, [np.nan if one is None else getattr(one, part) for one in found]

@@ -1,0 +1,178 @@
+"""Recorded lists as a verifier judged them: repeats merged, and whatever is missing counted.
+
+Knows: lists, verdicts by label or by score. Does not know: rankers, calls, files. A verdict that
+was not recorded is never invented: the candidate costs a call when it is asked about and cannot be
+accepted, for every order and for verify-all alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from selverify.audit.schema import Candidate, RecordedList
+from selverify.errors import ParamsError
+from selverify.experiment.audits import BoolArray
+
+Verdict = Callable[[Candidate], bool | None]
+"""What the verifier says of a candidate: accepted, rejected, or None where nothing is recorded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JudgedList:
+    """A recorded list without repeats, and what the verifier said of each candidate.
+
+    Attributes:
+        recorded: the list, every text once.
+        accepted: [candidate], false where there is no verdict.
+        known: [candidate], whether there is one.
+    """
+
+    recorded: RecordedList
+    accepted: BoolArray
+    known: BoolArray
+
+    @property
+    def problem_id(self) -> str:
+        """The cluster that intervals resample."""
+        return self.recorded.problem_id
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a log holds and what of it could be used.
+
+    Attributes:
+        lists: candidate lists in the log.
+        used: lists that were judged; the figures below are of these.
+        left_out: lists without any verdict, or with too few of them where all are asked for.
+        problems, runs, models: distinct ones.
+        candidates: distinct texts, summed over states.
+        repeats: further mentions of a text in its list. They cost no call.
+        disagreeing: repeats with another verdict than the first one recorded, which counts.
+        misses: candidates without a verdict.
+        lists_with_misses: lists that hold one.
+        reachable: lists that hold an accepted candidate.
+        decided_by_order: lists that hold an accepted candidate and another one.
+    """
+
+    lists: int
+    used: int
+    left_out: int
+    problems: int
+    runs: int
+    models: int
+    candidates: int
+    repeats: int
+    disagreeing: int
+    misses: int
+    lists_with_misses: int
+    reachable: int
+    decided_by_order: int
+
+
+def by_label(candidate: Candidate) -> bool | None:
+    """The verdict of a person or of exact truth."""
+    return candidate.label
+
+
+def by_score(tau: float) -> Verdict:
+    """The recorded verifier's: accepted where its score is at least ``tau``.
+
+    Raises:
+        ParamsError: ``tau`` is infinite or no number.
+    """
+    if not isfinite(tau):
+        raise ParamsError(f"tau: given {tau}, expected a finite number")
+
+    def verdict(candidate: Candidate) -> bool | None:
+        return None if candidate.score is None else candidate.score >= tau
+
+    return verdict
+
+
+def merge_repeats(item: RecordedList) -> RecordedList:
+    """The list with every text once, at its first place.
+
+    ``times`` adds up; of score, label and log probability the first that is recorded counts, as a
+    verifier that remembers its replies would say it again.
+    """
+    merged: dict[str, Candidate] = {}
+    for one in item.candidates:
+        first = merged.get(one.text)
+        merged[one.text] = one if first is None else _together(first, one)
+    committed = item.committed
+    if committed is not None:
+        committed = list(merged).index(item.candidates[committed].text)
+    return item.model_copy(
+        update={"candidates": tuple(merged.values()), "committed": committed},
+    )
+
+
+def judge(
+    lists: Sequence[RecordedList], verdict: Verdict, *, complete: bool
+) -> tuple[tuple[JudgedList, ...], Coverage]:
+    """The lists that hold a verdict, repeats merged, and a count of what is there and missing.
+
+    Args:
+        complete: leave out every list in which a candidate has no verdict, instead of taking
+            such a candidate for one that costs a call and is not accepted.
+    """
+    judged, repeats, disagreeing = [], 0, 0
+    for item in lists:
+        one = _judged(merge_repeats(item), verdict)
+        if one.known.all() or (one.known.any() and not complete):
+            judged.append(one)
+            repeats += sum(c.times for c in one.recorded.candidates) - len(one.known)
+            disagreeing += _disagreeing(item, one, verdict)
+    return tuple(judged), _coverage(len(lists), judged, repeats, disagreeing)
+
+
+def _together(first: Candidate, again: Candidate) -> Candidate:
+    return first.model_copy(
+        update={
+            "times": first.times + again.times,
+            "score": again.score if first.score is None else first.score,
+            "label": again.label if first.label is None else first.label,
+            "logprob": again.logprob if first.logprob is None else first.logprob,
+        }
+    )
+
+
+def _judged(item: RecordedList, verdict: Verdict) -> JudgedList:
+    said = [verdict(candidate) for candidate in item.candidates]
+    return JudgedList(
+        item,
+        np.array([one is True for one in said], dtype=np.bool_),
+        np.array([one is not None for one in said], dtype=np.bool_),
+    )
+
+
+def _disagreeing(item: RecordedList, judged: JudgedList, verdict: Verdict) -> int:
+    kept = {c.text: verdict(c) for c in judged.recorded.candidates}
+    return sum(verdict(one) not in (None, kept[one.text]) for one in item.candidates)
+
+
+def _coverage(lists: int, judged: Sequence[JudgedList], repeats: int, disagreeing: int) -> Coverage:
+    return Coverage(
+        lists=lists,
+        used=len(judged),
+        left_out=lists - len(judged),
+        problems=_distinct(one.problem_id for one in judged),
+        runs=_distinct(one.recorded.run for one in judged),
+        models=_distinct(one.recorded.model for one in judged),
+        candidates=sum(len(one.known) for one in judged),
+        repeats=repeats,
+        disagreeing=disagreeing,
+        misses=int(sum(np.sum(~one.known) for one in judged)),
+        lists_with_misses=sum(not one.known.all() for one in judged),
+        reachable=sum(bool(one.accepted.any()) for one in judged),
+        decided_by_order=sum(bool(one.accepted.any() and not one.accepted.all()) for one in judged),
+    )
+
+
+def _distinct(names: Iterable[str]) -> int:
+    return len(set(names))

@@ -1,0 +1,181 @@
+"""How many calls selective verification needs for the accuracy of scoring every sample.
+
+Knows: the targets, the grid of settings, the comparison. Does not know: logs, how they are shown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from selverify.audit.samples.answer_groups import Pool
+from selverify.audit.samples.padded import MEAN
+from selverify.audit.samples.selective import Policy
+from selverify.audit.samples.solutions import BEST, WEIGHTED, Subsets, best_of, voted
+from selverify.audit.samples.tuning import Chosen, Goal, Halving, Setting, choose, reach
+from selverify.experiment.statistics import (
+    Bootstrap,
+    FloatArray,
+    Interval,
+    mean_interval,
+    paired_difference,
+)
+from selverify.search.best_of_n import AGGREGATIONS
+
+
+@dataclass(frozen=True, slots=True)
+class SolutionSettings:
+    """How samples are audited.
+
+    ``subsets``: random orders of a problem's samples, for votes on some of them. ``exponents``,
+    ``weights``, ``orders``: of the policies to choose among; ``thresholds``: rising, where they may
+    stop. ``margins``: rising, to choose among by how much a policy is to beat the target where it
+    is chosen; ``inner_repetitions``: how often the choosing half is halved for that.
+    ``repetitions``: how often problems are halved. ``fewest``: problems below which nothing is
+    chosen, and no accuracy shown. ``resamples``: of the intervals.
+    """
+
+    subsets: int
+    exponents: tuple[float, ...]
+    weights: tuple[float, ...]
+    orders: tuple[str, ...]
+    thresholds: tuple[float, ...]
+    margins: tuple[float, ...]
+    inner_repetitions: int
+    repetitions: int
+    fewest: int
+    resamples: int
+    seed: int
+
+    @property
+    def bootstrap(self) -> Bootstrap:
+        """How intervals are made."""
+        return Bootstrap(self.resamples, self.seed)
+
+    @property
+    def halving(self) -> Halving:
+        """How problems are halved."""
+        return Halving(self.repetitions, self.seed)
+
+    def reaching(self, right: FloatArray) -> Goal:
+        """To be as accurate as ``right``, [problem]."""
+        inner = Halving(self.inner_repetitions, self.seed)
+        return reach(right, margins=self.margins, halving=inner)
+
+    def policies(self, aggregation: str, *, prior: str = MEAN) -> tuple[Policy, ...]:
+        """The policies to choose among."""
+        grid = product(self.exponents, self.weights, self.orders)
+        return tuple(Policy(aggregation, *one, prior) for one in grid)
+
+
+USUAL = SolutionSettings(
+    subsets=200,
+    exponents=(0.25, 0.5, 1.0),
+    weights=(1.0, 4.0),
+    orders=("shortest", "not refused"),
+    thresholds=(
+        *(0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85),
+        *(1.0, 1.25, 1.5, 2.0, 3.0, np.inf),
+    ),
+    margins=(0.0, 0.01, 0.02),
+    inner_repetitions=5,
+    repetitions=5,
+    fewest=20,
+    resamples=10_000,
+    seed=0,
+)
+"""The settings of the command line and of the project's own page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Selective verification against scoring every sample with one method and aggregation.
+
+    Each problem is under the setting that halves without it chose; means over the halvings.
+    ``open_calls``: what scoring every sample takes if unanimous problems, where no score can
+    change the answer, are not asked about. ``difference``: its accuracy less the target's, on the
+    same problems. ``settings``: how often each was chosen.
+    """
+
+    method: str
+    aggregation: str
+    target: Interval
+    target_calls: float
+    open_calls: float
+    target_steps: float
+    accuracy: Interval
+    difference: Interval
+    calls: Interval
+    steps: Interval
+    settings: Counter[Setting]
+
+
+def saved(found: Sequence[Pool], *, settings: SolutionSettings) -> Iterator[Saved]:
+    """Selective verification to the accuracy of each way to score everything."""
+    targets = full_scoring(found, subsets=settings.subsets, seed=settings.seed)
+    for aggregation in AGGREGATIONS:
+        own = [(key, right) for key, right in targets.items() if key[1] == aggregation]
+        goals = [settings.reaching(right) for _, right in own]
+        chosen = choose(
+            found,
+            settings.policies(aggregation),
+            settings.thresholds,
+            goals,
+            halving=settings.halving,
+        )
+        for ((method, _), right), one in zip(own, chosen, strict=True):
+            yield compare(found, right, one, name=(method, aggregation), settings=settings)
+
+
+def full_scoring(
+    found: Sequence[Pool], *, subsets: int, seed: int
+) -> Mapping[tuple[str, str], FloatArray]:
+    """By method and aggregation, [problem]: how right it is with all of a problem's samples."""
+
+    def all_of(pool: Pool) -> Subsets:
+        return Subsets((len(pool),), subsets, seed)
+
+    return {
+        (method, how): np.array(
+            [
+                (
+                    best_of(pool, how, all_of(pool))
+                    if method == BEST
+                    else voted(pool, pool.scores[how], all_of(pool))
+                )[0]
+                for pool in found
+            ]
+        )
+        for method in (BEST, WEIGHTED)
+        for how in AGGREGATIONS
+    }
+
+
+def compare(
+    found: Sequence[Pool],
+    right: FloatArray,
+    chosen: Chosen,
+    *,
+    name: tuple[str, str],
+    settings: SolutionSettings,
+) -> Saved:
+    """What was chosen against scoring everything, which is ``right``, [problem]."""
+    outcome, bootstrap = chosen.outcome, settings.bootstrap
+    calls = np.array([float(pool.answered.sum()) for pool in found])
+    undecided = np.array([not pool.unanimous for pool in found])
+    return Saved(
+        *name,
+        target=mean_interval(right, bootstrap),
+        target_calls=float(calls.mean()),
+        open_calls=float((calls * undecided).mean()),
+        target_steps=float(np.mean([pool.steps[pool.answered].sum() for pool in found])),
+        accuracy=mean_interval(outcome.right, bootstrap),
+        difference=paired_difference(outcome.right, right, bootstrap=bootstrap),
+        calls=mean_interval(outcome.calls, bootstrap),
+        steps=mean_interval(outcome.steps, bootstrap),
+        settings=chosen.settings,
+    )

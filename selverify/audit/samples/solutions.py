@@ -1,0 +1,168 @@
+"""What N recorded solutions of a problem, one chosen or all voting, would have answered.
+
+Knows: pools of recorded samples. Does not know: files, which samples are worth a verifier call
+(``selective`` does), how results are shown.
+
+N of a problem's n recorded samples are a random subset. pass@N and best-of-N have an exact
+expectation over it, and so has everything at N = 1 and N = n. Votes between have not: they are
+means over random orders of the samples, whose first N are the subset, so that subsets are nested.
+A sample without step scores takes no part in what needs them; one without an answer is never
+chosen and costs no call.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from selverify.audit.samples.answer_groups import BoolArray, Pool, usable
+from selverify.errors import ParamsError
+from selverify.experiment.statistics import DIGITS, FloatArray, IntArray, pass_at_k
+from selverify.search.best_of_n import AGGREGATIONS
+
+PASS, MAJORITY, BEST, WEIGHTED = "pass@N", "majority", "best-of-N", "weighted vote"
+
+
+class Curve(NamedTuple):
+    """A method's expected accuracy, verifier calls and step scores, [problem, budget].
+
+    ``aggregation`` is empty for a method that needs no scores. A problem with fewer usable samples
+    than the budget has NaN there.
+    """
+
+    method: str
+    aggregation: str
+    budgets: tuple[int, ...]
+    right: FloatArray
+    calls: FloatArray
+    steps: FloatArray
+
+
+def curves(
+    found: Sequence[Pool], *, budgets: Sequence[int], subsets: int, seed: int
+) -> tuple[Curve, ...]:
+    """Every method at every budget: pass@N and majority, and what needs scores where some are.
+
+    ``subsets``: random orders of a problem's samples for votes on some of them. They derive from
+    ``seed`` and the problem's name.
+    """
+    if min(budgets, default=0) < 1 or subsets < 1:
+        raise ParamsError(
+            f"given budgets {tuple(budgets)} and {subsets} subsets, expected at least 1 of each"
+        )
+    how = Subsets(tuple(budgets), subsets, seed)
+    rows = [_curve(PASS, "", found, how), _curve(MAJORITY, "", found, how)]
+    if any(one.scored.any() for one in found):
+        with_scores = [usable(one) for one in found]
+        for method in (BEST, WEIGHTED):
+            rows += [_curve(method, name, with_scores, how) for name in AGGREGATIONS]
+    return tuple(rows)
+
+
+class Subsets(NamedTuple):
+    """Which sizes of subsets, and how many random orders they come from."""
+
+    budgets: tuple[int, ...]
+    number: int
+    seed: int
+
+
+def passing(pool: Pool, how: Subsets) -> FloatArray:
+    """[budget], the chance that one of N samples is right; unbiased (Chen et al. 2021)."""
+    right = int((pool.correct * pool.answered).sum())
+    return pass_at_k(right, samples=len(pool), k=how.budgets)
+
+
+def best_of(pool: Pool, aggregation: str, how: Subsets) -> FloatArray:
+    """[budget], the chance that the best-scored of N samples is right; equal scores share it.
+
+    Exact: with F(s) the chance that no drawn sample scores above s, the best one scores s with
+    chance F(s) less F of the next lower score.
+    """
+    scores = np.where(pool.answered, pool.scores[aggregation], -np.inf)
+    _, place = np.unique(scores, return_inverse=True)
+    right = np.bincount(place, weights=pool.correct * pool.answered) / np.bincount(place)
+    above = len(scores) - np.cumsum(np.bincount(place))
+    reached = 1.0 - pass_at_k(above[:, None], samples=len(pool), k=np.array(how.budgets)[None, :])
+    return right @ np.diff(reached, axis=0, prepend=0.0)
+
+
+def voted(pool: Pool, weights: FloatArray, how: Subsets) -> FloatArray:
+    """[budget], the chance that the answer of the largest summed weight is right.
+
+    Equal sums share it, as do the samples of an answer whose correctness differs.
+    """
+    heavy = np.where(pool.answered, weights, 0.0)
+    which = np.where(pool.answered, pool.answers, pool.answers.max() + 1)  # none counts as the last
+    counts = np.bincount(which, minlength=which.max() + 1)
+    share = np.bincount(which, weights=pool.correct * pool.answered) / np.maximum(counts, 1)
+    given = _Ballots(which, pool.answered, heavy, share)
+    rng = np.random.default_rng([how.seed, zlib.crc32(pool.problem_id.encode())])
+    orders = rng.permuted(np.tile(np.arange(len(pool)), (how.number, 1)), axis=1)
+    return np.array(
+        [
+            float(share[which].sum() / len(pool))  # a single sample, whatever its weight
+            if size == 1
+            else _vote(orders[: 1 if size == len(pool) else None, :size], given)
+            for size in how.budgets
+        ]
+    )
+
+
+def leading(totals: FloatArray, share: FloatArray) -> FloatArray:
+    """[...], mean of ``share`` over the answers (last axis) whose total is the largest."""
+    rounded = np.round(totals, DIGITS)
+    ahead = rounded == rounded.max(axis=-1, keepdims=True)
+    return np.asarray((ahead * share).sum(axis=-1) / ahead.sum(axis=-1))
+
+
+class _Ballots(NamedTuple):
+    """Which answer each sample gives, whether it gives one, what it weighs; and how right each
+    answer is, [answer]."""
+
+    which: IntArray
+    answered: BoolArray
+    weights: FloatArray
+    share: FloatArray
+
+
+def _vote(orders: IntArray, given: _Ballots) -> float:
+    """Mean over ``orders``, [order, sample]; all of them at once, by numbering answers through."""
+    drawn = orders[given.answered[orders].any(axis=1)]
+    if not len(drawn):
+        return 0.0
+    answers = len(given.share)
+    place = (given.which[drawn] + answers * np.arange(len(drawn))[:, None]).ravel()
+    cells = len(drawn) * answers
+    votes = np.bincount(place, weights=given.answered[drawn].ravel(), minlength=cells)
+    totals = np.bincount(place, weights=given.weights[drawn].ravel(), minlength=cells)
+    found = leading(np.where(votes > 0, totals, -np.inf).reshape(len(drawn), answers), given.share)
+    return float(found.sum() / len(orders))
+
+
+def _curve(method: str, aggregation: str, found: Sequence[Pool], how: Subsets) -> Curve:
+    """The method on every pool; at a budget above the pool's size nothing is known."""
+    shape = (len(found), len(how.budgets))
+    right, calls, steps = (np.full(shape, np.nan) for _ in range(3))
+    for row, pool in enumerate(found):
+        within = [place for place, size in enumerate(how.budgets) if size <= len(pool)]
+        if not within:
+            continue
+        own = how._replace(budgets=tuple(how.budgets[place] for place in within))
+        right[row, within] = _right(method, aggregation, pool, own)
+        asked = np.array(own.budgets) * (method in (BEST, WEIGHTED))
+        calls[row, within] = asked * pool.answered.mean()
+        steps[row, within] = asked * (pool.answered * pool.steps).mean()
+    return Curve(method, aggregation, how.budgets, right, calls, steps)
+
+
+def _right(method: str, aggregation: str, pool: Pool, how: Subsets) -> FloatArray:
+    if method == PASS:
+        return passing(pool, how)
+    if method == BEST:
+        return best_of(pool, aggregation, how)
+    weights = np.ones(len(pool)) if method == MAJORITY else pool.scores[aggregation]
+    return voted(pool, weights, how)

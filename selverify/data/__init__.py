@@ -1,0 +1,1 @@
+"""Benchmarks, difficulty bins, grading."""

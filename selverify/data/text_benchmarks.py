@@ -1,0 +1,558 @@
+r"""Benchmarks of text questions, from a file or from the Hugging Face hub.
+
+Knows: what a file of questions must hold, the layouts of MATH-500, GSM8K and the MATH training
+split, and how splits without a common question are drawn. Does not know: parameters, stages, or
+what a domain makes of a question.
+
+A file is .jsonl, .jsonl.gz, .json (one list) or .parquet. A record has ``question`` or ``problem``,
+and its gold is the first of ``answer``, ``final_answer``, ``expected_answer``, ``gold`` and
+``solution`` that states one: on a last line ``#### gold``, in the last ``\boxed{}``, or (not in a
+``solution``) as the whole field. ``unique_id`` or ``id``, ``level``, and ``subject`` or ``type``
+may be there; other fields are ignored, and without an id a record gets the file's name and number.
+
+    {"question": "How many legs have 4 cats?", "answer": "16", "id": "legs-1", "level": 1}
+
+Downloads were tried against a stand-in for the hub only, never against the hub itself. Its
+repositories, revisions and counts are as published.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import random
+import re
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from types import MappingProxyType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from huggingface_hub import hf_hub_download
+
+from selverify.data.benchmark import SPLITS, Task, check_leaks
+from selverify.data.grading import MAX_ANSWER
+from selverify.domains.answers import extract_boxed
+from selverify.domains.base import Domain
+from selverify.errors import ArtifactError, LeakError, ParamsError, SchemaError
+from selverify.types import Truth
+
+MAX_FILE = 1 << 30
+"""Bytes of a file, compressed or not."""
+MAX_LIST = 1 << 25
+"""Bytes of a .json file, which cannot be read record by record."""
+MAX_LINE = 1 << 20
+"""Bytes of a line."""
+MAX_RECORDS = 1_000_000
+MAX_QUESTION = 50_000
+"""Characters of a question."""
+MAX_NAME = 200
+"""Characters of an id, a level or a subject."""
+SHOWN = 60  # characters of what was given, in a message
+ROWS = 64  # of a Parquet file at a time: its cells may be large
+
+QUESTION = ("question", "problem")
+ANSWER = ("answer", "final_answer", "expected_answer", "gold")
+SOLUTION = "solution"
+ID = ("unique_id", "id")
+SUBJECT = ("subject", "type")
+FIELDS = frozenset({*QUESTION, *ANSWER, SOLUTION, *ID, *SUBJECT, "level"})
+
+_UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
+_SPACING = re.compile(r"(\\\\)|\\[,;:!>\s]|\\q?quad(?![A-Za-z])|[~\u200b-\u200d\u2060\ufeff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A public benchmark: a file of a dataset on the hub, and what must be in it.
+
+    ``without_gold``: so many of its ``records`` state no gold and are left out. ``ids``: the field
+    that identifies a record, or None where its number does.
+    """
+
+    repository: str
+    file: str
+    revision: str
+    records: int
+    without_gold: int
+    ids: str | None
+
+
+_GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
+
+KNOWN: Mapping[str, Source] = MappingProxyType(
+    {
+        "math500": Source(
+            repository="HuggingFaceH4/MATH-500",
+            file="test.jsonl",
+            revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
+            records=500,
+            without_gold=0,
+            ids="unique_id",
+        ),
+        "math_train": Source(
+            repository="nlile/hendrycks-MATH-benchmark",
+            file="data/train-00000-of-00001.parquet",
+            revision="465bcdb36f5962aa3512891498966df785fc3c18",
+            records=12_000,
+            without_gold=2,  # MATH itself has two solutions that end in an empty box
+            ids=None,  # one of those in the file is said to stand there twice
+        ),
+        "gsm8k": Source(
+            repository=_GSM8K[0],
+            file="main/test-00000-of-00001.parquet",
+            revision=_GSM8K[1],
+            records=1_319,
+            without_gold=0,
+            ids=None,
+        ),
+        "gsm8k_train": Source(
+            repository=_GSM8K[0],
+            file="main/train-00000-of-00001.parquet",
+            revision=_GSM8K[1],
+            records=7_473,
+            without_gold=0,
+            ids=None,
+        ),
+    }
+)
+"""MATH-500 and the other 12,000 problems of MATH (the split of PRM800K); GSM8K's two splits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question and its gold answer; level and subject where they are known."""
+
+    question_id: str
+    text: str
+    answer: str
+    level: str | None
+    subject: str | None
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for questions that count as the same one; see ``fingerprint``."""
+        return fingerprint(self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What ``source`` holds: each text once, in file order.
+
+    ``without_gold`` and ``repeated`` count the records that were left out: those that state no
+    gold, and those whose text stands in an earlier record.
+    """
+
+    source: str
+    items: tuple[Question, ...]
+    without_gold: int
+    repeated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """``problems`` questions of ``pool``, shuffled with ``seed``."""
+
+    pool: Questions
+    problems: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """The fields of a record, its number from 0, and its place for messages."""
+
+    place: str
+    number: int
+    fields: Mapping[str, object]
+
+    def text(self, *names: str) -> str | None:
+        """The first of these fields that is not empty, without outer spaces.
+
+        Raises:
+            SchemaError: it is neither text nor a number.
+        """
+        for name in names:
+            value = self.fields.get(name)
+            missing = value is None or (isinstance(value, float) and math.isnan(value))
+            if isinstance(value, bool) or not (missing or isinstance(value, str | int | float)):
+                given = type(value).__name__
+                raise SchemaError(
+                    f"{self.place}: field {name!r}: given a {given}, expected text or a number"
+                )
+            if not missing and (text := str(value).strip()):
+                return text
+        return None
+
+    def readable(self, text: str, *, what: str, most: int) -> str:
+        """The same text.
+
+        Raises:
+            SchemaError: it is longer than ``most`` characters or holds a control character other
+                than a newline or a tab.
+        """
+        if len(text) > most:
+            raise SchemaError(
+                f"{self.place}: given {what} of {len(text)} characters, expected at most {most}"
+            )
+        if found := _UNREADABLE.search(text):
+            raise SchemaError(
+                f"{self.place}: given {what} with {found[0]!r} at character {found.start() + 1}, "
+                f"expected no control characters but newlines and tabs"
+            )
+        return text
+
+    def name(self, what: str, *names: str) -> str | None:
+        """A short text such as an id, or None."""
+        text = self.text(*names)
+        return None if text is None else self.readable(text, what=what, most=MAX_NAME)
+
+
+def load_questions(source: str | Path) -> Questions:
+    """The questions of a known benchmark (from the hub), or of a file as the module's text says.
+
+    Raises:
+        ArtifactError: there is no such file, or the hub does not give it.
+        ParamsError: the file's name ends in none of the four ways.
+        SchemaError: the file is not one of questions; names the line, what it holds and what was
+            expected there.
+    """
+    if isinstance(source, str) and source in KNOWN:
+        return load_known(source, None)
+    path = Path(source)
+    if not path.is_file():
+        raise ArtifactError(f"{source}: no such file; expected one, or one of {', '.join(KNOWN)}")
+    return _questions(path, name=path.name.removesuffix(_suffix(path)), known=None)
+
+
+def load_known(name: str, path: Path | None) -> Questions:
+    """The benchmark ``name`` of ``KNOWN``: from the hub, or from a local copy at ``path``.
+
+    A copy may have any layout of the module's text, and must have as many records.
+
+    Raises:
+        ArtifactError, SchemaError: as ``load_questions``.
+        ParamsError: there is no such benchmark, or as ``load_questions``.
+    """
+    if name not in KNOWN:
+        raise ParamsError(f"benchmark: given {name!r}, expected one of {', '.join(KNOWN)}")
+    if path is None:
+        path = _downloaded(name)
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file; expected a copy of {name}")
+    return _questions(path, name=name, known=KNOWN[name])
+
+
+def without(pool: Questions, held_out: Questions) -> Questions:
+    """``pool`` less every question whose text stands in ``held_out``."""
+    marks = {question.fingerprint for question in held_out.items}
+    kept = tuple(question for question in pool.items if question.fingerprint not in marks)
+    source = f"{pool.source} without {held_out.source}"
+    return Questions(source, kept, pool.without_gold, pool.repeated)
+
+
+def fingerprint(text: str) -> str:
+    """A hash of the text without case, white space and the spacing commands of LaTeX.
+
+    ``Evaluate $\\log_8 2$.`` and ``Evaluate $\\log_82$.`` count as one question; both are in MATH.
+    """
+    squeezed = "".join(_SPACING.sub(r"\1", text).split()).casefold()
+    return hashlib.blake2b(squeezed.encode(), digest_size=16).hexdigest()
+
+
+def tasks_from(domain: Domain, *, train: Draw, validation: Draw, test: Draw) -> tuple[Task, ...]:
+    """Tasks of three splits, test first, then validation, then train.
+
+    A split is the first ``problems`` of its pool, shuffled with its seed, that no earlier split
+    took: more of them keep the fewer. A test that takes its whole pool keeps the file's order, so
+    MATH-500 stays MATH-500. Splits may draw from the same pool, or from pools without a common
+    question (``without``). A truth's facts are the question's level and subject.
+
+    Raises:
+        LeakError: two different pools share a question; names both, and both splits.
+        ParamsError: a split asks for more questions than are left.
+        SchemaError: two different pools share an id, or the domain cannot read a question.
+    """
+    draws = {"test": test, "validation": validation, "train": train}
+    for one, other in combinations(SPLITS, 2):
+        _check_apart((one, draws[one].pool), (other, draws[other].pool))
+    taken: set[str] = set()
+    tasks: list[Task] = []
+    for split in SPLITS:
+        chosen = _choose(split, draws[split], taken)
+        taken.update(question.question_id for question in chosen)
+        tasks += [_task(domain, split, question) for question in chosen]
+    check_leaks(tasks)
+    return tuple(tasks)
+
+
+def _check_apart(first: tuple[str, Questions], second: tuple[str, Questions]) -> None:
+    (split, pool), (other_split, other_pool) = first, second
+    if pool == other_pool:
+        return
+    texts = {question.fingerprint: question.question_id for question in pool.items}
+    ids = set(texts.values())
+    for question in other_pool.items:
+        if (same := texts.get(question.fingerprint)) is not None:
+            raise LeakError(
+                f"question {question.question_id!r} of {other_pool.source} (split {other_split!r}) "
+                f"also stands in {pool.source} (split {split!r}) as {same!r}; expected pools "
+                f"without a common question: take those of one out of the other (without)"
+            )
+        if question.question_id in ids:
+            raise SchemaError(
+                f"id {question.question_id!r}: stands for different questions in {pool.source} "
+                f"(split {split!r}) and {other_pool.source} (split {other_split!r}); expected "
+                f"unique ids, or files of different names"
+            )
+
+
+def _choose(split: str, draw: Draw, taken: Collection[str]) -> list[Question]:
+    order = list(draw.pool.items)
+    if split != "test" or draw.problems != len(order):
+        random.Random(draw.seed).shuffle(order)
+    left = [question for question in order if question.question_id not in taken]
+    if not 1 <= draw.problems <= len(left):
+        raise ParamsError(
+            f"{split}.problems: given {draw.problems}, expected 1 to {len(left)}, which is what "
+            f"{draw.pool.source} has left for this split"
+        )
+    return left[: draw.problems]
+
+
+def _task(domain: Domain, split: str, question: Question) -> Task:
+    problem = domain.read(question.text, problem_id=question.question_id)
+    known = {"level": question.level, "subject": question.subject}
+    facts = json.dumps({name: value for name, value in known.items() if value is not None})
+    truth = Truth(question.question_id, question.answer, facts)
+    return Task(split, problem, truth, question.fingerprint)
+
+
+def _questions(path: Path, *, name: str, known: Source | None) -> Questions:
+    allowed = known.without_gold if known else 0
+    records = lacking = 0
+    places: dict[str, str] = {}
+    found: dict[str, Question] = {}
+    for record in _records(path):
+        records += 1
+        question = _question(record, name=name, known=known)
+        if question is None:
+            lacking += 1
+            if lacking > allowed:
+                raise _refused(
+                    record, r"an answer, or a solution that ends in #### or has a \boxed"
+                )
+            continue
+        if (place := places.setdefault(question.question_id, record.place)) != record.place:
+            raise SchemaError(
+                f"{record.place}: given the id {question.question_id!r}, which also stands at "
+                f"{place}; expected unique ids"
+            )
+        found.setdefault(question.fingerprint, question)
+    if not records or (known and records != known.records):
+        expected = f"the {known.records} of {name}" if known else "at least one"
+        raise SchemaError(f"{path}: given {records} records, expected {expected}")
+    source = name if known else str(path)
+    return Questions(source, tuple(found.values()), lacking, len(places) - len(found))
+
+
+def _question(record: _Record, *, name: str, known: Source | None) -> Question | None:
+    """The record's question; None when it states no gold."""
+    text = record.text(*QUESTION)
+    if text is None:
+        raise _refused(record, f"a text in {' or '.join(QUESTION)}")
+    gold = _gold(record)
+    if gold is None:
+        return None
+    return Question(
+        question_id=_identity(record, name=name, known=known),
+        text=record.readable(text, what="a question", most=MAX_QUESTION),
+        answer=record.readable(gold, what="a gold", most=MAX_ANSWER),
+        level=_level(record),
+        subject=record.name("a subject", *SUBJECT),
+    )
+
+
+def _identity(record: _Record, *, name: str, known: Source | None) -> str:
+    fields = ID if known is None else () if known.ids is None else (known.ids,)
+    found = record.name("an id", *fields)
+    if found is None and known is not None and known.ids is not None:
+        raise _refused(record, f"an id in {known.ids}")
+    return found or f"{name}-{record.number:05d}"
+
+
+def _level(record: _Record) -> str | None:
+    """``5`` for 5 and for ``Level 5``; MATH writes ``Level ?`` where nobody knows."""
+    level = (record.name("a level", "level") or "").removeprefix("Level ").strip()
+    return level if level not in ("", "?") else None
+
+
+def _gold(record: _Record) -> str | None:
+    """The gold of the first field that states one."""
+    for field in (*ANSWER, SOLUTION):
+        text = record.text(field)
+        if text is not None and (gold := _stated(text, whole=field != SOLUTION)):
+            return gold
+    return None
+
+
+def _stated(text: str, *, whole: bool) -> str | None:
+    """What the last line gives after ``####``, else the last box, else with ``whole`` the text."""
+    last_line = text.rpartition("\n")[2]
+    if last_line.startswith("####"):
+        return _THOUSANDS.sub("", last_line.removeprefix("####").strip()) or None
+    if "\\boxed" in text:
+        return extract_boxed(text) or None
+    return text if whole and "####" not in text else None
+
+
+def _refused(record: _Record, expected: str) -> SchemaError:
+    given = {
+        name: value[:SHOWN] if isinstance(value, str) else type(value).__name__
+        for name, value in record.fields.items()
+        if name in FIELDS
+    }
+    return SchemaError(f"{record.place}: given {given}, expected {expected}")
+
+
+def _records(path: Path) -> Iterator[_Record]:
+    """The records of a file, whatever its kind.
+
+    Raises:
+        SchemaError: it is too large, of another kind than its name says, or holds no objects.
+    """
+    suffix = _suffix(path)
+    try:
+        if (size := path.stat().st_size) > MAX_FILE:
+            raise SchemaError(f"{path}: given {size} bytes, expected at most {MAX_FILE}")
+        for number, (place, value) in enumerate(READERS[suffix](path)):
+            if not isinstance(value, dict):
+                given = type(value).__name__
+                raise SchemaError(f"{place}: given a {given}, expected an object")
+            yield _Record(place, number, value)
+    except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise SchemaError(
+            f"{path}: expected a {suffix} file, and reading says: {reason}"
+        ) from error
+
+
+def _suffix(path: Path) -> str:
+    for suffix in READERS:
+        if path.name.endswith(suffix):
+            return suffix
+    raise ParamsError(f"{path}: given a file of another kind, expected {', '.join(READERS)}")
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
+    total = 0
+    for number, line in enumerate(_lines(path), 1):
+        total += len(line)
+        if len(line) > MAX_LINE or total > MAX_FILE or number > MAX_RECORDS:
+            raise SchemaError(
+                f"{path}, line {number}: given a line of {len(line)} bytes, {total} bytes up to "
+                f"here; expected at most {MAX_LINE} a line, {MAX_FILE} in all, and {MAX_RECORDS} "
+                f"lines"
+            )
+        if line.strip():
+            place = f"{path}, line {number}"
+            yield place, _parsed(line, place)
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines; one over the cap is cut one byte above it. A gzip file is unpacked as read."""
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        while line := file.readline(MAX_LINE + 1):
+            yield line
+
+
+def _json_list(path: Path) -> Iterator[tuple[str, object]]:
+    size = path.stat().st_size
+    if size > MAX_LIST:
+        raise SchemaError(
+            f"{path}: given {size} bytes, expected at most {MAX_LIST} in a .json; use .jsonl"
+        )
+    values = _parsed(path.read_bytes(), str(path))
+    if not isinstance(values, list):
+        raise SchemaError(f"{path}: given a {type(values).__name__}, expected a list of records")
+    for number, value in enumerate(values, 1):
+        yield f"{path}, record {number}", value
+
+
+def _parsed(content: bytes, place: str) -> object:
+    """JSON; numbers stay the text they were written as, and NaN is None."""
+    try:
+        return json.loads(
+            content.decode("utf-8"), parse_int=str, parse_float=str, parse_constant=lambda _: None
+        )
+    except UnicodeDecodeError as error:
+        raise SchemaError(
+            f"{place}: given {error.object[error.start]:#x} at byte {error.start + 1}, "
+            f"expected UTF-8"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"{place}: given {content[:SHOWN]!r}, expected JSON: {error}") from error
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
+    with pq.ParquetFile(path) as file:
+        _check_size(path, file.metadata)
+        columns = [name for name in file.schema_arrow.names if name in FIELDS]
+        number = 0
+        for batch in file.iter_batches(batch_size=ROWS, columns=columns):
+            for row in range(batch.num_rows):
+                number += 1
+                place = f"{path}, row {number}"
+                yield place, {name: _cell(batch, name, row, place) for name in columns}
+
+
+def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
+    unpacked = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+    for what, given, most in (
+        ("rows", metadata.num_rows, MAX_RECORDS),
+        ("unpacked bytes", unpacked, MAX_FILE),
+    ):
+        if given > most:
+            raise SchemaError(f"{path}: given {given} {what}, expected at most {most}")
+
+
+def _cell(batch: pa.RecordBatch, name: str, row: int, place: str) -> object:
+    try:
+        return batch.column(name)[row].as_py()
+    except (ValueError, LookupError, OverflowError) as error:  # whatever type the column has
+        raise SchemaError(
+            f"{place}: field {name!r}: expected text or a number, and reading says: {error}"
+        ) from error
+
+
+READERS: Mapping[str, Callable[[Path], Iterator[tuple[str, object]]]] = MappingProxyType(
+    {
+        ".jsonl": _json_lines,
+        ".jsonl.gz": _json_lines,
+        ".json": _json_list,
+        ".parquet": _parquet_rows,
+    }
+)
+"""How a file whose name ends so is read: the place of each record, and the record."""
+
+
+def _downloaded(name: str) -> Path:
+    known = KNOWN[name]
+    try:
+        path = hf_hub_download(
+            known.repository, known.file, repo_type="dataset", revision=known.revision
+        )
+    except Exception as error:  # what the hub's transport raises differs between its versions
+        reason = str(error).strip().partition("\n")[0]
+        raise ArtifactError(
+            f"{name}: the Hugging Face hub did not give {known.file} of the dataset "
+            f"{known.repository} ({type(error).__name__}: {reason}); expected access to it, or "
+            f"the path of a copy of that file in place of {name}"
+        ) from error
+    return Path(path)

@@ -1,0 +1,1 @@
+"""Methods on problems, the choice of settings, statistics, audits."""

@@ -1,0 +1,259 @@
+"""Which part is to blame: audits of the ranker, the verifier and the gates against the truth.
+
+Knows: candidate lists with scores and labels. Does not know: models, searches, files.
+Orders are by score, lower first. Equal scores stand in a uniformly random order, and every figure
+is the exact expectation over it; so a random order is a ranker that scores everything alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from selverify.errors import SchemaError
+from selverify.experiment.statistics import (
+    Bootstrap,
+    Interval,
+    area_under_roc_interval,
+    clustered_mean,
+    expected_calibration_error,
+    pass_at_k,
+    reliability_bins,
+)
+
+FloatArray = npt.NDArray[np.float64]
+BoolArray = npt.NDArray[np.bool_]
+
+RANDOM = "random"
+ORACLE = "oracle"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CandidateList:
+    """The post-gating candidates at one state, with what the verifier said of each.
+
+    Attributes:
+        problem_id: the cluster that intervals resample.
+        accepted: [move], the verifier's verdict.
+        quality: [move], the verifier's score; the best accepted move has the highest.
+        scores: [move] for each ranker, lower first.
+    """
+
+    problem_id: str
+    accepted: BoolArray
+    quality: FloatArray
+    scores: Mapping[str, FloatArray]
+
+
+class Place(NamedTuple):
+    """Where an order first meets a target: ``before`` moves rank strictly better, and the next
+    ``tied`` moves of equal score hold ``targets`` of them."""
+
+    before: int
+    tied: int
+    targets: int
+
+
+def first_target(scores: npt.ArrayLike, targets: npt.ArrayLike) -> Place | None:
+    """The place of the best-ranked target, lower scores first; None when there is no target.
+
+    Args:
+        scores: [move].
+        targets: [move], true for the moves that are looked for.
+    """
+    values, wanted = np.asarray(scores, np.float64), np.asarray(targets, np.bool_)
+    if values.shape != wanted.shape or np.isnan(values).any():
+        raise SchemaError(f"given {values.size} scores, expected {wanted.size} and none NaN")
+    if not wanted.any():
+        return None
+    tied = values == values[wanted].min()
+    before = int(np.sum(values < values[wanted].min()))
+    return Place(before, int(tied.sum()), int(np.sum(tied & wanted)))
+
+
+def recall_at_k(places: Sequence[Place], *, k: int) -> FloatArray:
+    """[place] chance that a target is among the first k; 1 - C(g-t, k-b)/C(g, k-b) within a tie."""
+    before, tied, targets = np.array(places, dtype=np.int64).reshape(-1, 3).T
+    return pass_at_k(targets, samples=tied, k=np.clip(k - before, 0, tied))
+
+
+def calls_to_first_accept(places: Sequence[Place]) -> FloatArray:
+    """[place] expected verifier calls, one by one in rank order, until one is accepted.
+
+    b + (g + 1)/(t + 1): the mean rank of the first of t targets among g in random order is
+    (g + 1)/(t + 1) (negative hypergeometric).
+    """
+    before, tied, targets = np.array(places, dtype=np.float64).reshape(-1, 3).T
+    return before + (tied + 1) / (targets + 1)
+
+
+def pairwise_accuracy(scores: npt.ArrayLike, accepted: npt.ArrayLike) -> float | None:
+    """Share of (accepted, rejected) pairs ranked rightly, ties half; None without such a pair."""
+    values, labels = np.asarray(scores, np.float64), np.asarray(accepted, np.bool_)
+    if labels.all() or not labels.any():
+        return None
+    gaps = values[~labels][None, :] - values[labels][:, None]
+    return float(np.mean((gaps > 0) + 0.5 * (gaps == 0)))
+
+
+def ranker_table(
+    lists: Sequence[CandidateList], *, ks: Sequence[int], bootstrap: Bootstrap
+) -> pd.DataFrame:
+    """Every ranker of the lists, and the random and the oracle order, on the same states.
+
+    Recall is of the best accepted move (the verifier's highest score), calls are to the first
+    accepted one; states without an accepted move do not count there, and pairwise accuracy also
+    needs a rejected one. Means are over states, intervals resample problems.
+
+    Returns:
+        One row a (ranker, metric): ranker, metric (``recall_at_k``, ``calls_to_first_accept``,
+        ``pairwise_accuracy``), k (0 where there is none), value, low, high, states.
+
+    Raises:
+        SchemaError: no list, or lists that do not score with the same rankers.
+    """
+    if not lists:
+        raise SchemaError("candidate lists: given none, expected at least one")
+    names = set(lists[0].scores)
+    if any(set(item.scores) != names for item in lists):
+        raise SchemaError(f"candidate lists: not all of them are scored by {sorted(names)}")
+    rankers = sorted(names - {RANDOM, ORACLE})
+    rows: list[dict[str, object]] = []
+    for ranker in [RANDOM, *rankers, ORACLE]:
+        rows += _ranker_rows(ranker, lists, ks=ks, bootstrap=bootstrap)
+    return pd.DataFrame(rows, columns=["ranker", "metric", "k", "value", "low", "high", "states"])
+
+
+def verifier_table(
+    scores: npt.ArrayLike,
+    truth: npt.ArrayLike,
+    problems: npt.ArrayLike,
+    *,
+    tau: float,
+    bins: int,
+    bootstrap: Bootstrap,
+) -> pd.DataFrame:
+    """The verifier's step scores against exact truth, intervals clustered by problem.
+
+    Args:
+        scores: [step] in [0, 1].
+        truth: [step], true where the right answer can still be derived rightly.
+        problems: [step], the problem of each step.
+        tau: a step is accepted when its score is at least tau.
+
+    Returns:
+        metric, value, low, high: ``step_auc``, ``accept_rate_right`` and ``accept_rate_wrong``
+        (shares of the right and of the wrong steps accepted), ``precision``, ``base_rate``; and
+        ``calibration_error`` without an interval, because resampling biases it upwards. Rows
+        that cannot be had (no wrong step, say) are left out.
+    """
+    values, right = np.asarray(scores, np.float64), np.asarray(truth, np.bool_)
+    accepted = values >= tau
+    blank = np.full(values.shape, np.nan)
+    shares = {
+        "accept_rate_right": np.where(right, accepted, blank),
+        "accept_rate_wrong": np.where(~right, accepted, blank),
+        "precision": np.where(accepted, right, blank),
+        "base_rate": right.astype(np.float64),
+    }
+    table: dict[str, Interval | None] = {
+        "step_auc": area_under_roc_interval(values, right, clusters=problems, bootstrap=bootstrap)
+    }
+    for name, share in shares.items():
+        table[name] = clustered_mean(share, problems, bootstrap=bootstrap)
+    error = expected_calibration_error(reliability_bins(values, right, bins=bins))
+    table["calibration_error"] = Interval(error, np.nan, np.nan)
+    return pd.DataFrame(
+        [
+            {"metric": name, "value": found.value, "low": found.low, "high": found.high}
+            for name, found in table.items()
+            if found is not None
+        ]
+    )
+
+
+def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int) -> pd.DataFrame:
+    """One row a bin of scores: low, high, count, mean_score, rate."""
+    return pd.DataFrame(
+        [
+            {
+                "low": b.low,
+                "high": b.high,
+                "count": b.count,
+                "mean_score": b.mean_score,
+                "rate": b.rate,
+            }
+            for b in reliability_bins(scores, truth, bins=bins)
+        ]
+    )
+
+
+def gate_table(candidates: pd.DataFrame) -> pd.DataFrame:
+    """Refusals by gate and reason, and how many of them were right by exact truth.
+
+    Args:
+        candidates: one row a sampled candidate: gate and reason (both "" for a survivor), and
+            right (true where the candidate is a right move; false for malformed text).
+
+    Returns:
+        gate, reason, refused, share (of all candidates), false_rejects; most frequent first.
+    """
+    refused = candidates[candidates["gate"] != ""]
+    grouped = refused.groupby(["gate", "reason"], sort=True)["right"]
+    table = pd.DataFrame({"refused": grouped.size(), "false_rejects": grouped.sum()}).reset_index()
+    table["share"] = table["refused"] / max(len(candidates), 1)
+    table["false_rejects"] = table["false_rejects"].astype(int)
+    table = table.sort_values(["refused", "gate", "reason"], ascending=[False, True, True])
+    return table[["gate", "reason", "refused", "share", "false_rejects"]].reset_index(drop=True)
+
+
+def _ranker_rows(
+    ranker: str, lists: Sequence[CandidateList], *, ks: Sequence[int], bootstrap: Bootstrap
+) -> Iterable[dict[str, object]]:
+    reachable = [item for item in lists if item.accepted.any()]
+    clusters = [item.problem_id for item in reachable]
+    best = [_place(item, ranker, _best_accepted(item)) for item in reachable]
+    any_accepted = [_place(item, ranker, item.accepted) for item in reachable]
+    columns = [(f"recall_at_{k}", k, recall_at_k(best, k=k)) for k in ks]
+    columns.append(("calls_to_first_accept", 0, calls_to_first_accept(any_accepted)))
+    pairs = [
+        pairwise_accuracy(_scores(item, ranker, item.accepted), item.accepted) for item in reachable
+    ]
+    columns.append(("pairwise_accuracy", 0, np.array(pairs, dtype=np.float64)))
+    for metric, k, values in columns:
+        found = clustered_mean(values, clusters, bootstrap=bootstrap)
+        if found is not None:
+            yield {
+                "ranker": ranker,
+                "metric": metric,
+                "k": k,
+                "value": found.value,
+                "low": found.low,
+                "high": found.high,
+                "states": int(np.sum(~np.isnan(values))),
+            }
+
+
+def _place(item: CandidateList, ranker: str, targets: BoolArray) -> Place:
+    place = first_target(_scores(item, ranker, targets), targets)
+    if place is None:
+        raise SchemaError(f"candidate list of {item.problem_id!r}: no accepted move")
+    return place
+
+
+def _scores(item: CandidateList, ranker: str, targets: BoolArray) -> FloatArray:
+    if ranker == RANDOM:
+        return np.zeros(targets.shape)
+    if ranker == ORACLE:
+        return np.where(targets, 0.0, 1.0)
+    return item.scores[ranker]
+
+
+def _best_accepted(item: CandidateList) -> BoolArray:
+    best: BoolArray = item.accepted & (item.quality == item.quality[item.accepted].max())
+    return best

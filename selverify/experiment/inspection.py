@@ -1,0 +1,99 @@
+"""Audits of sampled solutions: what the gates refuse, what the verifier says, what is right.
+
+Knows: how to walk a sampled solution with the exact truth beside it. Does not know: statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from selverify.data.benchmark import Task
+from selverify.data.grading import Grader
+from selverify.domains.base import Domain, knows_truth, split_moves
+from selverify.search.backend import Backend
+from selverify.search.gates import reject
+from selverify.search.requests import Complete, CompleteItem, Verify, VerifyItem
+from selverify.types import Candidate, Move, Sample, State, Verdict
+
+
+def inspect_samples(
+    domain: Domain, backend: Backend, tasks: Sequence[Task], *, samples: int, grader: Grader
+) -> tuple[list[dict[str, Any]], list[VerifyItem]]:
+    """One row for each sampled move up to the first that a gate refuses, and its verifier item.
+
+    A row has problem_id, sample, step, gate and reason ("" where both gates pass), alive (the right
+    answer can still be derived after the move), before (it could be before the move) and right (the
+    move itself is a right step, by a truth that does not go through the gates). Refused
+    moves have no verifier item; the others' items stand in the order of their rows.
+
+    Where nobody knows the truth about a step of text, only an answer can be judged: ``before`` is
+    then true of moves that answer, and ``alive`` and ``right`` say whether the answer is right.
+    """
+    starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
+    request = Complete(tuple(CompleteItem(start, 0, samples) for start in starts))
+    replies = cast(tuple[tuple[Sample, ...], ...], backend.answer(request))
+    rows: list[dict[str, Any]] = []
+    items: list[VerifyItem] = []
+    for task, start, reply in zip(tasks, starts, replies, strict=True):
+        for index, sample in enumerate(reply):
+            walked, asked = _walk(domain, task, start, sample, grader)
+            rows += [{"sample": index, **row} for row in walked]
+            items += asked
+    return rows, items
+
+
+def add_scores(
+    backend: Backend, rows: Sequence[dict[str, Any]], items: Sequence[VerifyItem]
+) -> list[dict[str, Any]]:
+    """``rows`` with the verifier's ``score`` of every move that passed the gates, else None."""
+    verdicts = cast(tuple[Verdict, ...], backend.answer(Verify(tuple(items))))
+    scores = iter(verdict.score for verdict in verdicts)
+    return [{**row, "score": next(scores) if row["gate"] == "" else None} for row in rows]
+
+
+def _walk(
+    domain: Domain, task: Task, start: State, sample: Sample, grader: Grader
+) -> tuple[list[dict[str, Any]], list[VerifyItem]]:
+    rows: list[dict[str, Any]] = []
+    items: list[VerifyItem] = []
+    state, reachable = start, True
+    for step, text in enumerate(split_moves(sample.text, domain.end_of_move)):
+        if domain.is_final(state):
+            break
+        move = domain.parse(text)
+        refusal = reject(domain, state, move)
+        after = domain.apply(state, move) if isinstance(move, Move) else None
+        before, alive, right = _truth(domain, task, state, move, grader=grader)
+        before, alive = before and reachable, alive and reachable
+        rows.append(
+            {
+                "problem_id": task.problem.problem_id,
+                "step": step,
+                "gate": refusal.gate if refusal else "",
+                "reason": refusal.reason if refusal else "",
+                "before": before,
+                "alive": alive,
+                "right": right,
+            }
+        )
+        if refusal is not None or after is None or not isinstance(move, Move):
+            break
+        items.append(VerifyItem(state, (move,)))
+        state = after
+        reachable = alive or not knows_truth(domain)
+    return rows, items
+
+
+def _truth(
+    domain: Domain, task: Task, state: State, move: Candidate, *, grader: Grader
+) -> tuple[bool, bool, bool]:
+    """Of a move: whether it is judged, whether the answer stays in reach, whether it is right."""
+    if not isinstance(move, Move):
+        return knows_truth(domain), False, False
+    after = domain.apply(state, move)
+    if knows_truth(domain):
+        return True, domain.alive(after, task.truth), domain.right(state, move, task.truth)
+    answers = domain.is_final(after)
+    matches = answers and grader.matches(task.truth.answer, domain.answer(after))
+    return answers, matches, matches

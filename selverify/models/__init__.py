@@ -1,0 +1,1 @@
+"""Generators, verifiers, heuristic, prompts, the reply cache."""

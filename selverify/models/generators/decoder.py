@@ -1,0 +1,377 @@
+"""A lean forward pass of a ``LlamaForCausalLM`` that shares prefixes between rows.
+
+Knows: the weights, keys and values of prefixes, sampling. Does not know: problems, moves, verdicts.
+A state's prefix is computed once and only its new words later; the rows that continue it attend to
+one shared copy. ``tests/models/test_decoder.py`` holds it to the transformers forward pass.
+
+Shapes: G groups (prefixes), S rows a group, T prefix words, M new words, H heads, D width.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import LlamaModel
+
+T = TypeVar("T")
+AT_ONCE = 256
+"""Prefixes that are computed together."""
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One block's weights, with the projections of one input fused."""
+
+    attention_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    output: Tensor
+    output_bias: Tensor | None
+    feed_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One cached prefix: keys and values [layers, 2, H, T, D/H] and the last hidden state [D]."""
+
+    keys_values: Tensor
+    last: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Prefixes of a batch, padded on the left: keys and values [layers, 2, G, H, T, D/H]."""
+
+    keys_values: Tensor
+    mask: Tensor
+    lengths: Tensor
+    last: Tensor
+
+    def take(self, rows: Tensor) -> Prefix:
+        """The prefixes at the given positions, in that order."""
+        return Prefix(
+            self.keys_values[:, :, rows], self.mask[rows], self.lengths[rows], self.last[rows]
+        )
+
+
+class Decoder:
+    """Prefix sharing over one backbone; the newest ``capacity`` prefixes are kept."""
+
+    def __init__(self, model: LlamaModel, *, capacity: int) -> None:
+        config = model.config
+        self.heads = int(config.num_attention_heads)
+        self.width = int(config.hidden_size)
+        self.head_width = self.width // self.heads
+        self.epsilon = float(config.rms_norm_eps)
+        self.embedding = model.embed_tokens.weight.detach()
+        self.final_norm = model.norm.weight.detach()
+        self.layers = [_fuse(layer) for layer in model.layers]
+        positions = torch.arange(int(config.max_position_embeddings), dtype=torch.float32)
+        angles = torch.outer(positions, model.rotary_emb.inv_freq.float())
+        self.cos = torch.cat((angles, angles), -1).cos()
+        self.sin = torch.cat((angles, angles), -1).sin()
+        self.capacity = capacity
+        self._entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
+
+    @torch.inference_mode()
+    def prefixes(self, sequences: Sequence[tuple[int, ...]]) -> Prefix:
+        """Keys and values of each sequence; parts that were seen before are not computed again."""
+        found: dict[tuple[int, ...], Entry] = {}
+        afresh: dict[int, list[tuple[int, ...]]] = {}
+        longer: list[tuple[int, tuple[int, ...]]] = []
+        for sequence in dict.fromkeys(sequences):
+            entry = self._entries.get(sequence)
+            if entry is not None:
+                self._entries.move_to_end(sequence)
+                found[sequence] = entry
+            elif known := self._known(sequence):
+                longer.append((known, sequence))
+            else:
+                afresh.setdefault(len(sequence), []).append(sequence)
+        computed: list[tuple[tuple[int, ...], Entry]] = []
+        for group in afresh.values():
+            for chunk in _chunks(group):
+                computed += zip(chunk, self._compute(chunk), strict=True)
+        longer.sort(key=lambda pair: (len(pair[1]) - pair[0], pair[0]))
+        for grown in _chunks(longer):
+            starts, words = zip(*grown, strict=True)
+            computed += zip(words, self._lengthen(words, starts), strict=True)
+        self._entries.update(computed)
+        found |= dict(computed)
+        while len(self._entries) > self.capacity:
+            self._entries.popitem(last=False)
+        return self._stack([found[sequence] for sequence in sequences])
+
+    @torch.inference_mode()
+    def extend(self, prefix: Prefix, tokens: Tensor) -> Tensor:
+        """Final hidden states [G, S, M, D] of ``tokens`` [G, S, M], each row after its prefix.
+
+        Rows are padded on the right with any word; what follows a row's end is meaningless.
+        """
+        hidden, _ = self._extend(prefix, tokens, keep=False)
+        return hidden
+
+    def _extend(self, prefix: Prefix, tokens: Tensor, *, keep: bool) -> tuple[Tensor, list[Tensor]]:
+        """The same, and where they are to be kept each layer's keys and values of the words.
+
+        These are [2, G, H, S, M, D/H].
+        """
+        groups, rows, length = tokens.shape
+        hidden = self.embedding[tokens].view(groups, rows * length, self.width)
+        positions = prefix.lengths[:, None, None] + torch.arange(length)
+        positions = positions.expand(groups, rows, length).reshape(groups, -1)
+        causal = torch.ones(length, length).tril().bool()
+        kept = []
+        for index, layer in enumerate(self.layers):
+            query, key, value = self._project(layer, hidden, positions)
+            own = (groups, self.heads, rows, length, self.head_width)
+            key, value = key.view(own), value.view(own)
+            if keep:
+                kept.append(torch.stack((key, value)))
+            past = query @ prefix.keys_values[index, 0].transpose(-1, -2)
+            past = past.masked_fill(~prefix.mask[:, None, None, :], -torch.inf)
+            present = query.view(own) @ key.transpose(-1, -2)
+            present = present.masked_fill(~causal, -torch.inf)
+            past = past.view(groups, self.heads, rows, length, -1)
+            weights = torch.cat((past, present), -1).softmax(-1)
+            split = past.shape[-1]
+            past_weights = weights[..., :split].reshape(groups, self.heads, rows * length, split)
+            mixed = past_weights @ prefix.keys_values[index, 1]
+            mixed = mixed + (weights[..., split:] @ value).view(mixed.shape)
+            hidden = self._finish(layer, hidden, mixed)
+        final = self._norm(hidden, self.final_norm).view(groups, rows, length, self.width)
+        return final, kept
+
+    @torch.inference_mode()
+    def sample(
+        self,
+        prefix: Prefix,
+        seeds: np.ndarray,
+        *,
+        stops: Sequence[int],
+        limit: int,
+        temperature: float,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Continue each prefix in S rows until a stop word or ``limit`` words.
+
+        Args:
+            prefix: G prefixes.
+            seeds: uint64 [G, S]; row and step alone fix the uniform number that picks a word.
+            stops: words that end a row (kept in the output).
+            limit: words a row at most.
+            temperature: 0 takes the most probable word.
+
+        Returns:
+            Words [G, S, limit] (-1 after the end), lengths [G, S], and the summed log
+            probabilities [G, S] at temperature 1.
+        """
+        groups, rows = seeds.shape
+        words = np.full((groups, rows, limit), -1, dtype=np.int64)
+        logprobs = np.zeros((groups, rows), dtype=np.float64)
+        group_ids = np.arange(groups)
+        row_ids = np.tile(np.arange(rows), (groups, 1))
+        live = np.ones((groups, rows), dtype=bool)
+        own = torch.empty((len(self.layers), 2, groups, self.heads, rows, limit, self.head_width))
+        hidden = prefix.last[:, None, :].expand(groups, rows, self.width)
+        for step in range(limit):
+            picked, logprob = self._pick(hidden, seeds, step, temperature)
+            here = (group_ids[:, None], row_ids)
+            words[here[0], here[1], step] = np.where(live, picked, -1)
+            logprobs[here] += np.where(live, logprob, 0.0)
+            live &= ~np.isin(picked, stops)
+            if not live.any() or step + 1 == limit:
+                break
+            keep = _compact(live)
+            if keep is not None:
+                kept_groups, kept_rows = keep
+                own = _gather(own[..., : step + 1, :], kept_groups, kept_rows, limit)
+                prefix = prefix.take(torch.from_numpy(kept_groups))
+                group_ids = group_ids[kept_groups]
+                lines = kept_groups[:, None]
+                row_ids, seeds = row_ids[lines, kept_rows], seeds[lines, kept_rows]
+                live, picked = live[lines, kept_rows], picked[lines, kept_rows]
+            hidden = self._step(prefix, own, torch.from_numpy(picked), step)
+        return words, (words >= 0).sum(-1), logprobs
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of the vocabulary (the output layer is tied to the embedding)."""
+        scores: Tensor = hidden @ self.embedding.T
+        return scores
+
+    def _known(self, sequence: tuple[int, ...]) -> int:
+        """Length of the longest kept prefix among those that end where a move ends."""
+        for length in range(len(sequence) - 1, max(0, len(sequence) - 16), -1):
+            if sequence[:length] in self._entries:
+                return length
+        return 0
+
+    def _compute(self, sequences: Sequence[tuple[int, ...]]) -> list[Entry]:
+        """Entries of sequences of one length, from their first word on."""
+        tokens = torch.tensor(sequences)
+        count, length = tokens.shape
+        hidden = self.embedding[tokens]
+        positions = torch.arange(length).expand(count, length)
+        mask = torch.ones(length, length).tril().bool()
+        parts = []
+        for layer in self.layers:
+            query, key, value = self._project(layer, hidden, positions)
+            parts.append(torch.stack((key, value)))
+            scores = (query @ key.transpose(-1, -2)).masked_fill(~mask, -torch.inf)
+            hidden = self._finish(layer, hidden, scores.softmax(-1) @ value)
+        last = self._norm(hidden[:, -1], self.final_norm)
+        keys_values = torch.stack(parts)
+        return [Entry(keys_values[:, :, row].clone(), last[row].clone()) for row in range(count)]
+
+    def _lengthen(self, sequences: Sequence[tuple[int, ...]], known: Sequence[int]) -> list[Entry]:
+        """Entries of sequences of which the first ``known`` words each are kept already."""
+        older = [self._entries[words[:size]] for words, size in zip(sequences, known, strict=True)]
+        new = [words[size:] for words, size in zip(sequences, known, strict=True)]
+        tokens = torch.zeros((len(new), 1, max(map(len, new))), dtype=torch.long)
+        for row, words in enumerate(new):
+            tokens[row, 0, : len(words)] = torch.tensor(words)
+        hidden, kept = self._extend(self._stack(older), tokens, keep=True)
+        keys_values = torch.stack(kept)[..., 0, :, :]  # [layers, 2, G, H, M, D/H]
+        return [
+            Entry(
+                torch.cat((entry.keys_values, keys_values[:, :, row, :, : len(words)]), -2),
+                hidden[row, 0, len(words) - 1].clone(),
+            )
+            for row, (entry, words) in enumerate(zip(older, new, strict=True))
+        ]
+
+    def _stack(self, entries: Sequence[Entry]) -> Prefix:
+        lengths = torch.tensor([entry.keys_values.shape[-2] for entry in entries])
+        longest = int(lengths.max())
+        shape = (len(self.layers), 2, len(entries), self.heads, longest, self.head_width)
+        keys_values = torch.zeros(shape)
+        for row, entry in enumerate(entries):
+            keys_values[:, :, row, :, longest - int(lengths[row]) :] = entry.keys_values
+        mask = torch.arange(longest) >= (longest - lengths)[:, None]
+        return Prefix(keys_values, mask, lengths, torch.stack([entry.last for entry in entries]))
+
+    def _step(self, prefix: Prefix, own: Tensor, words: Tensor, step: int) -> Tensor:
+        groups, rows = words.shape
+        hidden = self.embedding[words]
+        positions = (prefix.lengths + step)[:, None].expand(groups, rows)
+        for index, layer in enumerate(self.layers):
+            query, key, value = self._project(layer, hidden, positions)
+            own[index, 0, :, :, :, step] = key
+            own[index, 1, :, :, :, step] = value
+            past = query @ prefix.keys_values[index, 0].transpose(-1, -2)
+            past = past.masked_fill(~prefix.mask[:, None, None, :], -torch.inf)
+            mine = own[index, :, :, :, :, : step + 1]
+            present = (query.unsqueeze(-2) @ mine[0].transpose(-1, -2)).squeeze(-2)
+            weights = torch.cat((past, present), -1).softmax(-1)
+            split = past.shape[-1]
+            mixed = weights[..., :split] @ prefix.keys_values[index, 1]
+            mixed = mixed + (weights[..., None, split:] @ mine[1]).squeeze(-2)
+            hidden = self._finish(layer, hidden, mixed)
+        return self._norm(hidden, self.final_norm)
+
+    def _project(
+        self, layer: Layer, hidden: Tensor, positions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated and scaled queries, rotated keys, values, each [G, H, rows, D/H]."""
+        groups, rows, _ = hidden.shape
+        fused = functional.linear(
+            self._norm(hidden, layer.attention_norm), layer.qkv, layer.qkv_bias
+        )
+        query, key, value = (
+            part.view(groups, rows, self.heads, self.head_width).transpose(1, 2)
+            for part in fused.chunk(3, -1)
+        )
+        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
+        query = (query * cos + _rotate(query) * sin) * self.head_width**-0.5
+        return query, key * cos + _rotate(key) * sin, value.contiguous()
+
+    def _finish(self, layer: Layer, hidden: Tensor, mixed: Tensor) -> Tensor:
+        groups, rows, _ = hidden.shape
+        joined = mixed.transpose(1, 2).reshape(groups, rows, self.width)
+        hidden = hidden + functional.linear(joined, layer.output, layer.output_bias)
+        gate, up = functional.linear(self._norm(hidden, layer.feed_norm), layer.gate_up).chunk(
+            2, -1
+        )
+        return hidden + functional.linear(functional.silu(gate) * up, layer.down)
+
+    def _norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return functional.rms_norm(hidden, (self.width,), weight, self.epsilon)
+
+    def _pick(
+        self, hidden: Tensor, seeds: np.ndarray, step: int, temperature: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        logprobs = self.logits(hidden).log_softmax(-1)
+        if temperature == 0.0:
+            picked = logprobs.argmax(-1)
+        else:
+            weights = (logprobs / temperature).softmax(-1).cumsum(-1)
+            uniform = torch.from_numpy(uniforms(seeds, step)).to(weights.dtype)
+            picked = torch.searchsorted(weights, uniform[..., None]).squeeze(-1)
+            picked = picked.clamp_(max=logprobs.shape[-1] - 1)
+        chosen = logprobs.gather(-1, picked[..., None]).squeeze(-1)
+        return picked.numpy(), chosen.double().numpy()
+
+
+def uniforms(seeds: np.ndarray, step: int) -> np.ndarray:
+    """One number in [0, 1) a seed and step: SplitMix64 (Steele et al. 2014), vectorised."""
+    with np.errstate(over="ignore"):
+        mixed = seeds + _GAMMA * np.uint64(step + 1)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX[0]
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX[1]
+        mixed = mixed ^ (mixed >> np.uint64(31))
+    return (mixed >> np.uint64(40)).astype(np.float64) / float(1 << 24)
+
+
+def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), AT_ONCE):
+        yield items[start : start + AT_ONCE]
+
+
+def _rotate(values: Tensor) -> Tensor:
+    first, second = values.chunk(2, -1)
+    return torch.cat((-second, first), -1)
+
+
+def _fuse(layer: torch.nn.Module) -> Layer:
+    weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+    biased = "self_attn.q_proj.bias" in weights
+    return Layer(
+        weights["input_layernorm.weight"],
+        torch.cat([weights[f"self_attn.{name}_proj.weight"] for name in "qkv"]),
+        torch.cat([weights[f"self_attn.{name}_proj.bias"] for name in "qkv"]) if biased else None,
+        weights["self_attn.o_proj.weight"],
+        weights["self_attn.o_proj.bias"] if biased else None,
+        weights["post_attention_layernorm.weight"],
+        torch.cat([weights["mlp.gate_proj.weight"], weights["mlp.up_proj.weight"]]),
+        weights["mlp.down_proj.weight"],
+    )
+
+
+def _compact(live: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """Which groups and rows go on, once at most three quarters of the rows of a batch do."""
+    kept_groups = np.flatnonzero(live.any(1))
+    width = int(live.sum(1).max())
+    if len(kept_groups) * width > 0.75 * live.size:
+        return None
+    order = np.argsort(~live[kept_groups], axis=1, kind="stable")[:, :width]
+    return kept_groups, order
+
+
+def _gather(own: Tensor, groups: np.ndarray, rows: np.ndarray, limit: int) -> Tensor:
+    layers, two, _, heads, _, used, width = own.shape
+    kept = own.new_empty((layers, two, len(groups), heads, rows.shape[1], limit, width))
+    lines, columns = torch.from_numpy(groups)[:, None], torch.from_numpy(rows)
+    # Advanced indices apart from each other move to the front: [G, S, layers, 2, H, used, D/H].
+    picked = own.permute(2, 4, 0, 1, 3, 5, 6)[lines, columns]
+    kept[..., :used, :] = picked.permute(2, 3, 0, 4, 1, 5, 6)
+    return kept

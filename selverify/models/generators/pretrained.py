@@ -1,0 +1,110 @@
+"""Any causal language model of the Hugging Face layout, from the hub or a folder, and its prompts.
+
+Knows: loading, what identifies the weights, how a prompt becomes tokens. Does not know: requests,
+sampling, domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jinja2 import TemplateError
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from selverify.models.prompting import Prompt, plain_text
+from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
+
+DATE = "26 Jul 2024"
+"""What templates are told that show a date (Llama 3): today's would change every prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pretrained:
+    """A model that is not trained further, its tokenizer, and what identifies both.
+
+    ``positions`` is the number of tokens that a text may have.
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    digest: str
+    positions: int
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        return next(self.model.parameters()).device
+
+    def encode(self, prompt: Prompt) -> tuple[int, ...]:
+        """Tokens of a prompt, ``begun`` as the beginning of the assistant's own answer.
+
+        A model without a chat template is given the plain layout. What the answer begins with is
+        appended to the rendered text, because templates strip the white space at its end, and with
+        it the end of the last step.
+        """
+        if prompt.messages and self.tokenizer.chat_template:
+            rendered = self._rendered(prompt.messages)
+            return tuple(self.tokenizer.encode(rendered + prompt.begun, add_special_tokens=False))
+        said = tuple(self.tokenizer.encode(plain_text(prompt), add_special_tokens=False))
+        bos = self.tokenizer.bos_token_id
+        return said if bos is None else (bos, *said)
+
+    def _rendered(self, said: Sequence[tuple[str, str]]) -> str:
+        """The chat by the model's template, up to the assistant's answer."""
+        try:
+            return self._by_template(said)
+        except TemplateError:  # some know no system's turn
+            system = [text for role, text in said if role == "system"]
+            others = [(role, text) for role, text in said if role != "system"]
+            role, first = others[0]
+            return self._by_template([(role, "\n\n".join((*system, first))), *others[1:]])
+
+    def _by_template(self, said: Sequence[tuple[str, str]]) -> str:
+        messages = [{"role": role, "content": text} for role, text in said]
+        rendered: str = self.tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True, date_string=DATE
+        )
+        return rendered
+
+    def decode(self, tokens: list[int]) -> str:
+        """The text of generated tokens, without special ones."""
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
+
+    def ends(self) -> frozenset[int]:
+        """Tokens that end a text: the tokenizer's and those of the generation configuration."""
+        configured = self.model.generation_config.eos_token_id  # type: ignore[union-attr]
+        listed = configured if isinstance(configured, list) else [configured]
+        return frozenset(one for one in (*listed, self.tokenizer.eos_token_id) if one is not None)
+
+
+def load_pretrained(source: str, *, revision: str | None, dtype: str, device: str) -> Pretrained:
+    """The model of a local folder, or of a repository on the hub.
+
+    Args:
+        source: a folder, or ``owner/name``.
+        revision: a commit or tag of the repository; None for a folder.
+        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        device: ``cpu``, ``cuda``, ``cuda:1``, ...
+
+    Raises:
+        ParamsError, ArtifactError, SchemaError: as ``local_folder`` and ``load_model``.
+    """
+    folder, known = local_folder(source, revision=revision)
+    tokenizer = load_tokenizer(folder)
+    model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+    return Pretrained(model, tokenizer, f"{known} {dtype}", _positions(model.config))
+
+
+def _positions(config: Any) -> int:
+    """Tokens of a text; where attention slides, those of its window, so that it never does."""
+    text = config.get_text_config()
+    positions = int(text.max_position_embeddings)
+    window = getattr(text, "sliding_window", None)
+    if window is None or not getattr(text, "use_sliding_window", True):
+        return positions
+    return min(positions, int(window))

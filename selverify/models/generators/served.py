@@ -1,0 +1,481 @@
+"""A generator, and embeddings, behind an OpenAI-compatible server.
+
+Knows: how prompts become bodies, how choices become samples, and what a server takes. Does not
+know: connections, calls, budgets, searches.
+
+A sample's seed follows from (run seed, problem, trace, index) alone, and what is asked for one item
+never depends on the items beside it. A request for ``n`` samples has one seed, that of its first;
+a server that takes no ``n`` is asked for each sample alone, under its own. Whether a server honours
+seeds cannot be seen, so a second answer may differ from the first: it is the reply cache that gives
+the same samples to whoever asks the same again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, groupby, pairwise
+from types import MappingProxyType
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
+
+from selverify.domains.base import close_move
+from selverify.errors import ProtocolError, Refusal
+from selverify.models.generators.client import Client
+from selverify.models.prompting import Prompt, plain_text
+from selverify.params import Sampling
+from selverify.search.backend import NOTHING
+from selverify.search.requests import CompleteItem, ProposeItem
+from selverify.types import Sample, State
+
+Api = Literal["completions", "chat"]
+PATHS: Mapping[Api, str] = MappingProxyType(
+    {"completions": "/completions", "chat": "/chat/completions"}
+)
+SEEDS = (1 << 31) - 1
+"""Servers take seeds as signed numbers of 32 bits."""
+MOST_TOKENS = 1 << 31
+"""A count beyond it is none."""
+TOO_LONG = re.compile(
+    r"(?:context|sequence|model)[ _](?:length|window|size|len)|too (?:long|large)", re.IGNORECASE
+)
+"""What servers say of a prompt that leaves no room; it is the candidate that failed."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    """One choice of either API; ``stop_reason`` (vLLM) and ``matched_stop`` (SGLang) are extras."""
+
+    model_config = ConfigDict(strict=True)
+
+    index: int | None = None
+    text: str | None = None
+    message: _Message | None = None
+    finish_reason: str | None = None
+    stop_reason: Any = None
+    matched_stop: Any = None
+
+    @property
+    def said(self) -> str | None:
+        """The text; empty where the server gives a reason for having none."""
+        said = self.text if self.message is None else self.message.content
+        if said is None and self.finish_reason not in (None, "stop"):
+            return ""
+        # Half of a surrogate pair can be written in JSON, and in no file.
+        return None if said is None else said.encode("utf-8", "replace").decode("utf-8")
+
+    def stopped_by(self, end: str) -> bool:
+        """Whether ``end`` ended it, as far as the server tells."""
+        for name in ("stop_reason", "matched_stop"):
+            if name in self.model_fields_set:
+                return bool(getattr(self, name) == end)
+        return self.finish_reason != "length"
+
+
+class _Choices(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    choices: list[_Choice]
+    usage: Any = None
+
+
+class _Vector(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    index: int
+    embedding: list[FiniteFloat]
+
+
+class _Vectors(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    data: list[_Vector]
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """What a server was found to take; None is not known yet.
+
+    ``several``: ``n`` samples in one request. ``schema``: constrained decoding.
+    """
+
+    several: bool | None
+    schema: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for one item: as many samples as there are seeds."""
+
+    prompt: Prompt
+    seeds: tuple[int, ...]
+    limit: int
+    temperature: float
+    one_move: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One request: ``count`` samples of what is asked, from the one at ``start`` on."""
+
+    asked: _Asked
+    start: int
+    count: int
+
+
+Answer = list[Sample] | Refusal
+
+
+class ServedModel:
+    """Satisfies ``Proposer``; see the module's text.
+
+    A sample's ``logprob`` is 0: servers are not asked for it, and no file holds NaN.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        end_of_move: str,
+        prompting: Callable[[State], Prompt],
+        prompting_id: str,
+        sampling: Sampling,
+        seed: int,
+        api: Api,
+        schema: Mapping[str, object] | None = None,
+    ) -> None:
+        """``prompting_id`` identifies what ``prompting`` shows beside the state.
+
+        ``schema``: the JSON schema of one move, where moves are JSON objects. Under it a move ends
+        with its object, so nothing is added; a server that knows no schemas is asked without.
+        """
+        self._client = client
+        self._end = end_of_move
+        self._prompting = prompting
+        self._sampling = sampling
+        self._seed = seed
+        self._api = api
+        self._schema = schema
+        self._takes = Takes(None, None)
+        sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
+        drawn = None if schema is None else _digest(json.dumps(schema, sort_keys=True)).hex()
+        self._identity = (
+            f"{client.server.model} {api} {prompting_id} {sampled} {seed} {drawn} {end_of_move!r}"
+        )
+
+    @property
+    def takes(self) -> Takes:
+        """What the server was found to take so far."""
+        return self._takes
+
+    def identity(self) -> str:
+        """Of the model's name, the prompts, the sampling and the seed; not of where it is served.
+
+        A server that takes no ``n`` gives other samples under it than one that does.
+        """
+        return self._identity
+
+    def propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
+        """Samples up to a move's end, which is put back.
+
+        Raises:
+            ProtocolError: the server refuses, or does not answer; see ``Client.ask``.
+        """
+        limit, temperature = self._sampling.max_move_tokens, self._sampling.temperature
+        return self._sample([self._asked(item, limit, temperature, True) for item in items])
+
+    def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
+        """Samples up to the text's end; errors as in ``propose``."""
+        limit, temperature = self._sampling.max_solution_tokens, self._sampling.temperature
+        return self._sample(
+            [self._asked(item, limit, 0.0 if item.greedy else temperature, False) for item in items]
+        )
+
+    def _asked(
+        self, item: ProposeItem | CompleteItem, limit: int, temperature: float, one_move: bool
+    ) -> _Asked:
+        state = item.state
+        seeds = tuple(
+            sample_seed(self._seed, state, index)
+            for index in range(item.start, item.start + item.count)
+        )
+        return _Asked(self._prompting(state), seeds, limit, temperature, one_move)
+
+    def _sample(self, asked: Sequence[_Asked]) -> tuple[tuple[Sample, ...], ...]:
+        """Item by item until it is known what the server takes, then the others at once."""
+        found: dict[int, list[Sample]] = {}
+        for place, one in enumerate(asked):
+            if len(self._variants(one)) > 1:
+                found[place] = self._probe(one)
+        parts = {p: self._parts(one) for p, one in enumerate(asked) if p not in found}
+        answers = iter(self._whole([part for some in parts.values() for part in some]))
+        for place, some in parts.items():
+            found[place] = [s for part in some for s in _settled(next(answers), part.count)]
+        return tuple(tuple(found[place]) for place in range(len(asked)))
+
+    def _variants(self, one: _Asked) -> list[Takes]:
+        """What the server may take of what this would use, the most first."""
+        constrains = one.one_move and self._schema is not None and len(one.seeds) > 0
+        return [
+            Takes(several, schema)
+            for several in _open(self._takes.several, used=len(one.seeds) > 1)
+            for schema in _open(self._takes.schema, used=constrains)
+        ]
+
+    def _probe(self, one: _Asked) -> list[Sample]:
+        """The samples, asked for with less and less until the server takes it."""
+        before = self._takes
+        refusal: Refusal | None = None
+        for variant in self._variants(one):
+            self._takes = variant
+            try:
+                answers = self._whole(self._parts(one))
+            except ProtocolError:
+                self._takes = before
+                raise
+            refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
+            found = [sample for answer in answers for sample in _given(answer)]
+            new = variant.schema and before.schema is None
+            # A server may also take a schema and pay no heed to it.
+            heeded = not new or all(sample.text.startswith("{") for sample in found)
+            if refusal is None and heeded:
+                return found
+        self._takes = before
+        return _settled(refusal or [], len(one.seeds))
+
+    def _parts(self, one: _Asked) -> list[_Part]:
+        count = len(one.seeds)
+        if self._takes.several is False:
+            return [_Part(one, start, 1) for start in range(count)]
+        return [_Part(one, 0, count)] if count else []
+
+    def _whole(self, parts: Sequence[_Part]) -> list[Answer]:
+        """The answer to each part, with as many samples as it asks for."""
+        answers = self._ask(parts)
+        # Asked once more, a server that lost some is told from one that knows no ``n``.
+        short = _short(parts, answers)
+        for place, answer in zip(short, self._ask([parts[p] for p in short]), strict=True):
+            answers[place] = answer
+        short = _short(parts, answers)
+        if short:
+            self._takes = replace(self._takes, several=False)
+        alone = [
+            (place, replace(parts[place], start=parts[place].start + more, count=1))
+            for place in short
+            for more in range(len(_given(answers[place])), parts[place].count)
+        ]
+        for (place, _), answer in zip(alone, self._ask([one for _, one in alone]), strict=True):
+            answers[place] = [*_given(answers[place]), *_settled(answer, 1)]
+        return answers
+
+    def _ask(self, parts: Sequence[_Part]) -> list[Answer]:
+        """The answer to each part, with one sample or more."""
+        bodies = [self._body(part) for part in parts]
+        answers = self._post(bodies, parts)
+        # A chat template may trim the end of what was begun. The model then says that white space
+        # first, and is stopped there.
+        trimmed = [place for place, body in enumerate(bodies) if self._stuck(body, answers[place])]
+        free = [{k: v for k, v in bodies[place].items() if k != "stop"} for place in trimmed]
+        again = self._post(free, [parts[place] for place in trimmed])
+        for place, answer in zip(trimmed, again, strict=True):
+            answers[place] = answer
+        return answers
+
+    def _stuck(self, body: Mapping[str, object], answer: Answer) -> bool:
+        continued = "stop" in body and "continue_final_message" in body and self._end.isspace()
+        blank = not isinstance(answer, Refusal) and not any(sample.text for sample in answer)
+        return continued and blank
+
+    def _post(self, bodies: Sequence[Mapping[str, object]], parts: Sequence[_Part]) -> list[Answer]:
+        replies = self._client.ask_each(PATHS[self._api], bodies, fault=_wrong_choices)
+        return [
+            reply if isinstance(reply, Refusal) else self._read(reply, part)
+            for reply, part in zip(replies, parts, strict=True)
+        ]
+
+    def _body(self, part: _Part) -> dict[str, object]:
+        asked = part.asked
+        body: dict[str, object] = {
+            **self._shown(asked.prompt),
+            "max_tokens": asked.limit,
+            "temperature": asked.temperature,
+            "seed": asked.seeds[part.start],
+        }
+        if part.count > 1:
+            body["n"] = part.count
+        if self._constrains(asked):
+            named = {"name": "move", "schema": self._schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": named}
+        elif asked.one_move:
+            body["stop"] = [self._end]
+        return body
+
+    def _shown(self, prompt: Prompt) -> dict[str, object]:
+        return _chat(prompt) if self._api == "chat" else {"prompt": plain_text(prompt)}
+
+    def _constrains(self, asked: _Asked) -> bool:
+        return asked.one_move and self._schema is not None and self._takes.schema is not False
+
+    def _read(self, reply: Mapping[str, Any], part: _Part) -> list[Sample]:
+        """At most ``count`` samples. The surplus is dropped, but its tokens were generated."""
+        read = _Choices.model_validate(reply)
+        chosen = _distinct(read.choices)[: part.count]
+        texts = [self._text(choice, part.asked) for choice in chosen]
+        tokens = _tokens(read.usage, texts)
+        return [Sample(text, count, 0.0) for text, count in zip(texts, tokens, strict=True)]
+
+    def _text(self, choice: _Choice, asked: _Asked) -> str:
+        said, end = choice.said or "", self._end
+        if not asked.one_move and not end.isspace():
+            return " ".join(said.replace(end, f" {end} ").split())
+        if not asked.one_move or self._constrains(asked):
+            return said.strip()
+        before, found, _ = said.lstrip().partition(end)
+        return close_move(before, end) if found or choice.stopped_by(end) else before.strip()
+
+
+class ServedEmbeddings:
+    """Embeddings of texts, ``dimension`` numbers each, ``batch`` texts a request."""
+
+    def __init__(self, client: Client, *, batch: int, dimension: int) -> None:
+        self._client = client
+        self._batch = batch
+        self._dimension = dimension
+
+    def identity(self) -> str:
+        """Of the model's name; not of where it is served."""
+        return f"{self._client.server.model} {self._dimension}"
+
+    def embed_texts(self, texts: Sequence[str]) -> list[list[float]]:
+        """One embedding a text, in their order.
+
+        Raises:
+            ProtocolError: the server refuses, does not answer, or gives another dimension.
+        """
+        starts = range(0, len(texts), self._batch)
+        parts = [list(texts[start : start + self._batch]) for start in starts]
+        vectors: list[list[float]] = []
+        for size, some in groupby(parts, key=len):  # all but the last are of one size
+            bodies = [{"input": part, "encoding_format": "float"} for part in some]
+            fault = partial(_wrong_vectors, size=size)
+            for reply in self._client.ask("/embeddings", bodies, fault=fault):
+                data = _Vectors.model_validate(reply).data
+                vectors += [one.embedding for one in sorted(data, key=lambda one: one.index)]
+        for vector in vectors:
+            if len(vector) != self._dimension:
+                raise ProtocolError(
+                    f"{self._client.server.url}/embeddings: given {len(vector)} numbers a text, "
+                    f"expected {self._dimension}"
+                )
+        return vectors
+
+
+def _chat(prompt: Prompt) -> dict[str, object]:
+    """Messages; what is begun is the last one, to be continued (vLLM, SGLang, llama.cpp)."""
+    messages = [{"role": role, "content": text} for role, text in prompt.messages]
+    if not messages:
+        return {"messages": [{"role": "user", "content": prompt.begun}]}
+    if not prompt.begun:
+        return {"messages": messages}
+    begun = {"role": "assistant", "content": prompt.begun}
+    continued = {"continue_final_message": True, "add_generation_prompt": False}
+    return {"messages": [*messages, begun], **continued}
+
+
+def sample_seed(seed: int, state: State, index: int) -> int:
+    """31 bits for the sample with this index at ``state``, for a run's ``seed``."""
+    said = "\x1f".join(state.said)
+    key = f"{seed}|{state.problem.problem_id}|{said}|{index}"
+    return int.from_bytes(_digest(key)[:4], "little") & SEEDS
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _open(known: bool | None, *, used: bool) -> tuple[bool | None, ...]:
+    return (True, False) if used and known is None else (known,)
+
+
+def _given(answer: Answer) -> list[Sample]:
+    return [] if isinstance(answer, Refusal) else answer
+
+
+def _settled(answer: Answer, count: int) -> list[Sample]:
+    """The samples; no text each where the prompt is too long.
+
+    Raises:
+        Refusal: the server refuses for another reason.
+    """
+    if not isinstance(answer, Refusal):
+        return answer
+    if TOO_LONG.search(str(answer)):
+        return [NOTHING] * count
+    raise answer
+
+
+def _short(parts: Sequence[_Part], answers: Sequence[Answer]) -> list[int]:
+    """Places of the answers with fewer samples than asked for."""
+    return [
+        place
+        for place, (part, answer) in enumerate(zip(parts, answers, strict=True))
+        if not isinstance(answer, Refusal) and len(answer) < part.count
+    ]
+
+
+def _distinct(choices: Sequence[_Choice]) -> list[_Choice]:
+    """In the order of their indices, each once; as they stand where one has none."""
+    indices = [choice.index for choice in choices]
+    if None in indices:
+        return list(choices)
+    first = dict(zip(reversed(indices), reversed(choices), strict=True))
+    return [first[index] for index in sorted(first, key=lambda index: index or 0)]
+
+
+def _tokens(usage: Any, texts: Sequence[str]) -> list[int]:
+    """Of each text: its share by words of what the server counted, else its words."""
+    words = [len(text.split()) for text in texts]
+    total = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    if not isinstance(total, int) or isinstance(total, bool) or not 0 <= total <= MOST_TOKENS:
+        return words
+    weights = [count + 1 for count in words]
+    bounds = [total * part // sum(weights) for part in accumulate(weights, initial=0)]
+    return [after - before for before, after in pairwise(bounds)]
+
+
+def _wrong_choices(reply: Mapping[str, Any]) -> str | None:
+    wrong = _unlike(_Choices, reply)
+    if wrong is not None:
+        return wrong
+    choices = _Choices.model_validate(reply).choices
+    if not choices:
+        return "no choices"
+    return "a choice without a text" if any(one.said is None for one in choices) else None
+
+
+def _wrong_vectors(reply: Mapping[str, Any], size: int) -> str | None:
+    wrong = _unlike(_Vectors, reply)
+    if wrong is not None:
+        return wrong
+    indices = sorted(one.index for one in _Vectors.model_validate(reply).data)
+    return None if indices == list(range(size)) else f"{len(indices)} embeddings, expected {size}"
+
+
+def _unlike(model: type[BaseModel], reply: Mapping[str, Any]) -> str | None:
+    """Where the reply is not of the model's form; without the server's words, for they are long."""
+    try:
+        model.model_validate(reply)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return None

@@ -1,0 +1,133 @@
+"""D_type, r_theta and their sum (Eq. dtype_embed, r_model_embed, hybrid_score).
+
+Knows: the small networks over embeddings. Does not know: where embeddings come from, labels.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from selverify.models.heuristic.embedding import Embeddings
+from selverify.models.heuristic.familiarity import Familiarity
+
+STEP_SCALE = 0.1
+"""The learned distance counts remaining steps in tenths, so that it is of the residual's size."""
+
+
+def cosine_distance(after: Tensor, goal: Tensor) -> Tensor:
+    """1 - cos(z_w', z_w*) for each row, in [0, 2]."""
+    return 1.0 - functional.cosine_similarity(after, goal, dim=-1)
+
+
+def _head(inputs: int, hidden: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.LayerNorm(inputs), nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, 1)
+    )
+
+
+class LearnedDistance(nn.Module):
+    """d(z_w', z_w*): remaining steps to the goal, predicted from the two embeddings."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.head = _head(2 * width, hidden)
+
+    def forward(self, after: Tensor, goal: Tensor) -> Tensor:
+        """Non-negative distances [rows]."""
+        steps: Tensor = self.head(torch.cat((after, goal), -1)).squeeze(-1)
+        return functional.softplus(steps)
+
+
+class MoveHead(nn.Module):
+    """g([z_w; z_m; z_w*; e_m]): the paper's inputs, and the move's token log probabilities e_m.
+
+    Hidden states say what a move is about; how probable its words were says how sure the generator
+    is of it, which hidden states of a small model tell badly (docs/decisions/0024).
+    """
+
+    def __init__(self, width: int, seen: int, hidden: int) -> None:
+        super().__init__()
+        self.head = _head(3 * width, hidden)
+        self.logprob_term = nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
+
+    def forward(self, rows: Embeddings) -> Tensor:
+        """One number a row [rows]."""
+        scores: Tensor = self.head(torch.cat((rows.state, rows.move, rows.goal), -1))
+        term: Tensor = self.logprob_term(rows.token_logprobs)
+        return (scores + term).squeeze(-1)
+
+
+class Heuristic(nn.Module):
+    """The trained distance and residual, and how likely the verifier is to accept a move.
+
+    ``residual`` orders the moves of one state. Its level says nothing across states, so whether a
+    state deserves a call at all is asked of ``acceptance``, which knows states like those of its
+    training only: ``familiarity`` says which. ``plain`` is the residual without the trajectory term
+    of its loss, for the comparison only.
+    """
+
+    def __init__(self, width: int, seen: int, hidden: int) -> None:
+        super().__init__()
+        self.distance = LearnedDistance(width, hidden)
+        self.residual = MoveHead(width, seen, hidden)
+        self.acceptance = MoveHead(width, seen, hidden)
+        self.familiarity = Familiarity(width)
+        self.plain = copy.deepcopy(self.residual)  # the same start
+
+    def distances(self, rows: Embeddings) -> Tensor:
+        """STEP_SCALE times the learned distance [rows]."""
+        scores: Tensor = STEP_SCALE * self.distance(rows.after, rows.goal)
+        return scores
+
+    def residuals(self, rows: Embeddings) -> Tensor:
+        """The learned residual r_theta [rows]; lower is more worth a verifier call."""
+        scores: Tensor = self.residual(rows)
+        return scores
+
+    def without_trajectory(self, rows: Embeddings) -> Tensor:
+        """h with the residual that was trained on L_rank alone [rows]."""
+        scores: Tensor = self.distances(rows) + self.plain(rows)
+        return scores
+
+    def reject_probabilities(self, rows: Embeddings) -> Tensor:
+        """The probability that the verifier rejects the move [rows]."""
+        chances: Tensor = torch.sigmoid(-self.acceptance(rows))
+        return chances
+
+    def guarded_reject_probabilities(self, rows: Embeddings) -> Tensor:
+        """The same, and 1 at an unfamiliar state: what a move is trusted by [rows]."""
+        return self.reject_probabilities(rows).masked_fill(
+            self.familiarity.is_unlike(rows.state), 1.0
+        )
+
+    def forward(self, rows: Embeddings) -> Tensor:
+        """h(w, m) = D_type(w', w*) + r_theta(w, m) [rows]; lower ranks first (Eq. hybrid_score)."""
+        return self.distances(rows) + self.residuals(rows)
+
+
+Scorer = Callable[[Embeddings], Tensor]
+
+UNTRAINED: Mapping[str, Scorer] = MappingProxyType(
+    {
+        "likelihood": lambda rows: -rows.logprob,
+        "distance_cosine": lambda rows: cosine_distance(rows.after, rows.goal),
+    }
+)
+"""Scorers that the generator alone gives."""
+
+
+def scorers(heuristic: Heuristic) -> dict[str, Scorer]:
+    """Every scorer by the name that a search asks for; lower ranks first."""
+    return {
+        **UNTRAINED,
+        "distance": heuristic.distances,
+        "residual": heuristic.residuals,
+        "hybrid": heuristic,
+        "hybrid_without_trajectory": heuristic.without_trajectory,
+    }

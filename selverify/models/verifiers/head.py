@@ -1,0 +1,121 @@
+"""A process reward model of our own: a small head on the hidden states of a frozen generator.
+
+Knows: what the head reads of a step, its file. Does not know: how it is trained, or how hidden
+states are computed. A step costs no more than reading it, and most of that was read to propose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from selverify.errors import ArtifactError, SchemaError
+from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
+from selverify.search.requests import RankItem, VerifyItem
+from selverify.storage import check_digests, digest, read_json, write_digests, write_json
+from selverify.types import State, Verdict
+
+WEIGHTS, DESCRIBED = "head.safetensors", "head.json"
+SCHEMA, VERSION = "verifier.head", 1
+MEMORY = 500_000
+"""Judged steps that are remembered; a derivation's are asked for again with each new step."""
+
+
+class StepHead(nn.Module):
+    """Log odds that the right answer follows, from z_w' and the step's token logprobs."""
+
+    def __init__(self, width: int, seen: int, hidden: int) -> None:
+        super().__init__()
+        self.after = nn.Sequential(
+            nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 1)
+        )
+        self.logprob_term = nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
+
+    def forward(self, rows: Embeddings) -> Tensor:
+        """Log odds [rows]."""
+        odds: Tensor = self.after(rows.after) + self.logprob_term(rows.token_logprobs)
+        return odds.squeeze(-1)
+
+
+class HeadVerifier:
+    """Satisfies ``Verifier``: the head's probability after each step."""
+
+    def __init__(self, embed: Embed, head: StepHead, *, identity: str, alone: bool = False) -> None:
+        """``alone`` as in ``TrainedRanker``."""
+        self._embed = embed
+        self._alone = alone
+        self._head = head
+        self._identity = identity
+        self._known: dict[tuple[str, tuple[str, ...], str], float] = {}
+
+    def identity(self) -> str:
+        """Of the backbone and the head."""
+        return self._identity
+
+    @torch.inference_mode()
+    def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        """A verdict an item; each step is judged once."""
+        if len(self._known) > MEMORY:
+            self._known.clear()
+        walks = [list(single_steps(item)) for item in items]
+        asked = {key(one): one for walk in walks for one in walk if key(one) not in self._known}
+        if asked:
+            rows = concatenate(self._embed(list(asked.values())))
+            parts = rows.each() if self._alone else [rows]
+            scores = [one for part in parts for one in torch.sigmoid(self._head(part)).tolist()]
+            self._known.update(zip(asked, scores, strict=True))
+        verdicts = []
+        for walk in walks:
+            steps = tuple(self._known[key(one)] for one in walk)
+            verdicts.append(Verdict(steps[-1], steps))
+        return tuple(verdicts)
+
+
+def single_steps(item: VerifyItem) -> list[RankItem]:
+    """Each step of ``item`` at the state that it is taken from."""
+    found, state = [], item.state
+    for step in item.steps:
+        found.append(RankItem(state, (step,), ""))
+        state = replace(state, derivation=(*state.derivation, step))
+    return found
+
+
+def key(one: RankItem) -> tuple[str, tuple[str, ...], str]:
+    """What a step's score follows from."""
+    state: State = one.state
+    return state.problem.text, state.said, one.moves[0].text
+
+
+def save_head(folder: Path, head: StepHead, *, sizes: tuple[int, int, int], backbone: str) -> None:
+    """Write the head and what it is for; ``sizes`` are those it was made with."""
+    save_file(head.state_dict(), folder / WEIGHTS)
+    described = {"sizes": list(sizes), "backbone": backbone}
+    write_json(folder / DESCRIBED, described, schema=SCHEMA, version=VERSION)
+    write_digests(folder)
+
+
+def load_head(folder: Path, *, backbone: str) -> tuple[StepHead, str]:
+    """The head that ``save_head`` wrote, and its digest.
+
+    Raises:
+        ArtifactError: a file is missing.
+        SchemaError: another schema, a head for another backbone, or a damaged file.
+    """
+    check_digests(folder)
+    described = read_json(folder / DESCRIBED, schema=SCHEMA, version=VERSION)
+    if described["backbone"] != backbone:
+        raise SchemaError(
+            f"{folder}: a head for the backbone {described['backbone']}, expected {backbone}; "
+            "train the verifier again for this generator"
+        )
+    weights = folder / WEIGHTS
+    if not weights.is_file():
+        raise ArtifactError(f"{weights}: no such file; expected the head beside {DESCRIBED}")
+    head = StepHead(*described["sizes"])
+    head.load_state_dict(load_file(weights))
+    return head.eval(), f"{digest(weights)} {backbone}"

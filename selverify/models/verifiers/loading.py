@@ -1,0 +1,193 @@
+"""Published models on disk: folders of the Hugging Face layout, or repositories of the hub.
+
+Knows: files, what identifies weights, that none are missing. Does not know: what a model is for.
+No code of a repository runs and no pickle is read: weights are safetensors, the rest is JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import AutoTokenizer
+
+from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.models.verifiers.steps import Encoder, Script
+from selverify.storage import digest
+
+FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
+"""What is fetched of a repository."""
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+CPU = "cpu"
+CUDA = re.compile(r"cuda(?::(?P<number>[0-9]{1,5}))?")
+
+
+def precision(dtype: str) -> torch.dtype:
+    """The type of the weights by its name.
+
+    Raises:
+        ParamsError: it is none of those that a verifier runs in.
+    """
+    if dtype not in DTYPES:
+        raise ParamsError(f"dtype: given {dtype!r}, expected one of {', '.join(DTYPES)}")
+    return DTYPES[dtype]
+
+
+def check_device(device: str) -> None:
+    """See that there is such a device before anything is loaded.
+
+    Raises:
+        ParamsError: it is none, or PyTorch finds none of that number here.
+    """
+    if device == CPU:
+        return
+    found = CUDA.fullmatch(device)
+    if found is None:
+        raise ParamsError(f"device: given {device!r}, expected cpu, cuda or cuda:NUMBER")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if int(found["number"] or 0) >= count:
+        there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0"
+        raise ParamsError(
+            f"device: given {device!r}, expected {f'cpu, cuda or {there}' if count else 'cpu'}; "
+            f"PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''} here"
+        )
+
+
+def local_folder(source: str, *, revision: str | None) -> tuple[Path, str]:
+    """The folder of a model, fetched from the hub where ``source`` is none, and its content id.
+
+    Args:
+        source: a folder, or ``owner/name`` of a repository on the hub.
+        revision: a commit, branch or tag of the repository; None for a folder.
+
+    Raises:
+        ParamsError: a repository without a revision, or a folder with one.
+        ArtifactError: there is no such folder, and the hub gave no such repository.
+    """
+    folder = Path(source)
+    if folder.is_dir() != (revision is None):
+        raise ParamsError(
+            f"model {source!r}: given revision {revision!r}, expected a folder that exists and no "
+            "revision, or a repository with the revision that is meant"
+        )
+    if revision is None:
+        return folder, digest(folder)
+    try:
+        path = Path(snapshot_download(source, revision=revision, allow_patterns=list(FILES)))
+    except (OSError, ValueError) as error:
+        raise ArtifactError(
+            f"model {source}@{revision}: the hub did not give it, expected a repository that can "
+            f"be reached or is cached: {_first_line(error)}"
+        ) from error
+    return path, f"{source}@{path.name}"  # the folder of a snapshot is named by its commit
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer in a folder.
+
+    Raises:
+        ArtifactError: there is none.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(
+            f"{folder}: no tokenizer that can be read, expected tokenizer.json: "
+            f"{_first_line(error)}"
+        ) from error
+
+
+def load_encoder(source: str, script: Script, *, revision: str | None) -> Encoder:
+    """The encoder for a model elsewhere; errors as in ``local_folder`` and ``Encoder``."""
+    folder, _ = local_folder(source, revision=revision)
+    return Encoder(load_tokenizer(folder), script)
+
+
+def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
+    """A model of a transformers auto class, in evaluation mode.
+
+    Raises:
+        ParamsError: another dtype, or no such device.
+        ArtifactError: no configuration, or no weights in safetensors.
+        SchemaError: weights of the architecture are missing, which would be drawn at random.
+    """
+    precise = precision(dtype)
+    check_device(device)
+    try:
+        model, info = auto.from_pretrained(
+            folder,
+            dtype=precise,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ArtifactError(
+            f"{folder}: no model that can be read, expected config.json and safetensors: "
+            f"{_first_line(error)}"
+        ) from error
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise SchemaError(
+            f"{folder}: {len(missing)} weights missing, such as {missing[0]}, expected all of a "
+            f"{type(model).__name__}"
+        )
+    return model.to(device).eval().requires_grad_(False)
+
+
+def load_tensors(folder: Path, names: Sequence[str]) -> dict[str, Tensor]:
+    """Weights by their names in the checkpoint, from one file of safetensors or several.
+
+    Raises:
+        ArtifactError: the folder holds no safetensors.
+        SchemaError: there are no weights of these names.
+    """
+    return {name: _tensor(_file_of(folder, name), name) for name in names}
+
+
+def content_id(*parts: object) -> str:
+    """A short digest of values whose ``repr`` tells them apart."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
+
+
+def _file_of(folder: Path, name: str) -> Path:
+    """The file that holds a tensor; an index names it, or there is only one."""
+    index = folder / INDEX
+    if not index.is_file():
+        return folder / WEIGHTS
+    try:
+        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].get(name)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SchemaError(f"{index}: no map from weights to files, expected one") from error
+    if listed is None:
+        raise SchemaError(f"{index}: no weights {name}, expected the model that the format is for")
+    if not isinstance(listed, str) or Path(listed).name != listed:
+        raise SchemaError(f"{index}: {name} is in {listed!r}, expected a file beside the index")
+    return folder / listed
+
+
+def _tensor(path: Path, name: str) -> Tensor:
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file; expected weights in safetensors")
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+    except SafetensorError as error:
+        raise SchemaError(
+            f"{path}: no weights {name}, expected the model that the format is for: {error}"
+        ) from error
+    return tensor
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,1 +1,0 @@
-"""Few-shot prompts as data, one JSON file a codec; ``selverify.prompting`` reads them."""

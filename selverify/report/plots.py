@@ -1,0 +1,463 @@
+"""Figures as SVG and PNG, byte-identical for equal tables.
+
+Knows: the tables of ``report`` and ``audits``. Does not know: how they were made. A method's colour
+is its family's; the variant with gates is dashed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
+from sklearn.isotonic import isotonic_regression
+
+from selverify.report.names import BUDGET_FREE, GATED, in_order, method_name
+from selverify.storage import atomic_path
+
+# Okabe and Ito's colours, which readers with any colour vision can tell apart.
+FAMILY_COLOURS = {
+    "cot": "#8c8c8c",
+    "majority": "#e69f00",
+    "best_of_n": "#0072b2",
+    "beam_keep_b": "#009e73",
+    "beam_snell": "#cc79a7",
+    "dvts": "#7a5195",
+    "lookahead": "#8c564b",
+    "verify_all": "#56b4e9",
+    "gates_only": "#6a3d9a",
+    "gates_distance": "#a65628",
+    "full": "#d55e00",
+    "full_retrieval": "#b8860b",
+    "oracle": "#222222",
+}
+OTHER_COLOUR = "#999999"
+RANKER_COLOURS = {
+    "random": "#8c8c8c",
+    "likelihood": "#e69f00",
+    "distance_cosine": "#56b4e9",
+    "distance": "#009e73",
+    "residual": "#0072b2",
+    "hybrid": "#d55e00",
+    "oracle": "#222222",
+}
+STYLE: dict[Any, Any] = {  # matplotlib's own key type is a literal of every key
+    "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.axisbelow": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.handlelength": 2.6,
+    "lines.linewidth": 1.6,
+    "lines.markersize": 4.5,
+    "savefig.dpi": 160,
+    "svg.hashsalt": "selverify",
+}
+
+
+def accuracy_against_budget(
+    points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
+) -> tuple[Path, Path]:
+    """Accuracy against nominal N with 95 % bars; a method without a budget is a level line.
+
+    Args:
+        points: as :func:`selverify.report.tables.points_table` gives.
+        stem: the figures' path without its suffix.
+    """
+    with mpl.rc_context(STYLE):
+        figure, axes = _canvas(7.6, 4.4)
+        shown = _present(points, methods)
+        for place, method in enumerate(shown):
+            own = points[points["method"] == method].sort_values("n")
+            if method in BUDGET_FREE:
+                axes.axhline(100 * own["accuracy"].iloc[0], **_line(method) | {"marker": ""})
+            else:
+                _errorbars(axes, own["n"] * _nudge(place, len(shown)), own, method)
+        _powers_of_two(axes, points.loc[~points["method"].isin(BUDGET_FREE), "n"])
+        axes.set(xlabel="Generation budget N", title=title)
+        percent_axis(axes, "Accuracy")
+        _label_ends(axes, {method: _last_accuracy(points, method) for method in shown})
+        return save_figure(figure, stem)
+
+
+def accuracy_against_calls(
+    points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
+) -> tuple[Path, Path]:
+    """Accuracy against measured verifier calls a problem (log scale), 95 % bars on both.
+
+    Points that cost no call stand in a narrow panel of their own at the left, because a log scale
+    has no zero; there a method shows its best N.
+    """
+    with mpl.rc_context(STYLE):
+        figure, (none, axes) = _two_panels(7.6, 4.4)
+        shown = _present(points, methods)
+        paid = points[points["verifier_calls"] > 0]
+        free = [m for m in shown if not (paid["method"] == m).any()]
+        for place, method in enumerate(free):
+            own = points[points["method"] == method].nlargest(1, "accuracy")
+            _errorbars(none, pd.Series((place + 1) / (len(free) + 1), own.index), own, method)
+        for method in (m for m in shown if m not in free):
+            own = paid[paid["method"] == method].sort_values("verifier_calls")
+            _errorbars(axes, own["verifier_calls"], own, method, horizontal=True)
+        log_axis(axes, paid.loc[paid["method"].isin(shown), "verifier_calls"])
+        none.set(xticks=[0.5], xticklabels=["0"], xlim=(0, 1))
+        # The title stands over the wide panel: over the narrow one it would push them apart.
+        axes.set(xlabel="Measured verifier calls a problem", title=title)
+        percent_axis(none, "Accuracy")
+        axes.tick_params(axis="y", left=False, labelleft=False)
+        order = sorted(shown, key=lambda m: (-_last_accuracy(points, m), m))
+        _legend(figure, order, joined=True)
+        return save_figure(figure, stem)
+
+
+def accuracy_against_tokens(
+    points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
+) -> tuple[Path, Path]:
+    """Accuracy against generated tokens a problem (log scale), with 95 % bars."""
+    with mpl.rc_context(STYLE):
+        figure, axes = _canvas(7.6, 4.4)
+        shown = _present(points, methods)
+        for method in shown:
+            own = points[points["method"] == method].sort_values("generated_tokens")
+            _errorbars(axes, own["generated_tokens"], own, method)
+        log_axis(axes, points.loc[points["method"].isin(shown), "generated_tokens"])
+        axes.set(xlabel="Generated tokens a problem", title=title)
+        percent_axis(axes, "Accuracy")
+        order = sorted(shown, key=lambda m: (-_last_accuracy(points, m), m))
+        _legend(figure, order, joined=True)
+        return save_figure(figure, stem)
+
+
+def accuracy_of_backbones(
+    points: Mapping[str, pd.DataFrame], stem: Path, *, methods: Sequence[str], title: str
+) -> tuple[Path, Path]:
+    """Accuracy against N for each backbone side by side, with the one-shot lines of all of them.
+
+    The paper's Figure 3: does a small backbone with verification pass a large one without?
+
+    Args:
+        points: by backbone, as :func:`selverify.report.tables.points_table` gives.
+    """
+    with mpl.rc_context(STYLE):
+        figure, panels = _panels(len(points), level=True)
+        free = {
+            f"0-shot, {name}": own.loc[own["method"].isin(BUDGET_FREE), "accuracy"].max()
+            for name, own in points.items()
+        }
+        for axes, (backbone, own) in zip(panels, points.items(), strict=True):
+            shown = _present(own, methods)
+            for place, method in enumerate(shown):
+                line = own[own["method"] == method].sort_values("n")
+                _errorbars(axes, line["n"] * _nudge(place, len(shown)), line, method)
+            _powers_of_two(axes, own.loc[own["method"].isin(shown), "n"])
+            for other, height in free.items():
+                style = "-" if other.endswith(f" {backbone}") else ":"
+                axes.axhline(100 * height, color="#888888", linestyle=style, linewidth=1, zorder=1)
+            axes.set(xlabel="Generation budget N", title=f"{title}: {backbone}")
+        # Right of the last panel, where no point stands.
+        _label_ends(panels[-1], free)
+        percent_axis(panels[0], "Accuracy")
+        for axes in panels[1:]:
+            axes.tick_params(axis="y", left=False, labelleft=False)
+        order = in_order([method for own in points.values() for method in _present(own, methods)])
+        _legend(figure, order, joined=True)
+        return save_figure(figure, stem)
+
+
+def accuracy_by_bin(
+    table: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
+) -> tuple[Path, Path]:
+    """Accuracy in each difficulty bin with 95 % bars, methods side by side.
+
+    Args:
+        table: as :func:`selverify.report.tables.by_bin_table` gives.
+    """
+    with mpl.rc_context(STYLE):
+        figure, axes = _canvas(7.6, 4.0)
+        shown = _present(table, methods)
+        for place, method in enumerate(shown):
+            own = table[table["method"] == method].sort_values("difficulty_bin")
+            shift = (place - (len(shown) - 1) / 2) * 0.75 / len(shown)
+            _errorbars(axes, own["difficulty_bin"] + shift, own, method, joined=False)
+        numbers = sorted(table["difficulty_bin"].unique().tolist())
+        names = [str(number) for number in numbers]
+        names[0] += "\neasiest"
+        names[-1] += "\nhardest"
+        axes.set(xticks=numbers, xticklabels=names, xlabel="Difficulty bin", title=title)
+        for number in numbers[1:]:
+            axes.axvline(number - 0.5, color="#e6e6e6", linewidth=0.8, zorder=0)
+        percent_axis(axes, "Accuracy")
+        _legend(figure, shown, joined=False)
+        return save_figure(figure, stem)
+
+
+def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+    """Share of right steps against the verifier's mean score; below it, how many steps.
+
+    Args:
+        table: as :func:`selverify.experiment.audits.reliability_table` gives.
+    """
+    with mpl.rc_context(STYLE):
+        figure = new_figure(4.4, 4.8)
+        axes, counts = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
+        axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle=":", label="calibrated")
+        colour = FAMILY_COLOURS["best_of_n"]
+        axes.plot(table["mean_score"], table["rate"], marker="o", color=colour, label="verifier")
+        axes.legend(loc="upper left")
+        axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="Share of right steps", title=title)
+        middle, width = (table["low"] + table["high"]) / 2, table["high"] - table["low"]
+        counts.bar(middle, table["count"], width=0.9 * width, color="#bbbbbb")
+        counts.set(xlabel="Verifier score", ylabel="Steps")
+        counts.locator_params(axis="y", nbins=3)
+        return save_figure(figure, stem)
+
+
+def ranker_recall(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+    """Recall@k of the best accepted move for each ranker with 95 % bands.
+
+    Args:
+        table: as :func:`selverify.experiment.audits.ranker_table` gives.
+    """
+    with mpl.rc_context(STYLE):
+        figure, axes = _canvas(6.8, 4.0)
+        recall = table[table["metric"].str.startswith("recall_at_")]
+        first = recall.groupby("ranker")["value"].first()
+        for ranker in sorted(first.index, key=lambda name: (-first[name], name)):
+            own = recall[recall["ranker"] == ranker].sort_values("k")
+            colour, name = RANKER_COLOURS.get(ranker, OTHER_COLOUR), ranker.replace("_", " ")
+            axes.plot(own["k"], 100 * own["value"], marker="o", color=colour, label=name)
+            ends = (100 * own["low"], 100 * own["high"])
+            axes.fill_between(own["k"], *ends, color=colour, alpha=0.12, linewidth=0)
+        axes.set(xlabel="Moves verified at a state, k", title=title)
+        axes.xaxis.set_major_locator(FixedLocator(sorted(recall["k"].unique().tolist())))
+        percent_axis(axes, "Best accepted move is among them")
+        figure.legend(loc="outside right center")
+        return save_figure(figure, stem)
+
+
+def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+    """Share of sampled candidates that each gate refuses, by reason.
+
+    Args:
+        table: as :func:`selverify.experiment.audits.gate_table` gives.
+    """
+    colours = {"structural": FAMILY_COLOURS["best_of_n"], "context": FAMILY_COLOURS["majority"]}
+    with mpl.rc_context(STYLE | {"axes.grid": False}):
+        figure, axes = _canvas(6.8, 1.4 + 0.3 * max(len(table), 1))
+        for gate, colour in colours.items():
+            own = table[table["gate"] == gate]
+            axes.barh(own.index, 100 * own["share"], color=colour, label=f"{gate} gate")
+        for place, share in zip(table.index, table["share"], strict=True):
+            axes.text(100 * share, place, f" {100 * share:.2f} %", va="center", color="#444444")
+        axes.set(yticks=table.index, yticklabels=table["reason"], title=title)
+        axes.set(xlabel="Share of sampled candidates", xlim=(0, 118 * max([*table["share"], 0.01])))
+        axes.xaxis.set_major_formatter(PercentFormatter(symbol=" %"))
+        axes.invert_yaxis()
+        axes.tick_params(axis="y", length=0)
+        figure.legend(loc="outside right center")
+        return save_figure(figure, stem)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of ``width`` x ``height`` inches that no window shows."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)  # no window and no global state of pyplot
+    return figure
+
+
+def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = new_figure(width, height)
+    return figure, figure.add_subplot()
+
+
+def _two_panels(width: float, height: float) -> tuple[Figure, tuple[Axes, Axes]]:
+    figure = new_figure(width, height)
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1, 7])
+    right.spines["left"].set_visible(False)
+    return figure, (left, right)
+
+
+def _family(method: str) -> str:
+    return method.removesuffix(GATED)
+
+
+def _line(method: str) -> dict[str, Any]:
+    gated = method.endswith(GATED)
+    return {
+        "color": FAMILY_COLOURS.get(_family(method), OTHER_COLOUR),
+        "linestyle": "--" if gated else ":" if method in BUDGET_FREE else "-",
+        "marker": "s" if gated else "o",
+        "markerfacecolor": "white" if gated else None,
+        "linewidth": 2.4 if method == "full" else 1.6,
+        "zorder": 4 if method == "full" else 3,
+        "label": method_name(method),
+    }
+
+
+def _errorbars(
+    axes: Axes,
+    x: pd.Series,
+    own: pd.DataFrame,
+    method: str,
+    *,
+    horizontal: bool = False,
+    joined: bool = True,
+) -> None:
+    calls = own[["verifier_calls_low", "verifier_calls_high"]] if horizontal else None
+    style = _line(method) | ({} if joined else {"linestyle": ""})
+    axes.errorbar(
+        x,
+        100 * own["accuracy"],
+        yerr=_arms(own["accuracy"], own[["accuracy_low", "accuracy_high"]], scale=100),
+        xerr=None if calls is None else _arms(own["verifier_calls"], calls, scale=1),
+        elinewidth=0.8,
+        ecolor=(style["color"], 0.55),
+        capsize=0,
+        **style,
+    )
+
+
+def _arms(value: pd.Series, ends: pd.DataFrame, *, scale: float) -> np.ndarray:
+    low, high = ends.iloc[:, 0], ends.iloc[:, 1]
+    return np.clip(scale * np.stack([value - low, high - value]), 0.0, None)
+
+
+def _present(table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    there = set(table["method"])
+    return in_order([method for method in methods if method in there])
+
+
+def _nudge(place: int, count: int) -> float:
+    # A few percent on a log scale, so that the bars of ten methods do not cover each other.
+    return float(2 ** (0.03 * (place - (count - 1) / 2)))
+
+
+def _last_accuracy(points: pd.DataFrame, method: str) -> float:
+    own = points[points["method"] == method].sort_values("n")
+    return float(own["accuracy"].iloc[-1])
+
+
+def _powers_of_two(axes: Axes, budgets: pd.Series) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(budgets.min() / 1.25, 1.2 * budgets.max())
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(budgets.tolist()))))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def log_axis(axes: Axes, calls: pd.Series) -> None:
+    """Powers of two on the x axis, written out."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if not calls.empty:
+        first, last = np.floor(np.log2(calls.min())), np.ceil(np.log2(calls.max()))
+        step = 1 if last - first <= 8 else 2
+        axes.xaxis.set_major_locator(FixedLocator(list(2.0 ** np.arange(first, last + 1, step))))
+
+
+def percent_axis(axes: Axes, name: str) -> None:
+    """Percent on the y axis, under ``name``."""
+    axes.set_ylabel(name)
+    axes.yaxis.set_major_formatter(PercentFormatter(decimals=0, symbol=" %"))
+
+
+def _label_ends(axes: Axes, ends: Mapping[str, float]) -> None:
+    """Names at the right of the lines' ends, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    names = sorted(ends, key=lambda method: (ends[method], method))
+    wanted = [(100 * ends[name] - low) / (high - low) for name in names]
+    for name, end, height in zip(names, wanted, _spread_out(wanted, gap=0.052), strict=True):
+        colour = _line(name)["color"]
+        axes.annotate(
+            method_name(name),
+            xy=(1.0, end),
+            xytext=(1.06, height),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            va="center",
+            color=colour,
+            weight="bold" if name == "full" else "normal",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0, 0.5)},
+        )
+
+
+def _spread_out(heights: Sequence[float], *, gap: float) -> list[float]:
+    """Rising heights moved as little as it takes (least squares) to stand ``gap`` apart.
+
+    Subtracting i * gap turns "at least a gap apart" into "not falling": isotonic regression.
+    """
+    offsets = gap * np.arange(len(heights))
+    level = isotonic_regression(np.asarray(heights) - offsets)
+    return [float(height) for height in level + offsets]
+
+
+def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+    """Shares trusted and accepted, and k(w), against the moves made so far.
+
+    Args:
+        table: as :func:`selverify.report.by_depth.within_table` gives.
+    """
+    with mpl.rc_context(STYLE):
+        figure, axes = _panels(2)
+        for column, name, colour in (
+            ("trusted", "states without a call", FAMILY_COLOURS["full"]),
+            ("accepted", "verified moves accepted", FAMILY_COLOURS["best_of_n"]),
+        ):
+            axes[0].plot(table["depth"], 100 * table[column].astype(float), "o-", color=colour)
+            axes[0].annotate(
+                name,
+                (0.02, 0.02 if column == "trusted" else 0.1),
+                xycoords="axes fraction",
+                color=colour,
+            )
+        axes[0].set_ylim(0, 105)
+        percent_axis(axes[0], "share")
+        axes[1].errorbar(
+            table["depth"], table["k"], yerr=table["k_sd"], fmt="o-", color=FAMILY_COLOURS["full"]
+        )
+        axes[1].set_ylabel("k(w), mean and standard deviation")
+        for one in axes:
+            one.set_xlabel("moves made so far")
+            one.xaxis.set_major_locator(FixedLocator(table["depth"].tolist()))
+        figure.suptitle(title, x=0.01, ha="left", size=10)
+        return save_figure(figure, stem)
+
+
+def _panels(count: int, *, level: bool = False) -> tuple[Figure, list[Axes]]:
+    """Panels side by side; ``level``: with one scale of y."""
+    figure = new_figure(3.6 * count, 3.2)
+    return figure, list(figure.subplots(1, count, sharey=level, squeeze=False)[0])
+
+
+def _legend(figure: Figure, order: Sequence[str], *, joined: bool) -> None:
+    extra = {} if joined else {"linestyle": ""}
+    handles = [Line2D([], [], **_line(method) | extra) for method in order]
+    figure.legend(handles=handles, loc="outside right center")
+
+
+def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
+    """Write ``stem`` as SVG and as PNG, the same bytes each time."""
+    paths = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
+    # The date and the version in the metadata would make equal figures differ.
+    metadata: tuple[dict[str, str | None], ...] = ({"Date": None}, {"Software": None})
+    for path, entries in zip(paths, metadata, strict=True):
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format=path.suffix[1:], metadata=entries)
+    return paths

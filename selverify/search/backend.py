@@ -1,0 +1,146 @@
+"""What answers requests: a generator, a ranker and a verifier behind one method.
+
+Knows: the shape of the calls, and which part answers which kind. Does not know: budgets, counting,
+caching, or any search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from selverify.errors import ProtocolError
+from selverify.search.requests import (
+    Complete,
+    CompleteItem,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Sample, Verdict
+
+NOTHING = Sample("", 0, 0.0)
+"""What is sampled where the prompt leaves no room: no move, so it is refused and costs nothing."""
+
+
+class Backend(Protocol):
+    """A pure function of each item: neither its place in a batch nor its state's budget matters."""
+
+    def identity(self, kind: str) -> str:
+        """Content id of all that replies to requests of ``kind`` depend on beside the item.
+
+        Equal ids give equal replies. A new ranker leaves the ids of the generator and of the
+        verifier as they were, so what they said is not paid for again.
+        """
+        ...
+
+    def answer(self, request: Request) -> Reply:
+        """Reply to a Propose, Complete, Rank or Verify, one entry an item and in their order.
+
+        A ``Note`` never arrives here.
+        """
+        ...
+
+
+class Proposer(Protocol):
+    """A generator: any causal language model, here or behind a server."""
+
+    def identity(self) -> str:
+        """Content id of the model and of all settings that its samples depend on."""
+        ...
+
+    def propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
+        """For each item ``count`` samples, each the text of one move."""
+        ...
+
+    def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
+        """For each item ``count`` samples, each a whole continuation to the end."""
+        ...
+
+
+class Ranker(Protocol):
+    """What orders the survivors of the gates without a verifier call."""
+
+    def identity(self) -> str:
+        """Content id of all that its scores depend on."""
+        ...
+
+    def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
+        """For each item one score a move, lower first."""
+        ...
+
+
+class Verifier(Protocol):
+    """A process reward model, a judge or a tool. A new one is one class in one file."""
+
+    def identity(self) -> str:
+        """Content id of all that its verdicts depend on."""
+        ...
+
+    def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        """For each item one verdict: a score in [0, 1] for each of its steps."""
+        ...
+
+
+class WithVerifier:
+    """A backend whose verifier is another one."""
+
+    def __init__(self, backend: Backend, verifier: Verifier) -> None:
+        self._backend = backend
+        self._verifier = verifier
+
+    def identity(self, kind: str) -> str:
+        """That of the part which answers requests of ``kind``."""
+        return self._verifier.identity() if kind == Verify.kind else self._backend.identity(kind)
+
+    def answer(self, request: Request) -> Reply:
+        """The verifier's verdicts, or the backend's reply."""
+        if isinstance(request, Verify):
+            return self._verifier.verify(request.items)
+        return self._backend.answer(request)
+
+
+class ComposedBackend:
+    """A backend of parts; a kind of request whose part is missing is refused."""
+
+    def __init__(
+        self, proposer: Proposer, *, ranker: Ranker | None = None, verifier: Verifier | None = None
+    ) -> None:
+        self._proposer = proposer
+        self._ranker = ranker
+        self._verifier = verifier
+
+    def identity(self, kind: str) -> str:
+        """That of the part which answers requests of ``kind``."""
+        part: Proposer | Ranker | Verifier | None = self._proposer
+        if kind in (Rank.kind, Verify.kind):
+            part = self._ranker if kind == Rank.kind else self._verifier
+        return "none" if part is None else part.identity()
+
+    def answer(self, request: Request) -> Reply:
+        """The reply of the part that the request is for.
+
+        Raises:
+            ProtocolError: there is no such part.
+        """
+        if isinstance(request, Propose):
+            return self._proposer.propose(request.items)
+        if isinstance(request, Complete):
+            return self._proposer.complete(request.items)
+        if isinstance(request, Rank) and self._ranker is not None:
+            return self._ranker.rank(request.items)
+        if isinstance(request, Verify) and self._verifier is not None:
+            return self._verifier.verify(request.items)
+        raise ProtocolError(
+            f"given a {type(request).__name__}, expected a request that one of these answers: "
+            f"{', '.join(type(one).__name__ for one in self._parts())}"
+        )
+
+    def _parts(self) -> list[Proposer | Ranker | Verifier]:
+        parts = (self._proposer, self._ranker, self._verifier)
+        return [part for part in parts if part is not None]

@@ -1,0 +1,205 @@
+"""The lock-step driver: advances all searches together and is the only place that counts calls.
+
+Knows: generators that yield requests, one backend, budgets. Does not know: what a search is for,
+nor how a request is answered. Lock-step equals one-at-a-time because every backend is a pure
+function of each item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar, cast
+
+from selverify.errors import BudgetError, ProtocolError
+from selverify.search.backend import Backend
+from selverify.search.ledger import Ledger, cost
+from selverify.search.requests import (
+    Complete,
+    Note,
+    Propose,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.search.traces import Event
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+Asked = Complete | Propose | Rank | Verify
+KINDS: tuple[type[Asked], ...] = (Complete, Propose, Rank, Verify)
+
+
+@dataclass(frozen=True, slots=True)
+class Search(Generic[T]):
+    """A search to drive, and the verifier calls it may make (None: as many as it asks for)."""
+
+    generator: Generator[Request, Reply, T]
+    budget: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """What a search returned, what it asked for, and its events (none unless traced)."""
+
+    outcome: T
+    ledger: Ledger
+    events: tuple[Event, ...]
+
+
+@dataclass(slots=True)
+class _Run(Generic[T]):
+    """A search under way: its open request, and what it has cost so far."""
+
+    key: Hashable
+    search: Search[T]
+    events: list[Event] | None
+    ledger: Ledger = field(default_factory=Ledger)
+    request: Asked | None = None
+    outcome: T | None = None
+
+
+def run_lockstep(
+    searches: Mapping[K, Search[T]], backend: Backend, *, end_of_move: str, traced: bool = False
+) -> dict[K, Result[T]]:
+    """Drive all searches to their end, with one backend call a kind and round.
+
+    In a round each kind has its turn in the order of ``KINDS``; a search that was answered joins
+    the next kind's turn of the same round, so searches stay in step and batches stay large.
+
+    Args:
+        searches: by key; the result has the same keys in the same order.
+        backend: answers the merged requests.
+        end_of_move: the domain's word that closes a move; counts the moves of solutions.
+        traced: whether to keep events.
+
+    Raises:
+        BudgetError: a budget is below 1, or a search asks for more calls than it has left.
+        ProtocolError: a search yields something else than a request, or a reply has a wrong
+            length.
+    """
+    runs = {key: _start(key, search, traced) for key, search in searches.items()}
+    waiting: dict[type[Asked], list[_Run[T]]] = {kind: [] for kind in KINDS}
+    _advance_all(runs.values(), [None] * len(runs), waiting)
+    while any(waiting.values()):
+        for kind in KINDS:
+            if turn := waiting[kind]:
+                waiting[kind] = []
+                replies = _answer(kind, turn, backend, end_of_move)
+                _advance_all(turn, replies, waiting)
+    return {
+        key: Result(cast(T, run.outcome), run.ledger, tuple(run.events or ()))
+        for key, run in runs.items()
+    }
+
+
+def _start(key: Hashable, search: Search[T], traced: bool) -> _Run[T]:
+    if search.budget is not None and search.budget < 1:
+        raise BudgetError(f"search {key!r}: budget is {search.budget}, expected at least 1")
+    return _Run(key, search, [] if traced else None)
+
+
+def _advance_all(
+    runs: Iterable[_Run[T]], replies: Sequence[Reply], waiting: dict[type[Asked], list[_Run[T]]]
+) -> None:
+    for run, reply in zip(runs, replies, strict=True):
+        request = _advance(run, reply)
+        if request is not None:
+            waiting[type(request)].append(run)
+
+
+def _advance(run: _Run[T], reply: Reply) -> Asked | None:
+    """Send the reply; the next open request, or None at the end. Notes are taken on the way."""
+    try:
+        request = run.search.generator.send(reply)
+        while isinstance(request, Note):
+            if run.events is not None:
+                run.events.append(_noted(len(run.events), request))
+            request = run.search.generator.send(None)
+    except StopIteration as stop:
+        run.request, run.outcome = None, stop.value
+        return None
+    if type(request) not in KINDS:
+        raise ProtocolError(f"search {run.key!r}: yielded {request!r}, expected a request")
+    run.request = request
+    return request
+
+
+def _noted(index: int, note: Note) -> Event:
+    return Event(index, note.event, note.state, Ledger(), note.data)
+
+
+def _answer(
+    kind: type[Asked], turn: Sequence[_Run[T]], backend: Backend, end_of_move: str
+) -> list[Reply]:
+    """Ask all open requests of one kind at once, charge each search and split the reply."""
+    requests = [cast(Asked, run.request) for run in turn]
+    if kind is Verify:
+        _check_budgets(turn, requests)
+    whole = _ask(kind, tuple(item for request in requests for item in request.items), backend)
+    replies: list[Reply] = []
+    position = 0
+    for run, request in zip(turn, requests, strict=True):
+        reply = whole[position : position + len(request.items)]
+        position += len(request.items)
+        run.ledger += cost(request, reply, end_of_move=end_of_move)
+        if run.events is not None:
+            _record(run.events, request, reply, end_of_move)
+        replies.append(reply)
+    return replies
+
+
+def _ask(kind: type[Any], items: tuple[Any, ...], backend: Backend) -> tuple[Any, ...]:
+    """One backend call for ``items``, its reply checked; none where there is nothing to ask."""
+    reply: Any = backend.answer(kind(items)) if items else ()
+    if not isinstance(reply, tuple) or len(reply) != len(items):
+        given = len(reply) if isinstance(reply, tuple) else type(reply).__name__
+        raise ProtocolError(f"{kind.kind}: reply of length {given}, expected {len(items)}")
+    for item, entry in zip(items, reply, strict=True):
+        given = len(entry.step_scores if isinstance(item, VerifyItem) else entry)
+        if given != _width(item):
+            raise ProtocolError(
+                f"{kind.kind}: an item's reply has {given} entries, expected {_width(item)}"
+            )
+    return reply
+
+
+def _width(item: Any) -> int:
+    """How many entries the reply to one item has."""
+    if isinstance(item, VerifyItem):
+        return len(item.steps)
+    if isinstance(item, RankItem):
+        return len(item.moves)
+    return int(item.count)
+
+
+def _check_budgets(turn: Sequence[_Run[T]], requests: Sequence[Asked]) -> None:
+    for run, request in zip(turn, requests, strict=True):
+        budget = run.search.budget
+        if budget is not None and run.ledger.verifier_calls + len(request.items) > budget:
+            left = budget - run.ledger.verifier_calls
+            raise BudgetError(
+                f"search {run.key!r}: asks for {len(request.items)} verifier calls, "
+                f"expected at most {left} (its budget of {budget} less what it spent)"
+            )
+
+
+def _record(events: list[Event], request: Asked, reply: tuple[Any, ...], end_of_move: str) -> None:
+    """One event an item, with its own share of the cost."""
+    kind: Any = type(request)
+    items: tuple[Any, ...] = request.items
+    for item, entry in zip(items, reply, strict=True):
+        share = cost(kind((item,)), (entry,), end_of_move=end_of_move)
+        events.append(Event(len(events), kind.kind, item.state, share, _summary(item, entry)))
+
+
+def _summary(item: Any, entry: Any) -> tuple[tuple[str, object], ...]:
+    if isinstance(item, VerifyItem):
+        return (("steps", [move.text for move in item.steps]), ("score", entry.score))
+    if isinstance(item, RankItem):
+        moves = [move.text for move in item.moves]
+        return (("scorer", item.scorer), ("moves", moves), ("scores", list(entry)))
+    return (("start", item.start), ("texts", [sample.text for sample in entry]))

@@ -1,0 +1,70 @@
+"""What a search has asked for, counted (protocol, "Cost").
+
+Knows: what one request costs. Does not know: who asks, or whether a cache served the reply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from selverify.domains.base import split_moves
+from selverify.search.requests import Complete, Propose, Rank, Reply, Request, Verify
+from selverify.types import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Counters of one search. ``verifier_calls`` is C_ver; a cached reply counts as any other.
+
+    ``verifier_steps``: step scores computed for those calls. ``generated_moves``: moves sampled,
+    alone or inside a solution. ``generated_tokens``: their tokens. ``rank_items``: moves ranked.
+    """
+
+    verifier_calls: int = 0
+    verifier_steps: int = 0
+    generated_moves: int = 0
+    generated_tokens: int = 0
+    rank_items: int = 0
+
+    def __add__(self, other: Ledger) -> Ledger:
+        """The counters side by side summed."""
+        return Ledger(
+            self.verifier_calls + other.verifier_calls,
+            self.verifier_steps + other.verifier_steps,
+            self.generated_moves + other.generated_moves,
+            self.generated_tokens + other.generated_tokens,
+            self.rank_items + other.rank_items,
+        )
+
+
+def cost(request: Request, reply: Reply, *, end_of_move: str) -> Ledger:
+    """What ``request`` and its ``reply`` add to a ledger.
+
+    A sample of a Propose is one move; one of a Complete has as many as ``end_of_move`` sets apart.
+    A Note costs nothing.
+    """
+    if isinstance(request, Verify):
+        steps = sum(len(item.steps) for item in request.items)
+        return Ledger(verifier_calls=len(request.items), verifier_steps=steps)
+    if isinstance(request, Rank):
+        return Ledger(rank_items=sum(len(item.moves) for item in request.items))
+    if isinstance(request, Propose):
+        samples = _samples(reply)
+        tokens = sum(sample.tokens for sample in samples)
+        return Ledger(generated_moves=len(samples), generated_tokens=tokens)
+    if isinstance(request, Complete):
+        samples = _samples(reply)
+        moves = sum(_moves(sample.text, end_of_move) for sample in samples)
+        tokens = sum(sample.tokens for sample in samples)
+        return Ledger(generated_moves=moves, generated_tokens=tokens)
+    return Ledger()
+
+
+def _moves(text: str, end_of_move: str) -> int:
+    return sum(1 for _ in split_moves(text, end_of_move))
+
+
+def _samples(reply: Reply) -> list[Sample]:
+    entries = cast(tuple[tuple[Sample, ...], ...], reply)
+    return [sample for samples in entries for sample in samples]

@@ -1,0 +1,53 @@
+"""One typed question for each request: ``reply = yield from verify(items)``.
+
+Knows: which reply belongs to which request. Does not know: who answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar, cast
+
+from selverify.search.requests import (
+    Complete,
+    CompleteItem,
+    Note,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Sample, State, Verdict
+
+T = TypeVar("T")
+Asking = Generator[Request, Reply, T]
+"""A search, or a part of one, that ends with a ``T``."""
+
+
+def propose(*items: ProposeItem) -> Asking[tuple[tuple[Sample, ...], ...]]:
+    """Samples of single moves, a tuple for each item."""
+    return cast(tuple[tuple[Sample, ...], ...], (yield Propose(items)))
+
+
+def complete(*items: CompleteItem) -> Asking[tuple[tuple[Sample, ...], ...]]:
+    """Samples of whole solutions, a tuple for each item."""
+    return cast(tuple[tuple[Sample, ...], ...], (yield Complete(items)))
+
+
+def rank(*items: RankItem) -> Asking[tuple[tuple[float, ...], ...]]:
+    """Scores h(w, m), lower first, a tuple for each item."""
+    return cast(tuple[tuple[float, ...], ...], (yield Rank(items)))
+
+
+def verify(*items: VerifyItem) -> Asking[tuple[Verdict, ...]]:
+    """Verdicts, one for each item; each is one verifier call."""
+    return cast(tuple[Verdict, ...], (yield Verify(items)))
+
+
+def note(event: str, state: State, **data: object) -> Asking[None]:
+    """An event for the trace; ``data`` must be JSON."""
+    yield Note(event, state, tuple(data.items()))

@@ -1,0 +1,97 @@
+"""The plural typed requests that a search yields, and what it is sent back.
+
+One driver answers them (``selverify.search.driver``); nothing else calls a model or counts a call.
+Every request is a tuple of items and every reply is a tuple of the same length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from selverify.types import Move, Sample, State, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeItem:
+    """Sample moves ``start`` to ``start + count`` at ``state``; index and state fix the seed."""
+
+    state: State
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteItem:
+    """Sample whole solutions ``start`` to ``start + count`` from ``state``; greedy takes one."""
+
+    state: State
+    start: int
+    count: int
+    greedy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RankItem:
+    """Score surviving ``moves`` at ``state`` with the named scorer; lower ranks first.
+
+    The scorer ``reject_probability`` gives the probability that the verifier rejects a move.
+    """
+
+    state: State
+    moves: tuple[Move, ...]
+    scorer: str
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyItem:
+    """One verifier call: score ``steps`` appended to ``state`` (one move, or a whole solution)."""
+
+    state: State
+    steps: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Propose:
+    """Reply: for each item a tuple of ``count`` samples, each one move's text."""
+
+    items: tuple[ProposeItem, ...]
+    kind: ClassVar[str] = "propose"
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Reply: for each item a tuple of ``count`` samples, each a whole continuation's text."""
+
+    items: tuple[CompleteItem, ...]
+    kind: ClassVar[str] = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Reply: for each item a tuple of scores h(w, m), one a move, lower first. Free of calls."""
+
+    items: tuple[RankItem, ...]
+    kind: ClassVar[str] = "rank"
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Reply: for each item one verdict. Each item is one verifier call (Eq. C_ver)."""
+
+    items: tuple[VerifyItem, ...]
+    kind: ClassVar[str] = "verify"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An event for the trace; the driver records it and sends None back."""
+
+    event: str
+    state: State
+    data: tuple[tuple[str, object], ...] = ()
+    kind: ClassVar[str] = "note"
+
+
+Request = Propose | Complete | Rank | Verify | Note
+Reply = tuple[tuple[Sample, ...], ...] | tuple[tuple[float, ...], ...] | tuple[Verdict, ...] | None

@@ -1,0 +1,169 @@
+"""Monte-Carlo values of the steps of sampled solutions (Wang et al. 2024; Snell et al. 2024).
+
+Knows: which states are rolled out and what their values are. Does not know: how a reward model is
+trained. Runs on training problems (and, for audits, on validation problems).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from selverify.data.benchmark import Task
+from selverify.data.grading import Grader
+from selverify.domains.base import Domain, knows_truth
+from selverify.search.backend import Backend
+from selverify.search.gates import reject
+from selverify.search.requests import Complete, CompleteItem
+from selverify.search.solutions import Solution, read_solution
+from selverify.types import Sample, State
+
+
+@dataclass(frozen=True, slots=True)
+class ValuedSolution:
+    """One sampled solution: its problem's text, its moves' texts, one value in [0, 1] a move."""
+
+    problem_id: str
+    text: str
+    moves: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SampledSolution:
+    """A solution of a training problem and the states after its moves, up to the first refused.
+
+    ``count`` samples begin like this.
+    """
+
+    task: Task
+    states: tuple[State, ...]
+    count: int
+
+
+def sample_solutions(
+    domain: Domain, backend: Backend, tasks: Sequence[Task], *, solutions: int
+) -> list[SampledSolution]:
+    """The distinct solutions of each task, each cut before its first move that a gate refuses.
+
+    Samples without a parsable answer are dropped, and those that start with a refused move: what
+    the gates refuse is never sent to the verifier.
+    """
+    starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
+    replies = _complete(backend, starts, solutions)
+    found: list[SampledSolution] = []
+    for task, start, samples in zip(tasks, starts, replies, strict=True):
+        cut: dict[tuple[str, ...], SampledSolution] = {}
+        for sample in samples:
+            solution = read_solution(domain, start, sample.text, count=1)
+            states = _legal_states(domain, start, solution) if solution is not None else ()
+            if solution is not None and states:
+                key = states[-1].said
+                count = cut[key].count if key in cut else 0
+                cut[key] = SampledSolution(task, states, count + 1)
+        found += cut.values()
+    return found
+
+
+def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[State, ...]:
+    """The states after each move of ``solution`` before the first that a gate refuses."""
+    states, state = [], start
+    for move in solution.state.derivation:
+        if reject(domain, state, move) is not None:
+            break
+        state = domain.apply(state, move)
+        states.append(state)
+    return tuple(states)
+
+
+def value_solutions(
+    domain: Domain,
+    backend: Backend,
+    sampled: Sequence[SampledSolution],
+    *,
+    rollouts: int,
+    grader: Grader,
+) -> list[ValuedSolution]:
+    """The share of ``rollouts`` continuations of each state that reach the gold answer.
+
+    Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
+    defining a quantity again for example, and would say that the step did no harm. A state that
+    several solutions pass through is rolled out once; a final state's value is whether its answer
+    is right.
+    """
+    open_states = {
+        (one.task.problem.problem_id, state.said): (one.task, state)
+        for one in sampled
+        for state in one.states
+        if not domain.is_final(state)
+    }
+    replies = _complete(backend, [state for _, state in open_states.values()], rollouts)
+    values = {
+        key: sum(_reaches(domain, state, sample, task.truth.answer, grader) for sample in samples)
+        / rollouts
+        for (key, (task, state)), samples in zip(open_states.items(), replies, strict=True)
+    }
+    return [_valued(domain, one, values, grader) for one in sampled]
+
+
+def to_rows(
+    domain: Domain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
+) -> list[dict[str, Any]]:
+    """Table rows: the solution, its values, and (for audits) the truth of each step if known."""
+    return [
+        {
+            "problem_id": one.problem_id,
+            "text": one.text,
+            "moves": list(one.moves),
+            "values": list(one.values),
+            "alive": _alive(domain, source),
+            "count": source.count,
+        }
+        for one, source in zip(valued, sampled, strict=True)
+    ]
+
+
+def _alive(domain: Domain, source: SampledSolution) -> list[bool] | None:
+    if not knows_truth(domain):
+        return None
+    return [domain.alive(state, source.task.truth) for state in source.states]
+
+
+def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
+    """The inverse of ``to_rows``, without the truth."""
+    return [
+        ValuedSolution(row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]))
+        for row in rows
+    ]
+
+
+def _valued(
+    domain: Domain,
+    one: SampledSolution,
+    values: dict[tuple[str, tuple[str, ...]], float],
+    grader: Grader,
+) -> ValuedSolution:
+    problem, gold = one.task.problem, one.task.truth.answer
+    steps = tuple(
+        float(grader.matches(gold, domain.answer(state)))
+        if domain.is_final(state)
+        else values[problem.problem_id, state.said]
+        for state in one.states
+    )
+    moves = tuple(move.text for move in one.states[-1].derivation)
+    return ValuedSolution(problem.problem_id, problem.text, moves, steps)
+
+
+def _reaches(domain: Domain, state: State, sample: Sample, gold: str, grader: Grader) -> bool:
+    solution = read_solution(domain, state, sample.text, count=1)
+    if solution is None or not solution.legal:
+        return False
+    return grader.matches(gold, domain.answer(solution.state))
+
+
+def _complete(
+    backend: Backend, states: Sequence[State], count: int
+) -> tuple[tuple[Sample, ...], ...]:
+    request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
+    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))

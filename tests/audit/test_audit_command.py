@@ -1,0 +1,516 @@
+"""``selverify audit`` and ``selverify import`` on small logs of our own."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import resource
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+from typer.testing import CliRunner, Result
+
+from selverify import cli
+from selverify.audit.importers import IMPORTERS
+from selverify.audit.lists import learned_orders
+from selverify.audit.lists.audit import accept_rule
+from selverify.audit.lists.encoders import Embedder
+from selverify.audit.log import Entry, read_log, write_log
+from selverify.audit.schema import Candidate, RecordedList, RecordedSample
+
+PROBLEMS, STATES, MOVES = 12, 4, 5
+
+
+def listed(
+    problem: int, state: int, candidates: Iterable[Candidate], *, committed: int | None = None
+) -> RecordedList:
+    return RecordedList(
+        problem_id=f"p{problem}",
+        state_id=f"p{problem}-{state}",
+        run="run",
+        model="model",
+        question=f"question {problem}",
+        prefix=tuple(f"step {number}" for number in range(state)),
+        candidates=tuple(candidates),
+        committed=committed,
+    )
+
+
+def walks(seed: int, *, labels: bool = True) -> list[RecordedList]:
+    """Lists whose right moves are short and stand late; one state in four holds none."""
+    rng, found = random.Random(seed), []
+    for problem in range(PROBLEMS):
+        for state in range(STATES):
+            right = rng.sample(range(2, MOVES), 1 + (rng.random() < 0.2)) if state else []
+            moves = [
+                Candidate(
+                    text="x" * (rng.randint(1, 3) if place in right else 4) + str(place),
+                    label=place in right if labels else None,
+                    score=0.9 if place in right else 0.1,
+                )
+                for place in range(MOVES)
+            ]
+            found.append(listed(problem, state, moves, committed=right[0] if right else None))
+    return found
+
+
+def samples(problems: int = 4, each: int = 3) -> list[RecordedSample]:
+    rng = random.Random(0)
+    return [
+        RecordedSample(
+            problem_id=f"p{problem}",
+            run="../run",
+            model="model",
+            sample=sample,
+            steps=("a step", "another"),
+            answer=str(rng.randrange(2)),
+            step_scores=(0.5, rng.random()),
+            correct=rng.random() < 0.5,
+        )
+        for problem in range(problems)
+        for sample in range(each)
+    ]
+
+
+def run(*arguments: object, columns: int = 200) -> Result:
+    return CliRunner().invoke(
+        cli.app, [str(one) for one in arguments], env={"COLUMNS": str(columns)}
+    )
+
+
+def sentence(result: Result) -> str:
+    """The one line of a failed command."""
+    assert (result.exit_code, result.stdout) == (1, ""), result.output
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.jsonl.gz"
+    write_log(walks(0), path)
+    return path
+
+
+def audited(log: Path, *arguments: object, columns: int = 200) -> Result:
+    """The command with few resamples and its figures beside the log."""
+    rules = ("--figure", log.parent / "figures", "--resamples", 50)
+    return run("audit", log, *rules, *arguments, columns=columns)
+
+
+def test_a_log_alone_gives_an_answer(log: Path) -> None:
+    """What it holds, three ways to ask, and what follows; figure and points are written."""
+    result = audited(log)
+    assert result.exit_code == 0, result.output
+    shown = result.stdout
+    assert "48 states of 12 problems (1 run, 1 model), 240 distinct candidates" in shown
+    assert "one is accepted if its label says that it is right." in shown
+    assert "75.0 % of the states hold an accepted candidate; in 75.0 % one stands" in shown
+    assert "Every candidate has a verdict." in shown
+    rows = [line.split("  ")[0] for line in shown.splitlines()]
+    assert rows.count("Verify-all") == 1
+    assert rows.count("Oracle") == 3
+    assert rows.count("Shortest first") == rows.count("Recorded order") == 4
+    assert "shortest first needs fewer calls; recorded order needs more calls" in shown
+    assert "12 problems: too few for the intervals to be trusted" in shown
+    figures = log.parent / "figures"
+    assert shown.splitlines()[-3:] == [
+        str(figures / f"runs.{kind}") for kind in ("svg", "png", "csv")
+    ]
+    assert {file.name for file in figures.iterdir()} == {"runs.svg", "runs.png", "runs.csv"}
+
+
+def test_the_calls_are_those_of_the_log(log: Path) -> None:
+    """Verify-all makes five a state; in recorded order the first right move, or all five."""
+    table = log.parent / "table.csv"
+    assert audited(log, "--csv", table).stdout.splitlines()[-1] == str(table)
+    rows = pd.read_csv(table).set_index(["ranker", "allocator"])
+    assert rows.loc[("random", "verify-all"), "calls"] == MOVES
+    firsts = [
+        next((place for place, one in enumerate(item.candidates, start=1) if one.label), None)
+        for item in read_log(log).lists
+    ]
+    single = rows.loc[("recorded", "one by one")]
+    assert single["calls"] == pytest.approx(sum(f or MOVES for f in firsts) / len(firsts))
+    assert single["to_first"] == pytest.approx(sum(filter(None, firsts)) / (3 * PROBLEMS))
+    assert single["found"] == 1.0
+    assert single["calls_less_random"] > 0
+    assert rows.loc[("shortest", "first k"), "k"] == 1
+    assert rows.loc[("shortest", "first k"), "calls_ratio"] == pytest.approx(1 / MOVES)
+    assert rows.loc[("any", "any"), "calls_ratio"] == pytest.approx(1 / MOVES)
+    points = pd.read_csv(log.parent / "figures" / "runs.csv")
+    assert set(points["family"]) == {"first k", "k(w)"}
+    assert set(points[points["family"] == "first k"]["setting"]) == {1, 2, 3, 4, 5}
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_it_fits_a_terminal(log: Path, columns: int) -> None:
+    """No line is longer than the terminal, and no cell is cut or wrapped."""
+    shown = audited(log, columns=columns).stdout.split(str(log.parent))[0]
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert "…" not in shown
+    assert sum(line.startswith("Shortest first") for line in lines) == 4
+
+
+def test_samples_fit_a_terminal(log: Path) -> None:
+    """Many of them too: no cell is cut, and every method has its name and its intervals."""
+    write_log(samples(problems=40, each=32), log)
+    shown = audited(log, columns=80).stdout.split(str(log.parent))[0]
+    assert max(map(len, shown.splitlines())) <= 80
+    assert "…" not in shown
+    assert "N = 32" in shown
+    assert len(re.findall(r"^weighted vote, prod +[0-9]", shown, re.MULTILINE)) == 3
+    assert "Its calls" in shown
+
+
+def test_equal_logs_give_equal_files(log: Path) -> None:
+    """Text, figures and tables, byte by byte; another seed draws other resamples."""
+    table = log.parent / "table.csv"
+    files = [table, *(log.parent / "figures" / f"runs.{kind}" for kind in ("svg", "png", "csv"))]
+    found = []
+    for _ in range(2):
+        shown = audited(log, "--csv", table).stdout
+        found.append((shown, [file.read_bytes() for file in files]))
+    assert found[0] == found[1]
+    assert audited(log, "--seed", 5).stdout != shown
+
+
+def test_scores_can_be_the_verifier(log: Path) -> None:
+    """By --by score, by --tau alone, or because there are no labels: the same here."""
+    asked = [(walks(0), "score", None), (walks(0), None, 0.5), (walks(0, labels=False), None, None)]
+    for lists, by, tau in asked:
+        rule = accept_rule(lists, by=by, tau=tau)
+        assert rule.words == "its recorded score is at least 0.5"
+        assert rule.verdict(Candidate(text="a", score=0.5, label=False)) is True
+    shown = audited(log, "--by", "score", "--tau", 0.1).stdout
+    assert "one is accepted if its recorded score is at least 0.1." in shown
+    assert "100.0 % of the states hold an accepted candidate" in shown
+
+
+def test_what_is_missing_is_told(log: Path) -> None:
+    """Candidates and lists without a verdict; with --complete their lists are left out."""
+    lists = walks(0)
+    blank = Candidate(text="never verified")
+    lists.append(listed(99, 0, [blank, Candidate(text="right", label=True)]))
+    lists.append(listed(99, 1, [blank]))
+    write_log(lists, log)
+    shown = audited(log).stdout
+    assert "1 of 242 candidates (0.4 %), in 1 state, has no verdict: each costs a call" in shown
+    assert "1 of 50 lists is left out for want of verdicts." in shown
+    assert "have no verdict, and none" not in shown
+    shown = audited(log, "--complete").stdout
+    assert "Every candidate has a verdict." in shown
+    assert "2 of 50 lists are left out for want of verdicts." in shown
+
+
+def test_a_verifier_that_stopped_early_is_no_proof_of_its_order(log: Path) -> None:
+    """Where what stands after the first accepted one has no verdict, conclusions begin with it."""
+    lists = []
+    for item in walks(0):
+        labels = [one.label for one in item.candidates]
+        end = labels.index(True) + 1 if True in labels else MOVES
+        kept = [
+            one if place < end else one.model_copy(update={"label": None})
+            for place, one in enumerate(item.candidates)
+        ]
+        lists.append(item.model_copy(update={"candidates": tuple(kept)}))
+    write_log(lists, log)
+    shown = " ".join(audited(log).stdout.split())
+    warning = shown.index("% of the candidates have no verdict, and none of them can be accepted.")
+    assert warning < shown.index("With order and allocation chosen on other problems")
+    assert "look like the oracle: distrust" in shown
+    assert "--complete" in shown
+
+
+def test_intervals_say_what_they_leave_out(log: Path) -> None:
+    """The choice of settings, the number of orders, and values that were all alike."""
+    shown = " ".join(audited(log).stdout.split())
+    assert "do not include the choice of settings" in shown
+    assert "not corrected for the number of orders; one without width says nothing" in shown
+
+
+def test_one_of_each_is_told_in_the_singular(log: Path) -> None:
+    """One list left out of one."""
+    write_log([*walks(0), listed(99, 0, [Candidate(text="never verified")])], log)
+    assert "1 of 49 lists is left out" in audited(log).stdout
+
+
+def test_a_log_may_be_called_anything(log: Path) -> None:
+    """Its name is drawn as it is, and an error that quotes it does not steer the terminal."""
+    odd = log.with_name("$\\foo{$ _^.jsonl")
+    write_log(walks(0), odd)
+    result = audited(odd)
+    assert result.exit_code == 0, result.output
+    said = sentence(run("audit", log.with_name("no\x1b[31m\nlog")))
+    assert "\x1b" not in said
+    assert r"no\x1b[31m\nlog: no such file" in said
+
+
+def test_repeats_are_told(log: Path) -> None:
+    """How many there are, and how many say something else; proposal counts make an order."""
+    again = [Candidate(text="a", label=True), Candidate(text="b", label=False)]
+    lists = [listed(n, 0, [*again, Candidate(text="a", label=n > 0)]) for n in range(4)]
+    write_log(lists, log)
+    shown = audited(log).stdout
+    assert "Repeats of a candidate in its list cost no call: 4." in shown
+    assert "Repeats with another verdict than the first, which counts: 1." in shown
+    assert "Most proposed first" in shown
+
+
+def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
+    """Where every candidate is right, no order is told from random order."""
+    write_log([listed(n, 0, [Candidate(text="a", label=True)]) for n in range(30)], log)
+    shown = audited(log).stdout
+    assert "One by one, no order is told from random order: every interval holds 0." in shown
+    assert "States without an accepted move" not in shown
+    assert "too few" not in shown
+
+
+@pytest.mark.parametrize(
+    ("entries", "options", "message"),
+    [
+        ([], (), "given an empty log, expected candidate lists or samples"),
+        (
+            [listed(0, 0, [Candidate(text="a")])],
+            (),
+            "no candidate of the log has a score, nor has any a label",
+        ),
+        (
+            [listed(0, 0, [Candidate(text="a", score=0.3)])],
+            ("--by", "label"),
+            "label, expected some",
+        ),
+        ([listed(0, 0, [Candidate(text="a", label=True)])], ("--by", "score"), "have a label)"),
+        ([listed(0, 0, [Candidate(text="a", score=-2.0)])], (), "run from -2 to -2; expected"),
+        ([listed(0, 0, [Candidate(text="a", label=False)])], (), "none of them holds an accepted"),
+        ([listed(0, 0, [Candidate(text="a", label=True)])], (), "accepted move: given 1, expected"),
+        (walks(0), ("--by", "people"), "by: given 'people', expected 'label' or 'score'"),
+        (walks(0), ("--by", "label", "--tau", 0.5), "tau: given 0.5, expected none where"),
+        (walks(0), ("--wanted", 1.5), "wanted: given 1.5, expected a share from 0 to 1"),
+        (walks(0), ("--encoder", "magic"), "encoder: given 'magic'"),
+        (walks(0), ("--seed", -1), "seed: given -1, expected at least 0"),
+        (samples(), ("--tau", 0.5), "given samples only, expected no --by, --tau"),
+        (samples(), ("--wanted", 0.9), "given samples only, expected no --by, --tau, --wanted"),
+    ],
+)
+def test_what_cannot_be_served_is_one_sentence(
+    log: Path, entries: list[Entry], options: tuple[object, ...], message: str
+) -> None:
+    """It says what was given and what was expected; nothing is written."""
+    write_log(entries, log)
+    assert message in sentence(audited(log, *options))
+    assert not (log.parent / "figures").exists()
+
+
+def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path) -> None:
+    """Missing, or of another format."""
+    assert "no such file" in sentence(run("audit", tmp_path / "none.jsonl"))
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"question": "why?"}\n', encoding="utf-8")
+    assert "other.jsonl, line 1: kind: not given" in sentence(run("audit", other))
+
+
+def test_a_raw_log_is_told_apart_and_its_import_is_named(tmp_path: Path) -> None:
+    """Lines, a list over several lines, a table; one that no importer knows names them all."""
+    search = {"idx": 0, "steps": [], "ys": []}
+    for name, text, form in (
+        ("a.jsonl", json.dumps(rated(1)), "prm800k"),
+        ("b.json", json.dumps([search], indent=4), "tree_of_thought"),
+        ("c.jsonl", '{"problem": "q", "completions": []}', "search_and_learn"),
+        ("d.parquet", "PAR1", "search_and_learn"),
+        ("e.jsonl", '{"question": "q", "reasoning_steps": {}}', "omegaprm"),
+        ("f.jsonl", '{"cand": 0, "steps": [], "unique_id": "u"}', "sample_rows"),
+    ):
+        path = tmp_path / name
+        path.write_text(f"{text}\n", encoding="utf-8")
+        said = sentence(run("audit", path))
+        assert said.endswith(f"; it looks like {form}: selverify import {form} {path} LOG\n")
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"question": "why?"}\n', encoding="utf-8")
+    for path in (other, tmp_path):
+        said = sentence(run("audit", path))
+        assert f"selverify import FORMAT {path} LOG, where FORMAT is one of prm800k, " in said
+
+
+def test_a_fault_in_a_log_of_ours_names_no_import(log: Path) -> None:
+    """It begins as a log does."""
+    write_log(walks(0), plain := log.with_name("plain.jsonl"))
+    plain.write_text(plain.read_text(encoding="utf-8") + "{}\n", encoding="utf-8")
+    assert sentence(run("audit", plain)).endswith("kind: not given, expected list or sample\n")
+
+
+UNWRITABLE = {
+    "below a file": "file/below",
+    "a long name": "n" * 300,
+    "no place of this system": "/proc/none",
+    "links in a circle": "loop/below",
+}
+
+
+@pytest.fixture
+def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a file, a folder with something in it and a link to itself."""
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "kept").touch()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("why", [*UNWRITABLE, "a file", "a folder for a figure"])
+def test_a_figure_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
+    """Nothing else is written either."""
+    (around / "runs.svg").mkdir()
+    places = UNWRITABLE | {"a file": "file", "a folder for a figure": "."}
+    before = sorted(around.rglob("*"))
+    assert "expected a path" in sentence(audited(log, "--figure", places[why], "--csv", "t.csv"))
+    assert sorted(around.rglob("*")) == before
+
+
+@pytest.mark.parametrize("why", [*UNWRITABLE, "a folder", "the root", "here", "a device"])
+def test_a_file_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
+    """Of the audit's tables and of an import; what stands there stays."""
+    others = {"a folder": "folder", "the root": "/", "here": ".", "a device": "/dev/full"}
+    target = (UNWRITABLE | others)[why]
+    source = around / "rows.jsonl"
+    source.write_text('{"unique_id": "u", "cand": 0, "steps": ["a"]}\n', encoding="utf-8")
+    assert "expected a path" in sentence(audited(log, "--csv", target))
+    assert "expected a path" in sentence(run("import", "sample_rows", source, target))
+    assert (around / "folder" / "kept").is_file() and Path("/dev/full").is_char_device()
+    assert not list(around.rglob("*.tmp-*"))
+
+
+def test_a_full_disk_is_one_sentence(log: Path, tmp_path: Path) -> None:
+    """Neither a log nor a figure is half written."""
+    source = tmp_path / "rows.jsonl"
+    source.write_text('{"unique_id": "u", "cand": 0, "steps": ["a"]}\n', encoding="utf-8")
+    target = tmp_path / "log.jsonl"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        results = [run("import", "sample_rows", source, target), audited(log)]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert all("expected space on its disk" in sentence(result) for result in results)
+    assert not target.exists() and not list((tmp_path / "figures").iterdir())
+
+
+def test_a_bad_file_of_a_folder_is_told(tmp_path: Path) -> None:
+    """Beside what was imported; its name does not steer the terminal."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "good.jsonl").write_text(json.dumps(rated(1)), encoding="utf-8")
+    (tmp_path / "runs" / "bad\x1b[31m.jsonl").write_text("{", encoding="utf-8")
+    result = run("import", "prm800k", tmp_path / "runs", tmp_path / "log.jsonl")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1 entry\n") and "\x1b" not in result.stdout
+    assert f"file left out: {tmp_path}/runs/bad\\x1b[31m.jsonl, line 1: given '{{'" in result.stdout
+
+
+class Letters:
+    """An encoder: counts of two letters."""
+
+    def identity(self) -> str:
+        return "letters"
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        return torch.tensor([[float(text.count(one)) for one in "xq"] for text in texts])
+
+
+def rows_of(shown: str, names: Iterable[str]) -> list[int]:
+    """How many rows begin with each name."""
+    lines = shown.splitlines()
+    return [sum(line.startswith(f"{name}  ") for line in lines) for name in names]
+
+
+def test_an_order_can_be_learned(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features give two rows a table, embeddings four; without commitments two; without all
+    verdicts none."""
+    quick = learned_orders.SETTINGS.model_copy(update={"epochs": 2, "hidden": 4})
+    monkeypatch.setattr(learned_orders, "SETTINGS", quick)
+    learned = ("Residual", "Learned reject probability")
+    shown = audited(log, "--encoder", "free").stdout
+    assert rows_of(shown, learned) == [4, 4]
+    assert "D_type" not in shown  # without an encoder every distance is 0
+    assert "Each learned order was trained on other problems than it is asked about." in shown
+    leak = "trained on the verdicts of the very problems that are then scored"
+    assert leak in " ".join(shown.split())
+    monkeypatch.setattr(
+        learned_orders, "open_embedder", lambda *_, **__: Embedder(Letters(), free=True)
+    )
+    shown = audited(log, "--encoder", "letters").stdout
+    assert rows_of(shown, (*learned, "D_type", "D_type + residual")) == [4] * 4
+    lists = [item.model_copy(update={"committed": None}) for item in walks(0)]
+    write_log(lists, log)
+    assert "D_type" not in audited(log, "--encoder", "letters").stdout
+    blank = [Candidate(text="never verified"), Candidate(text="right", label=True)]
+    write_log([*lists, listed(99, 0, blank)], log)
+    assert "expected --complete" in sentence(audited(log, "--encoder", "free"))
+
+
+def test_samples_are_audited_too(log: Path) -> None:
+    """Alone and beside lists; a run's name never becomes a path."""
+    table = log.parent / "table.csv"
+    write_log(samples(), log)
+    shown = audited(log, "--csv", table).stdout
+    assert "12 samples of 4 problems, 3 a problem" in shown
+    figures = log.parent / "figures"
+    files = {f"runs-run-1.{kind}" for kind in ("svg", "png", "csv")}
+    assert {file.name for file in figures.iterdir()} == files
+    assert set(pd.read_csv(table)["run"]) == {"../run"}
+    write_log([*walks(0), *samples()], log)
+    shown = audited(log, "--csv", table).stdout
+    assert "48 states of 12 problems" in shown
+    assert "12 samples of 4 problems" in shown
+    names = {f"runs-samples-run-1.{kind}" for kind in ("svg", "png", "csv")}
+    assert names < {file.name for file in figures.iterdir()}
+    assert "ranker" in pd.read_csv(table)
+    assert "method" in pd.read_csv(log.parent / "table-samples.csv")
+
+
+def rated(rating: int | None) -> dict[str, object]:
+    """A record as PRM800K has them, with two completions of its only step."""
+    texts = [{"text": text, "rating": rating, "flagged": False} for text in ("one", "two")]
+    step = {"completions": texts, "human_completion": None, "chosen_completion": 0}
+    empty = {"completions": [], "human_completion": None, "chosen_completion": None}
+    return {
+        "question": {"problem": "how many?", "ground_truth_answer": "1"},
+        "label": {"steps": [step, empty], "finish_reason": "solution"},
+    }
+
+
+def test_other_formats_are_imported_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+    """The log is written, with the number of entries and each reason."""
+    source, target = tmp_path / "phase.jsonl", tmp_path / "log.jsonl"
+    source.write_text(json.dumps(rated(1)) + "\n", encoding="utf-8")
+    result = run("import", "prm800k", source, target)
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert lines[0] == "1 entry"
+    assert any("no completion" in line for line in lines[1:-1])
+    assert lines[-1] == f"Written to {target}; ask it: selverify audit {target}"
+    assert [one.text for one in read_log(target).lists[0].candidates] == ["one", "two"]
+
+
+def test_imports_that_cannot_be_are_one_sentence(tmp_path: Path) -> None:
+    """An unknown format names the known ones; a source with nothing in it leaves no log."""
+    source, target = tmp_path / "source.jsonl", tmp_path / "log.jsonl"
+    source.write_text("", encoding="utf-8")
+    said = sentence(run("import", "prm", source, target))
+    assert f"FORMAT: given 'prm', expected among {', '.join(IMPORTERS)}" in said
+    assert "can import, expected some" in sentence(run("import", "prm800k", source, target))
+    assert not target.exists()
+
+
+def test_the_help_names_every_format() -> None:
+    """And what it is, in the words of the importers themselves."""
+    shown = run("import", "--help").stdout
+    for name, importer in IMPORTERS.items():
+        assert f"{name}: {importer.title}." in shown

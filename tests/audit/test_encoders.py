@@ -1,0 +1,245 @@
+"""Recorded texts as numbers: which text stands for what, whatever reads it."""
+
+from __future__ import annotations
+
+import math
+import random
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_text_models import build
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from selverify.audit.lists.encoders import (
+    FREE,
+    LENGTH,
+    Embedder,
+    HubEncoder,
+    ServedEncoder,
+    WordLlama,
+    free_features,
+    open_embedder,
+)
+from selverify.audit.schema import Candidate, RecordedList
+from selverify.errors import ArtifactError, ParamsError
+
+TEXTS = ["How many?", "", "48 / 2 = 24, so half of them are left.", "x" * 50, "How many?"]
+
+
+def recorded(*texts: str, logprobs: Sequence[float | None] = ()) -> RecordedList:
+    known = list(logprobs) or [None] * len(texts)
+    return RecordedList(
+        problem_id="p",
+        state_id="s",
+        run="r",
+        model="m",
+        question="What is 2 + 3 of 7?",
+        prefix=("First, 2 + 3 = 5.", "Then we go on."),
+        candidates=tuple(
+            Candidate(text=text, logprob=one) for text, one in zip(texts, known, strict=True)
+        ),
+    )
+
+
+class Letters:
+    """Counts of some letters; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def identity(self) -> str:
+        return "letters"
+
+    def embed_texts(self, texts: Sequence[str]) -> list[list[float]]:
+        self.asked += texts
+        return [[float(text.count(letter)) for letter in "aeiou 2"] for text in texts]
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        return torch.tensor(self.embed_texts(texts))
+
+
+def test_each_row_is_of_its_own_text() -> None:
+    """z_w of the question and the prefix, z_m of the move, z_w' of all, z_w* of the question."""
+    item = recorded("So it is 5.", "Out of 12, one.")
+    (rows,) = Embedder(Letters(), free=False).embed([item])
+    state = "What is 2 + 3 of 7?\n\nFirst, 2 + 3 = 5.\n\nThen we go on."
+    for row, move in enumerate(one.text for one in item.candidates):
+        told = (state, move, f"{state}\n\n{move}", item.question)
+        expected = Letters().encode(told)
+        given_rows = (rows.state[row], rows.move[row], rows.after[row], rows.goal[row])
+        assert torch.equal(torch.stack(given_rows), expected)
+    assert rows.token_logprobs.shape == (2, 1)
+    assert not rows.token_logprobs.any()
+    assert not rows.logprob.any()
+
+
+def test_each_text_is_read_once_for_all_lists() -> None:
+    """Two states with the same question and moves in common ask for nothing twice."""
+    letters = Letters()
+    lists = [recorded("So it is 5.", "No."), recorded("No.", "Yes.")]
+    found = Embedder(letters, free=False).embed(lists)
+    assert len(letters.asked) == len(set(letters.asked)) == 2 + 3 + 3
+    (alone,) = Embedder(Letters(), free=False).embed(lists[1:])
+    assert torch.equal(found[1].after, alone.after)
+    assert Embedder(Letters(), free=False).embed([]) == []
+
+
+def test_log_probabilities_are_those_recorded_or_none() -> None:
+    """Where one candidate has none, none counts."""
+    whole = Embedder(None, free=True).embed([recorded("a", "b", logprobs=(-1.5, -2.0))])[0]
+    assert whole.logprob.tolist() == [-1.5, -2.0]
+    partial = Embedder(None, free=True).embed([recorded("a", "b", logprobs=(-1.5, None))])[0]
+    assert partial.logprob.tolist() == [0.0, 0.0]
+
+
+def test_free_features_by_hand() -> None:
+    """Length, numbers, new ones, equality signs, a question, an answer, claims true and false."""
+    texts = ("Is it 8 or 7?", r"2 * 3 = 6. So 2 + 3 = 6. \boxed{6}", "")
+    found = free_features(recorded(*texts))
+    log = math.log
+    expected = [
+        [log(14 / LENGTH), log(3), log(2), 0, 1, 0, 0, 0],
+        [log(35 / LENGTH), log(8), log(2), log(3), 0, 1, log(2), log(2)],
+        [log(1 / LENGTH), 0, 0, 0, 0, 0, 0, 0],
+    ]
+    torch.testing.assert_close(found, torch.tensor(expected))
+    assert found.shape[1] == len(FREE)
+
+
+STEP = st.text(st.sampled_from("ab 12=+?.{}\\"), max_size=30)
+
+
+@given(st.lists(STEP, min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_neither_the_place_nor_the_verdict_of_a_candidate_shows(
+    texts: list[str], chance: random.Random
+) -> None:
+    """Rows move with their candidates, and labels and scores change nothing."""
+    item = recorded(*texts)
+    order = list(range(len(texts)))
+    chance.shuffle(order)
+    told = tuple(
+        item.candidates[place].model_copy(
+            update={"label": chance.random() < 0.5, "score": chance.random()}
+        )
+        for place in order
+    )
+    embedder = Embedder(Letters(), free=True)
+    straight, mixed = embedder.embed([item, item.model_copy(update={"candidates": told})])
+    for name in ("state", "move", "after", "goal", "token_logprobs", "logprob"):
+        assert torch.equal(getattr(straight, name)[order], getattr(mixed, name))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("llama"), "llama", positions=24)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_a_model_reads_a_batch_as_it_reads_one_text_alone(folder: Path, pooling: str) -> None:
+    """Padding changes nothing, and of a text beyond the model's positions the end is read."""
+    encoder = open_embedder(
+        f"{pooling}:{folder}", dimension=64, dtype="float32", device="cpu", server=None
+    ).encoder
+    assert isinstance(encoder, HubEncoder)
+    texts = ["Two and two.", "Is it 4?", "left out " * 9 + "the end is read"]
+    found = encoder.encode(texts)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval().requires_grad_(False)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    for row, text in zip(found, texts, strict=True):
+        tokens = torch.tensor([tokenizer.encode(text)[-24:]])
+        hidden = model(tokens, output_hidden_states=True).hidden_states[-1][0]
+        expected = hidden.mean(0) if pooling == "mean" else hidden[-1]
+        torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
+    assert torch.isfinite(encoder.encode([""])).all()
+    assert pooling in encoder.identity()
+
+
+def test_a_server_gives_its_rows_and_its_name() -> None:
+    """As it stands in ``backends.served``: lists of numbers, and an identity."""
+    encoder = ServedEncoder(Letters())
+    assert torch.equal(encoder.encode(TEXTS), Letters().encode(TEXTS))
+    named = open_embedder(
+        "server+free", dimension=64, dtype="float32", device="cpu", server=Letters()
+    )
+    assert named.identity().startswith("letters, length, numbers")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("wordlama", "given 'wordlama', "),
+        ("server", "given 'server' without a server,"),
+        ("mean:", "given 'mean:'"),
+        ("free+free", "given 'free+free'"),
+        ("median:owner/name@main", "given 'median"),
+    ],
+)
+def test_other_names_are_refused(name: str, wrong: str) -> None:
+    """With all names that there are."""
+    with pytest.raises(ParamsError, match=r"expected free, wordllama") as error:
+        open_embedder(name, dimension=64, dtype="float32", device="cpu", server=None)
+    assert wrong in str(error.value)
+
+
+def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """A folder without a model, and a repository without a revision."""
+    for name, kind in ((f"mean:{tmp_path}", ArtifactError), ("last:owner/name", ParamsError)):
+        with pytest.raises(kind, match=name.partition(":")[2]):
+            open_embedder(name, dimension=64, dtype="float32", device="cpu", server=None)
+
+
+class TestWordLlama:
+    @pytest.fixture(autouse=True)
+    def installed(self) -> None:
+        pytest.importorskip("wordllama", reason="the extra 'text' is not installed")
+
+    def test_the_carried_model_needs_no_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is loaded, and reads, where no connection can be made."""
+
+        def refused(*_: object) -> None:
+            raise AssertionError("a connection was made")
+
+        monkeypatch.setattr(socket.socket, "connect", refused)
+        rows = WordLlama(64).encode(TEXTS)
+        assert rows.shape == (5, 64)
+        assert rows.dtype == torch.float32
+
+    def test_a_text_is_read_alike_alone_and_beside_others(self) -> None:
+        """An empty one is all zeros, and near texts are nearer than far ones."""
+        encoder = WordLlama(256)
+        rows = encoder.encode(TEXTS)
+        for text, row in zip(TEXTS, rows, strict=True):
+            assert torch.equal(encoder.encode([text])[0], row)
+        assert not rows[1].any()
+        assert encoder.encode([]).shape == (0, 256)
+        near = encoder.encode(["add the apples", "sum up the apples", "a circle's area"])
+        similar = torch.nn.functional.cosine_similarity(near[:1], near[1:])
+        assert similar[0] > similar[1] + 0.1
+
+    def test_the_log_of_the_process_is_left_alone(self) -> None:
+        """The package would otherwise print every library's messages from then on."""
+        told = (
+            "import logging; from selverify.audit.lists.encoders import WordLlama; "
+            "WordLlama(64); "
+            "root = logging.getLogger(); print(root.handlers, root.level)"
+        )
+        run = [sys.executable, "-c", told]
+        done = subprocess.run(run, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[] 30"
+
+
+def test_without_the_package_the_error_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One sentence with the extra's name."""
+    monkeypatch.setitem(sys.modules, "wordllama", None)
+    with pytest.raises(ParamsError, match=r"pip install 'selverify\[text\]'"):
+        open_embedder("wordllama", dimension=64, dtype="float32", device="cpu", server=None)

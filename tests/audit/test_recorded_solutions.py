@@ -1,0 +1,666 @@
+"""N recorded solutions: one chosen, all voting, and the few that are worth a verifier call."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from selverify.audit.samples.answer_groups import (
+    MOST_SAMPLES,
+    Pool,
+    coverage,
+    graded,
+    pools,
+    usable,
+)
+from selverify.audit.samples.audit import SampleAudit, audit_samples, budgets, widest
+from selverify.audit.samples.figure import accuracy_against_cost, points
+from selverify.audit.samples.padded import FREE_FEATURES, MEAN, ORDERS, prior, stack
+from selverify.audit.samples.savings import USUAL, full_scoring
+from selverify.audit.samples.selective import Policy, stop, trace
+from selverify.audit.samples.solutions import (
+    BEST,
+    MAJORITY,
+    PASS,
+    WEIGHTED,
+    Curve,
+    Subsets,
+    best_of,
+    curves,
+    passing,
+    voted,
+)
+from selverify.audit.samples.text import render
+from selverify.audit.samples.tuning import Halving, choose, reach, run, spend
+from selverify.audit.schema import RecordedSample
+from selverify.data.grading import Grader
+from selverify.errors import ParamsError, SchemaError
+from selverify.search.best_of_n import AGGREGATIONS
+
+ALL = (1, 2, 3)
+SMALL = replace(USUAL, subsets=20, resamples=200, repetitions=2, inner_repetitions=2, fewest=4)
+
+
+def sample(
+    place: int,
+    answer: str | None,
+    *scores: float,
+    right: bool | None = False,
+    problem: str = "p",
+    gold: str | None = None,
+    steps: Sequence[str] | None = None,
+    tokens: int | None = None,
+) -> RecordedSample:
+    """A sample whose steps have these scores; without any the verifier was not asked."""
+    return RecordedSample(
+        problem_id=problem,
+        run="run",
+        model="model",
+        gold=gold,
+        sample=place,
+        steps=tuple(steps or ["a step"] * max(1, len(scores))),
+        answer=answer,
+        step_scores=scores or None,
+        correct=right,
+        tokens=tokens,
+    )
+
+
+def pool(*own: RecordedSample) -> Pool:
+    """The pool of one problem."""
+    (made,) = pools(own)
+    return made
+
+
+def three() -> Pool:
+    """Twice a wrong 7 with low scores, once a right 8 with a high one."""
+    return pool(
+        sample(0, "7", 0.9, 0.2),
+        sample(1, "7", 0.5, 0.4),
+        sample(2, "8", 0.8, 0.9, right=True),
+    )
+
+
+@st.composite
+def one_pool(draw: st.DrawFn, problem: str = "p", fewest: int = 1) -> Pool:
+    """Up to seven samples of up to four answers, of which answer 0 is right; some give none."""
+    answers = draw(
+        st.lists(st.sampled_from([None, "0", "1", "2", "3"]), min_size=fewest, max_size=7)
+    )
+    score = st.floats(0.0, 1.0, allow_subnormal=False).map(lambda one: round(one, 3))
+    return pool(
+        *(
+            sample(
+                place,
+                answer,
+                *draw(st.lists(score, min_size=1, max_size=3)),
+                right=answer == "0",
+                problem=problem,
+                tokens=draw(st.integers(0, 50)),
+            )
+            for place, answer in enumerate(answers)
+        )
+    )
+
+
+@st.composite
+def some_pools(draw: st.DrawFn) -> tuple[Pool, ...]:
+    """Two to five problems with uneven numbers of samples."""
+    return tuple(draw(one_pool(f"p{number}")) for number in range(draw(st.integers(2, 5))))
+
+
+def subsets_of(own: Pool, size: int, right: Callable[[Pool], float]) -> float:
+    """The slow obvious mean over every subset."""
+    found = [
+        right(own.take(np.array(one))) for one in itertools.combinations(range(len(own)), size)
+    ]
+    return sum(found) / len(found)
+
+
+def best(own: Pool) -> float:
+    """The best-scored answering sample of them all by product, ties shared."""
+    scores = [
+        score if answer >= 0 else -1.0
+        for score, answer in zip(own.scores["prod"], own.answers, strict=True)
+    ]
+    top = [place for place, score in enumerate(scores) if score == max(scores)]
+    return sum(float(own.correct[place]) for place in top) / len(top)
+
+
+def how(*budgets: int, number: int = 1) -> Subsets:
+    """Budgets with one random order, or more."""
+    return Subsets(budgets, number, 0)
+
+
+def test_hand_computed_chances_of_one_right_in_three() -> None:
+    """One, two of three, all: 1/3, 2/3 and 1 for pass@N."""
+    assert passing(three(), how(*ALL)).tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+
+
+def test_best_of_n_by_hand() -> None:
+    """By last, min and product the 8 is best wherever it is drawn: as pass@N."""
+    for name in AGGREGATIONS:
+        assert best_of(three(), name, how(*ALL)).tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+
+
+def test_the_aggregations_rank_differently() -> None:
+    """Last 0.9 beats 0.8; the lowest step and the product say otherwise."""
+    own = pool(sample(0, "7", 0.1, 0.9), sample(1, "8", 0.8, 0.8, right=True))
+    assert [best_of(own, name, how(2))[0] for name in ("last", "min", "prod")] == [0, 1, 1]
+
+
+def test_equal_scores_share_the_choice() -> None:
+    """Of two equally scored samples one is right: one half, in either order."""
+    own = pool(sample(0, "7", 0.5), sample(1, "8", 0.5, right=True), sample(2, "9", 0.1))
+    assert best_of(own, "last", how(3))[0] == pytest.approx(0.5)
+
+
+def test_the_majority_by_hand() -> None:
+    """Two 7s outvote an 8; of two samples each pair is a tie or a 7: (1/2 + 1/2 + 0) / 3."""
+    found = voted(three(), np.ones(3), how(1, 2, 3, number=4000))
+    assert found[[0, 2]].tolist() == pytest.approx([1 / 3, 0])
+    assert found[1] == pytest.approx(1 / 3, abs=0.03)
+
+
+def test_the_weighted_vote_by_hand() -> None:
+    """By last 0.9 beats 0.2 + 0.4; by minimum 0.8 beats 0.6; unweighted the 7 wins."""
+    for name in ("last", "min", "prod"):
+        assert voted(three(), three().scores[name], how(3)).tolist() == [1.0]
+
+
+def test_answers_that_are_plainly_equal_vote_together() -> None:
+    """0.5, 1/2 and a fraction outvote two 3s."""
+    texts = ["3", "0.5", "1/2", "3", r"\frac12"]
+    own = pool(*(sample(i, text, 0.5, right=text != "3") for i, text in enumerate(texts)))
+    assert voted(own, np.ones(5), how(5)).tolist() == [1.0]
+
+
+def test_an_answer_is_read_off_the_text_where_none_is_recorded() -> None:
+    """The boxed one votes with the recorded one; a text that states none gives none."""
+    own = pool(
+        sample(0, "4", 0.5, right=True),
+        sample(1, None, 0.5, right=True, steps=[r"So \boxed{4}."]),
+        sample(2, None, 0.5, steps=["No idea."]),
+    )
+    assert own.answers.tolist() == [0, 0, -1]
+
+
+def test_what_answers_nothing_is_never_chosen_and_costs_nothing() -> None:
+    """Its score of 1 does not count; a call is made for one of the two samples."""
+    own = pool(sample(0, None, 1.0), sample(1, "8", 0.1, right=True))
+    (found,) = [one for one in curves((own,), budgets=(2,), subsets=1, seed=0) if _is(one, "prod")]
+    assert (found.right[0, 0], found.calls[0, 0], found.steps[0, 0]) == (1.0, 1.0, 1.0)
+
+
+def test_calls_and_step_scores_are_counted() -> None:
+    """Solutions of one, two and three steps: two random ones are two calls and four scores."""
+    own = pool(*(sample(i, "7", *[0.5] * (i + 1)) for i in range(3)))
+    (found,) = [one for one in curves((own,), budgets=(2,), subsets=1, seed=0) if _is(one, "last")]
+    assert (found.calls[0, 0], found.steps[0, 0]) == (2.0, 4.0)
+
+
+def test_a_budget_above_the_number_of_samples_is_unknown() -> None:
+    """Problems with fewer samples are left out of that budget only."""
+    short = pool(sample(0, "7", 0.5, problem="q"))
+    for found in curves((three(), short), budgets=(1, 2, 3), subsets=2, seed=0):
+        assert np.isnan(found.right).tolist() == [[False] * 3, [False, True, True]]
+
+
+def test_missing_scores_leave_samples_out_of_what_needs_them() -> None:
+    """The majority counts the unscored 7; best-of-N sees two samples and knows nothing of three."""
+    own = pool(sample(0, "7", 0.1), sample(1, "7"), sample(2, "8", 0.9, right=True))
+    found = {
+        (one.method, one.aggregation): one
+        for one in curves((own,), budgets=(2, 3), subsets=1, seed=0)
+    }
+    assert coverage([own]).unscored == 1
+    assert found[MAJORITY, ""].right[0, 1] == 0.0
+    assert found[BEST, "last"].right[0, 0] == 1.0
+    assert np.isnan(found[BEST, "last"].right[0, 1])
+    assert len(usable(own)) == 2
+
+
+def test_without_any_scores_only_pass_and_majority_are_there() -> None:
+    """Nothing is invented."""
+    own = pool(sample(0, "7"), sample(1, "8", right=True))
+    found = curves((own,), budgets=(1, 2), subsets=1, seed=0)
+    assert [one.method for one in found] == [PASS, MAJORITY]
+
+
+@given(one_pool())
+def test_best_of_n_is_the_mean_over_every_subset(own: Pool) -> None:
+    """The closed form against all subsets of every size."""
+    sizes = tuple(range(1, len(own) + 1))
+    slow = [subsets_of(own, size, best) for size in sizes]
+    assert best_of(own, "prod", how(*sizes)).tolist() == pytest.approx(slow)
+
+
+@given(one_pool())
+def test_best_of_n_with_perfect_scores_is_pass_at_n(own: Pool) -> None:
+    """Right samples score 1 and wrong ones 0."""
+    perfect = replace(own, scores={"last": np.where(own.answered, own.correct, np.nan)})
+    sizes = tuple(range(1, len(own) + 1))
+    assert best_of(perfect, "last", how(*sizes)).tolist() == pytest.approx(
+        passing(own, how(*sizes)).tolist()
+    )
+
+
+@given(one_pool(), st.randoms(use_true_random=False))
+def test_the_order_of_the_samples_changes_no_exact_figure(own: Pool, rng: object) -> None:
+    """pass@N and best-of-N at every size, votes over one and over all."""
+    places = np.arange(len(own))
+    rng.shuffle(places)  # type: ignore[attr-defined]
+    other = own.take(places)
+    sizes = tuple(range(1, len(own) + 1))
+    ends = how(1, len(own))
+    for name in AGGREGATIONS:
+        assert np.allclose(best_of(own, name, how(*sizes)), best_of(other, name, how(*sizes)))
+        assert np.allclose(
+            voted(own, own.scores[name], ends), voted(other, other.scores[name], ends)
+        )
+    assert np.allclose(passing(own, how(*sizes)), passing(other, how(*sizes)))
+
+
+@given(one_pool(), st.integers(0, 9))
+def test_votes_over_all_samples_need_no_subsets(own: Pool, seed: int) -> None:
+    """Neither the seed nor the number of random orders matters."""
+    once, often = Subsets((len(own),), 1, 0), Subsets((len(own),), 9, seed)
+    assert voted(own, own.scores["prod"], once) == voted(own, own.scores["prod"], often)
+
+
+@settings(max_examples=15)
+@given(one_pool(fewest=3))
+def test_votes_on_subsets_come_near_the_mean_over_all_of_them(own: Pool) -> None:
+    """Four thousand random orders against every subset."""
+    size = len(own) - 1
+    slow = subsets_of(own, size, lambda one: float(voted(one, np.ones(len(one)), how(len(one)))[0]))
+    assert voted(own, np.ones(len(own)), how(size, number=4000))[0] == pytest.approx(slow, abs=0.04)
+
+
+@given(some_pools(), st.sampled_from(sorted(ORDERS)), st.sampled_from(sorted(AGGREGATIONS)))
+def test_with_everything_scored_selection_is_best_of_n_weighted(
+    found: tuple[Pool, ...], order: str, aggregation: str
+) -> None:
+    """And with nothing scored the majority; a stop that is certain gives the same for less."""
+    policy = Policy(aggregation, 1.0, 2.0, order, MEAN)
+    own = stack(found, aggregation=aggregation, order=order)
+    course = trace(own, policy, np.full(own.size.shape, 0.5))
+    weighted = full_scoring(found, subsets=1, seed=0)[WEIGHTED, aggregation]
+    plain = [float(voted(one, np.ones(len(one)), how(len(one)))[0]) for one in found]
+    stopped = stop(course, math.inf)
+    assert course.right[:, -1].tolist() == pytest.approx(weighted.tolist())
+    assert stopped.right.tolist() == pytest.approx(weighted.tolist())
+    assert course.right[:, 0].tolist() == pytest.approx(plain)
+    assert np.all(stopped.calls <= [one.answered.sum() for one in found])
+
+
+@given(some_pools(), st.floats(0.0, 2.0), st.floats(0.0, 2.0))
+def test_a_higher_threshold_never_makes_fewer_calls(
+    found: tuple[Pool, ...], one: float, other: float
+) -> None:
+    """Nor fewer step scores; and every step score belongs to a call."""
+    own = stack(found, aggregation="prod", order="shortest")
+    policy = Policy("prod", 0.5, 1.0, "shortest", MEAN)
+    course = trace(own, policy, np.full(own.size.shape, 0.5))
+    low, high = (stop(course, level) for level in sorted((one, other)))
+    assert np.all(low.calls <= high.calls)
+    assert np.all(low.steps <= high.steps)
+    assert np.all(low.calls <= low.steps)
+
+
+def test_selection_asks_about_the_answers_in_question_only() -> None:
+    """A 7 with nine samples against a 1: at most one call tells that nothing can change."""
+    own = pool(
+        *(sample(i, "7", 0.9, right=True) for i in range(9)),
+        sample(9, "1", 0.9),
+    )
+    policy = Policy("last", 1.0, 1.0, "recorded", MEAN)
+    assert run([own], policy, threshold=math.inf).calls.tolist() == [2.0]
+    alone = own.take(np.arange(9))
+    assert run([alone], policy, threshold=math.inf).calls.tolist() == [0.0]
+
+
+def test_the_shortest_and_the_not_refused_sample_are_asked_about_first() -> None:
+    """In their order the scores of an answer's samples are stacked."""
+    made = pools(
+        [
+            sample(i, "7", score, tokens=tokens)
+            for i, (score, tokens) in enumerate([(0.1, 30), (0.2, 10), (0.3, 20)])
+        ],
+        refused=lambda one: one.sample == 0,
+    )
+    orders = {
+        order: stack(made, aggregation="last", order=order).scores.tolist() for order in ORDERS
+    }
+    assert orders == {
+        "recorded": [0.1, 0.2, 0.3],
+        "shortest": [0.2, 0.3, 0.1],
+        "not refused": [0.2, 0.3, 0.1],
+    }
+
+
+def test_free_features_tell_what_scores_to_expect() -> None:
+    """Where rare answers score low, rare answers are expected to."""
+    made = [
+        pool(
+            *(sample(i, "7", 0.9, problem=f"p{n}") for i in range(5)),
+            sample(5, "8", 0.1, problem=f"p{n}"),
+        )
+        for n in range(30)
+    ]
+    own = stack(made, aggregation="last", order="recorded")
+    train = np.arange(30) < 15
+    often, rarely = prior(own, FREE_FEATURES, train=train)[20, :2]
+    assert often > 0.8
+    assert rarely < 0.3
+    assert prior(own, MEAN, train=train)[20].tolist() == pytest.approx([4.6 / 6] * 2)
+
+
+def test_settings_are_chosen_on_the_other_half() -> None:
+    """Calls that help on every problem are found worth it, and none that do not."""
+    helped = [
+        pool(
+            sample(0, "7", 0.1, problem=f"p{n}"),
+            sample(1, "7", 0.1, problem=f"p{n}"),
+            sample(2, "8", 1.0, right=True, problem=f"p{n}"),
+        )
+        for n in range(12)
+    ]
+    target = full_scoring(helped, subsets=1, seed=0)[BEST, "last"]
+    policies = SMALL.policies("last")
+    (needed, none) = choose(
+        helped,
+        policies,
+        SMALL.thresholds,
+        [reach(target, margins=(0.0,), halving=Halving(1, 0)), spend(0.0)],
+        halving=Halving(2, 0),
+    )
+    assert needed.outcome.right.tolist() == [1.0] * 12
+    assert 0 < needed.outcome.calls.mean() <= 3
+    assert none.outcome.calls.tolist() == [0.0] * 12
+    assert none.outcome.right.tolist() == [0.0] * 12
+    assert needed.settings.total() == 4
+
+
+def test_a_margin_that_nothing_reaches_takes_what_comes_nearest() -> None:
+    """Which here is everything that can be reached, with no call more than it takes."""
+    made = [three(), replace(three(), problem_id="q")]
+    target = np.ones(2)
+    plain, wide = choose(
+        made,
+        SMALL.policies("last"),
+        SMALL.thresholds,
+        [
+            reach(target, margins=(0.0,), halving=Halving(1, 0)),
+            reach(target, margins=(0.5,), halving=Halving(1, 0)),
+        ],
+        halving=Halving(1, 0),
+    )
+    assert wide.outcome.right.tolist() == plain.outcome.right.tolist() == [1.0, 1.0]
+    assert wide.outcome.calls.tolist() == plain.outcome.calls.tolist()
+
+
+def test_the_margin_is_chosen_without_the_other_half() -> None:
+    """Whatever is known of the problems that may not be looked at changes nothing."""
+    rng = np.random.default_rng(1)
+    right, calls = rng.random((2, 5, 4, 40))
+    known = np.arange(40) < 20
+    target = rng.random(40)
+    goal = reach(target, margins=(0.0, 0.02, 0.1), halving=Halving(3, 0))
+    before = goal(right, calls, known)
+    right[:, :, ~known], calls[:, :, ~known] = rng.random((2, 5, 4, 20))
+    target[~known] = 0.0
+    assert goal(right, calls, known) == before
+    assert before.margin in (0.0, 0.02, 0.1)
+
+
+def test_a_margin_is_taken_where_luck_does_not_last() -> None:
+    """Of a hundred cheap settings one always seems as good as the target, and on the rest is not.
+
+    Where the cheap ones are truly as good no margin is needed.
+    """
+    rng, known = np.random.default_rng(0), np.ones(200, dtype=np.bool_)
+    cheap = (rng.random((100, 1, 200)) < 0.7).astype(float)
+    right = np.concatenate([cheap, np.ones((1, 1, 200))])
+    calls = np.ones_like(right)
+    calls[-1] = 9.0
+    margins, inner = (0.0, 0.3), Halving(5, 0)
+    hard = (np.arange(200) % 100 < 77).astype(float)
+    assert reach(hard, margins=margins, halving=inner)(right, calls, known) == (100, 0, 0.3)
+    easy = (np.arange(200) % 100 < 50).astype(float)
+    assert reach(easy, margins=margins, halving=inner)(right, calls, known)[2] == 0.0
+
+
+def test_margins_rise() -> None:
+    """Otherwise the smallest could not be told."""
+    with pytest.raises(ParamsError, match="margins"):
+        reach(np.ones(2), margins=(0.1, 0.0), halving=Halving(1, 0))
+
+
+@pytest.fixture(scope="module")
+def log() -> tuple[RecordedSample, ...]:
+    """Eight problems of four to six samples, with and without agreement."""
+    rng = np.random.default_rng(3)
+
+    def drawn(problem: str, place: int) -> RecordedSample:
+        answer = str(rng.integers(0, 3))
+        scores = np.round(rng.uniform(0.0, 1.0, size=2) * (0.5 + 0.5 * (answer == "0")), 3).tolist()
+        return sample(place, answer, *scores, right=answer == "0", problem=problem, gold="0")
+
+    return tuple(drawn(f"p{n}", i) for n in range(8) for i in range(4 + n % 3))
+
+
+def audited(samples: Sequence[RecordedSample], grader: Grader | None = None) -> SampleAudit:
+    """The audit of the only run."""
+    (found,) = audit_samples(samples, settings=SMALL, grader=grader)
+    return found
+
+
+def said(found: SampleAudit) -> str:
+    """The audit as a terminal shows it."""
+    text = StringIO()
+    console = Console(file=text, width=160)
+    for part in render(found):
+        console.print(part)
+    return text.getvalue()
+
+
+def test_an_audit_shows_every_method_and_what_selection_needs(
+    log: tuple[RecordedSample, ...],
+) -> None:
+    """Uneven numbers of samples are said, and each target has its calls."""
+    found = audited(log)
+    assert len(found.saved) == 6
+    assert all(one.calls.value <= one.target_calls for one in found.saved)
+    assert set(found.accuracy["n"]) == {1, 2, 4, 5}
+    assert set(found.accuracy[found.accuracy["n"] == 5]["problems"]) == {5}
+    assert all(0 < one.open_calls <= one.target_calls for one in found.saved)
+    text = said(found)
+    assert "4 to 6 a problem" in text
+    assert "problems: pass@N" in text
+    assert "weighted vote, prod: " in text
+
+
+def uneven(*sizes: int) -> list[RecordedSample]:
+    """A problem for each number of samples, of which the first is right."""
+    return [
+        sample(i, str(i), 0.5, right=i == 0, problem=f"p{n}")
+        for n, size in enumerate(sizes)
+        for i in range(size)
+    ]
+
+
+def test_budgets_are_of_what_most_problems_have() -> None:
+    """The largest is one that more than half of the problems have; the fewest is among them."""
+    assert budgets(pools(uneven(*[4] * 29, 7))) == (1, 2, 4)
+    assert budgets(pools(uneven(3, 6, 6, 6))) == (1, 2, 3, 4, 6)
+    assert budgets(pools(uneven(2, 7))) == (1, 2)
+
+
+def test_no_figure_rests_on_one_large_problem() -> None:
+    """Of 29 problems of four samples and one of seven, intervals and calls are those of four."""
+    found = audited(uneven(*[4] * 29, 7))
+    assert set(found.accuracy["n"]) == {1, 2, 4}
+    assert set(found.accuracy["problems"]) == {30}
+    assert "N = 7" not in said(found)
+    assert "4 to 7 a problem" in said(found)
+
+
+def test_the_row_for_intervals_is_the_largest_that_all_problems_have() -> None:
+    """Five of six have eight samples: shown, but intervals and calls are of all six at three."""
+    found = audited(uneven(3, *[8] * 5))
+    for _, rows in found.accuracy.groupby(["method", "aggregation"]):
+        assert rows["n"].tolist() == [1, 2, 3, 4, 8]
+        assert (widest(rows)["n"], widest(rows)["problems"]) == (3, 6)
+    _, line, *_ = [one for one in said(found).splitlines() if one.startswith("best-of-N, last")]
+    assert " 3 " in line
+    assert " 3.0 " in line
+
+
+def test_budgets_that_too_few_problems_have_are_left_out() -> None:
+    """Three of five have eight samples; a table begins at four problems."""
+    assert set(audited(uneven(2, 2, 8, 8, 8)).accuracy["n"]) == {1, 2}
+
+
+def test_unanimous_problems_need_no_call_whatever_the_method(
+    log: tuple[RecordedSample, ...],
+) -> None:
+    """What is saved on them is named beside the calls of scoring everything."""
+    agreeing = [
+        one.model_copy(update={"answer": "0", "correct": True}) if one.problem_id < "p4" else one
+        for one in log
+    ]
+    found = audited(agreeing)
+    alike = sum(one.problem_id < "p4" for one in agreeing)
+    assert found.saved[0].target_calls == len(log) / 8
+    assert found.saved[0].open_calls == (len(log) - alike) / 8
+    assert "where unanimous problems are not asked about" in said(found)
+
+
+def test_hostile_names_are_shown_cut_and_escaped(log: tuple[RecordedSample, ...]) -> None:
+    """No escape sequence reaches a terminal, neither from a table nor from an error."""
+    name = "\x1b[2J" + "x" * 400
+    found = audited(log)
+    text = said(replace(found, run=name, model=name))
+    assert "\x1b" not in text
+    assert "x" * 100 not in text
+    twice = [one.model_copy(update={"run": name, "problem_id": name}) for one in (log[0], log[0])]
+    with pytest.raises(SchemaError, match="a sample stands twice") as error:
+        pools(twice)
+    assert "\x1b" not in str(error.value)
+    assert len(str(error.value)) < 300
+
+
+def test_too_many_samples_of_a_problem_are_refused() -> None:
+    """Before anything is computed from them."""
+    one = sample(0, "7", 0.5)
+    many = [one.model_copy(update={"sample": i}) for i in range(MOST_SAMPLES + 1)]
+    with pytest.raises(SchemaError, match="given 10,001 samples, expected at most 10,000"):
+        pools(many)
+
+
+def test_an_audit_without_scores_says_what_is_missing(log: tuple[RecordedSample, ...]) -> None:
+    """pass@N and majority, and a sentence."""
+    found = audited([one.model_copy(update={"step_scores": None}) for one in log])
+    assert set(found.accuracy["method"]) == {PASS, MAJORITY}
+    assert found.saved == ()
+    assert "no step scores" in said(found)
+
+
+def test_an_audit_of_scores_outside_the_unit_interval_keeps_its_first_table(
+    log: tuple[RecordedSample, ...],
+) -> None:
+    """Logits can be ranked; when an answer is certain they cannot tell."""
+    found = audited([one.model_copy(update={"step_scores": (-3.0, 2.5)}) for one in log])
+    assert BEST in set(found.accuracy["method"])
+    assert found.unsaved == "the recorded scores do not lie in [0, 1]"
+
+
+def test_an_audit_of_few_problems_chooses_nothing(log: tuple[RecordedSample, ...]) -> None:
+    """Three problems are too few for the settings that ask for four."""
+    found = audited([one for one in log if one.problem_id < "p3"])
+    assert found.saved == ()
+    assert "3 problems with all scores are too few" in found.unsaved
+
+
+def test_problems_with_a_missing_score_are_left_out_of_selection(
+    log: tuple[RecordedSample, ...],
+) -> None:
+    """One of eight."""
+    found = audited([log[0].model_copy(update={"step_scores": None}), *log[1:]])
+    assert (found.left_out, found.coverage.unscored, len(found.saved)) == (1, 1, 6)
+    assert "1 problems without all scores are left out" in said(found)
+
+
+def test_samples_without_correct_are_graded(log: tuple[RecordedSample, ...]) -> None:
+    """Against the gold, to the same tables."""
+    bare = [one.model_copy(update={"correct": None}) for one in log]
+    with Grader(1.0, 1) as grader:
+        found = audited(bare, grader)
+    assert found.graded == len(log)
+    assert found.accuracy.equals(audited(log).accuracy)
+
+
+def test_the_figure_is_written(log: tuple[RecordedSample, ...], tmp_path: Path) -> None:
+    """Twice, as SVG and as PNG; dollars in a name are no formula."""
+    shown = points(audited(log))
+    written = accuracy_against_cost(shown, tmp_path / "accuracy", title=r"A run called $\foo{$")
+    assert [one.suffix for one in written] == [".svg", ".png"]
+    assert all(one.stat().st_size > 1000 for one in written)
+
+
+def _is(one: Curve, aggregation: str) -> bool:
+    return one.method == BEST and one.aggregation == aggregation
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "words"),
+    [
+        (
+            lambda: graded([sample(0, "7", right=None)], None),
+            SchemaError,
+            "neither correct nor gold",
+        ),
+        (lambda: graded([sample(0, "7", right=None, gold="7")], None), ParamsError, "a grader"),
+        (lambda: pools([]), SchemaError, "given 0 runs"),
+        (lambda: pools([sample(0, "7"), sample(0, "8")]), SchemaError, "a sample stands twice"),
+        (lambda: pool(sample(0, "7", right=None)), SchemaError, "given no correct"),
+        (lambda: pool(sample(0, None, right=True)), SchemaError, "correct without an answer"),
+        (lambda: curves((three(),), budgets=(0,), subsets=1, seed=0), ParamsError, "budgets"),
+        (lambda: Policy("mean", 1.0, 1.0, "recorded", MEAN), ParamsError, "given 'mean'"),
+        (lambda: Policy("last", 1.0, 0.0, "recorded", MEAN), ParamsError, "weight 0.0"),
+        (
+            lambda: stack([pool(sample(0, "7"))], aggregation="last", order="recorded"),
+            SchemaError,
+            "a score in [0, 1]",
+        ),
+        (
+            lambda: choose(
+                [three()], SMALL.policies("last"), (0.0,), [spend(1)], halving=Halving(1, 0)
+            ),
+            ParamsError,
+            "2 or more",
+        ),
+        (
+            lambda: choose([], SMALL.policies("last"), (1.0, 0.0), [], halving=Halving(1, 0)),
+            ParamsError,
+            "rising thresholds",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    act: Callable[[], object], error: type[Exception], words: str
+) -> None:
+    """What was given, and what was expected."""
+    with pytest.raises(error, match=words.replace("[", r"\[").replace("]", r"\]")):
+        act()

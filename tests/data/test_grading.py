@@ -1,0 +1,217 @@
+import multiprocessing
+import os
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selverify.data import grading
+from selverify.data.grading import (
+    Grader,
+    compare_quickly,
+    compare_with_math_verify,
+    grade,
+)
+from selverify.domains.answers import extract_boxed
+from selverify.errors import ParamsError, ProtocolError
+
+
+def hang_or_answer(gold: str, answer: str) -> str:
+    """Stands for Math-Verify inside a worker: some answers hang, crash or raise."""
+    if "hang" in answer:
+        time.sleep(600)
+    if "crash" in answer:
+        os._exit(7)
+    if "raise" in answer:
+        raise RecursionError("deep")
+    return "correct" if gold == answer[::-1] else "wrong"
+
+
+def exit_at_once() -> None:
+    os._exit(3)
+
+
+class DeadOnArrival:
+    """A comparison function that ends the worker while it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, tuple[()]]:
+        return exit_at_once, ()
+
+    def __call__(self, gold: str, answer: str) -> str:
+        """Never reached."""
+        return gold + answer
+
+
+@pytest.mark.parametrize(
+    ("text", "boxed"),
+    [
+        (r"so \boxed{ 42 } .", "42"),
+        (r"\boxed{1} then \boxed{2}", "2"),
+        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+        (r"\boxed {3}", "3"),
+        (r"\boxed{1} and \boxed{2", "1"),
+        (r"{ stray \boxed{5}", "5"),
+        (r"} stray \boxed{5}", "5"),
+        (r"\boxed{\left\{1, 2\right.}", r"\left\{1, 2\right."),
+        (r"\boxed{\boxed{3}}", "3"),
+        (r"\boxed{}", ""),
+        (r"\\boxed{3}", None),
+        (r"\boxed 3", "3"),
+        (r"\boxed 3 or \boxed{4}", "4"),
+        (r"\boxed", None),
+        ("no box", None),
+        ("", None),
+    ],
+)
+def test_extract_boxed(text: str, boxed: str | None) -> None:
+    """The last balanced box counts; escaped braces are no braces."""
+    assert extract_boxed(text) == boxed
+
+
+@given(st.text(alphabet="{}\\boxed 1", max_size=60))
+def test_extract_boxed_is_total_and_balanced(text: str) -> None:
+    """On any text it gives None or a part of it in which plain braces balance."""
+    found = extract_boxed(text)
+    if found is not None:
+        plain = found.replace("\\\\", "").replace(r"\{", "").replace(r"\}", "")
+        assert found in text
+        assert plain.count("{") == plain.count("}")
+
+
+def test_extract_boxed_is_quick_on_hostile_text() -> None:
+    """Many unclosed boxes take one pass, and only the end of a very long text is read."""
+    began = time.perf_counter()
+    assert extract_boxed(r"\boxed{" * 150_000) is None
+    assert extract_boxed(r"\boxed{1}" + " " * 1_000_000) is None
+    assert time.perf_counter() - began < 2.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "status"),
+    [
+        ("24", "24", "correct"),
+        ("24", " 24 ", "correct"),
+        ("24", "+024", "correct"),
+        ("-0", "0", "correct"),
+        ("24", "-24", "wrong"),
+        ("24", "25", "wrong"),
+        ("x", "x", "correct"),
+        ("24", None, "unparsed"),
+        ("24", "  ", "unparsed"),
+        ("24", "9" * 100_000, "unparsed"),
+        ("24", "9" * 900, "wrong"),
+    ],
+)
+def test_strings_and_numbers_need_no_process(gold: str, answer: str | None, status: str) -> None:
+    """The fast path settles what the embedded domains need."""
+    settled = compare_quickly(gold, answer)
+    assert settled is not None
+    assert settled.status == status
+    assert grade(gold, answer) == settled
+
+
+@pytest.mark.parametrize("answer", ["2.40e1 + 0", "0x18", "2_4", "\uff12\uff14", "24 ;", "9**9**9"])
+def test_the_fast_path_decides_nothing_else(answer: str) -> None:
+    """What is no number is left open, and is unparsed without a grader."""
+    assert compare_quickly("24", answer) is None
+    assert grade("24", answer).status == "unparsed"
+
+
+def test_a_settled_batch_starts_no_process() -> None:
+    """Workers start only when the fast path leaves a pair open."""
+    with Grader(5.0, 2) as grader:
+        grades = grader.grade_many((("24", "24"), ("24", "7"), ("24", None)))
+        assert multiprocessing.active_children() == []
+    assert [grade.status for grade in grades] == ["correct", "wrong", "unparsed"]
+
+
+def test_math_verify_settles_the_rest() -> None:
+    """Equal values in other notations are correct, hostile towers end in time, order is kept."""
+    pairs = (
+        (r"\frac{1}{2}", "0.5"),
+        ("24", "24"),
+        ("x^2 + 2x", "2x + x^2"),
+        (r"50\%", "0.5"),
+        (r"\frac{1}{2}", "0.25"),
+        (r"\frac{1}{2}", "0.5"),
+        ("x", "  "),
+    )
+    with Grader(20.0, 1) as grader:
+        statuses = [item.status for item in grader.grade_many(pairs)]
+        assert grade("0.5", "1/2", grader).correct
+    assert statuses == ["correct", "correct", "correct", "correct", "wrong", "correct", "unparsed"]
+    assert multiprocessing.active_children() == []
+
+
+def test_a_hung_worker_is_killed_and_replaced() -> None:
+    """A hang gives timeout within the limit; other pairs are graded; no process stays."""
+    pairs = tuple(("ab", answer) for answer in ("hang", "ba", "crash", "raise", "xy"))
+    with Grader(1.0, 1, compare=hang_or_answer) as grader:
+        statuses = [item.status for item in grader.grade_many(pairs)]
+        began = time.perf_counter()
+        again = [item.status for item in grader.grade_many(pairs)]
+        assert time.perf_counter() - began < 0.9  # memoised: nothing hangs twice
+        assert len(multiprocessing.active_children()) == 1
+    assert statuses == ["timeout", "correct", "unparsed", "unparsed", "wrong"]
+    assert again == statuses
+    assert multiprocessing.active_children() == []
+
+
+def test_a_grader_works_again_after_close() -> None:
+    """Closing twice is harmless and a later batch starts fresh workers."""
+    grader = Grader(5.0, 1, compare=hang_or_answer)
+    grader.close()
+    assert grader.grade_many((("ab", "ba"),))[0].correct
+    grader.close()
+    grader.close()
+    assert multiprocessing.active_children() == []
+
+
+def test_a_worker_that_does_not_start_is_an_error() -> None:
+    """A machine's failure is an exception, not a grade; no process stays."""
+    grader = Grader(5.0, 1, compare=DeadOnArrival())
+    with pytest.raises(ProtocolError, match="did not start"):
+        grader.grade_many((("a", "b"),))
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize(("seconds", "workers"), [(0.0, 1), (-1.0, 1), (1.0, 0)])
+def test_limits_are_checked(seconds: float, workers: int) -> None:
+    """A limit of no time or no workers is refused by name."""
+    with pytest.raises(ParamsError, match=f"seconds {seconds} and workers {workers}"):
+        Grader(seconds, workers)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "status"),
+    [
+        (r"\frac{1}{2}", "0.5", "correct"),
+        ("10", "10%", "correct"),
+        ("10", r"10 cm^2", "correct"),
+        ("1000", "1 000", "correct"),
+        (r"x \geq 5", "$x >= 5$", "correct"),
+        (r"74^\circ", "74°", "correct"),
+        ("no solution", "No Solution.", "correct"),
+        ("2", r"2\pi", "wrong"),
+        ("3", "3x", "wrong"),
+        ("4", r"4\sqrt{3}", "wrong"),
+        ("7", "7i", "wrong"),
+        ("3", "n=3k", "wrong"),
+        ("5", "6 or 5", "wrong"),
+        ("5", "between 3 and 5", "wrong"),
+        ("3", "3 dozen", "wrong"),
+        ("1", "1e5", "wrong"),
+    ],
+)
+def test_math_verify_on_bare_answers_and_prose(gold: str, answer: str, status: str) -> None:
+    """What is put in dollars, what is read as plain text, and what only looks like the number."""
+    found = compare_with_math_verify(gold, answer)
+    assert found == status or (status == "wrong" and found == "unparsed")
+
+
+def test_a_long_answer_of_letters_is_settled_at_once() -> None:
+    """Looking for prose takes time linear in the text."""
+    began = time.process_time()
+    assert grading._delimited("a" * 10_000) == f"${'a' * 10_000}$"
+    assert time.process_time() - began < 0.1

@@ -1,0 +1,158 @@
+"""Steps of ordinary text: what is read off them, and what the gates refuse."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selverify.domains.answers import stated_answer
+from selverify.domains.base import split_moves
+from selverify.domains.math_steps import FinalStep, MathSteps, Step
+from selverify.errors import SchemaError
+from selverify.search.gates import passes_every_gate, reject
+from selverify.types import Malformed, Move, State
+
+DOMAIN = MathSteps()
+TEXT = "A pen costs 3 dollars. How much do 4 pens cost?"
+
+
+def start(text: str = TEXT) -> State:
+    """The first state of a problem."""
+    return DOMAIN.initial_state(DOMAIN.read(text, problem_id="p"), budget=4)
+
+
+def after(*texts: str) -> State:
+    """The state after these steps, which pass every gate."""
+    state = passes_every_gate(DOMAIN, start(), map(DOMAIN.parse, texts))
+    assert state is not None
+    return state
+
+
+def why(state: State, text: str) -> str | None:
+    """The reason of the gate that refuses ``text``."""
+    refused = reject(DOMAIN, state, DOMAIN.parse(text))
+    return None if refused is None else f"{refused.gate}: {refused.reason}"
+
+
+def test_what_is_read_off_a_step() -> None:
+    """Its claims, and the answer that it states."""
+    move = DOMAIN.parse("Four pens cost 4 * 3 = 12 dollars.")
+    assert isinstance(move, Move) and isinstance(move.args, Step)
+    assert (move.op, move.args.claims) == ("compute", (("4 * 3", "12", True),))
+    final = DOMAIN.parse(r"So it is $\boxed{12}$.")
+    assert isinstance(final, Move) and isinstance(final.args, FinalStep)
+    assert (final.op, final.args.value) == ("answer", "12")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Four pens cost 4 * 3 = 12 dollars.", None),
+        ("Four pens cost 4 * 3 = 11 dollars.", "context: arithmetic: 4 * 3 is not 11"),
+        ("(by #7) It costs 12.", None),
+        ("He lives in house #4. Then (by #5) it is far.", None),
+        ("A pen is a pen.", None),
+        ("Try two:\n2 * 3 = 12. This does not work.", None),
+        ("", "structural: malformed: empty"),
+        ("a\x00b", "structural: malformed: control characters"),
+        ("x" * 4_001, "structural: malformed: longer than 4000 characters"),
+    ],
+)
+def test_gates(text: str, reason: str | None) -> None:
+    """Each with a reason that a reader understands."""
+    assert why(after("A pen is a pen.", "He lives in house #4."), text) == reason
+
+
+@pytest.mark.parametrize("blank", ["\x0b", "\x0c"])
+def test_a_page_break_is_white_space(blank: str) -> None:
+    """In a problem and in a step; at their ends it is cut off, as other white space is."""
+    text = f"{blank}Ann has 3 pens.{blank}How many has she?{blank}"
+    problem = DOMAIN.read(text, problem_id="p")
+    assert problem.text == "Ann has 3 pens. How many has she?"
+    assert problem.goal == "How many has she?"
+    assert DOMAIN.parse(f"So 3 +{blank}4 = 7.{blank}") == DOMAIN.parse("So 3 + 4 = 7.")
+
+
+@pytest.mark.parametrize("sign", ["\x00", "\x08", "\x0e", "\x1b", "\x7f", "\ud800"])
+def test_other_control_characters_are_refused(sign: str) -> None:
+    """They are in no text that somebody wrote."""
+    with pytest.raises(SchemaError, match="expected no control characters"):
+        DOMAIN.read(f"Ann has{sign} 3 pens.", problem_id="p")
+    assert isinstance(DOMAIN.parse(f"So{sign} 7."), Malformed)
+
+
+def test_a_state_with_an_answer_is_final() -> None:
+    """The answer stands, and the text so far is the problem and its steps."""
+    state = after("4 * 3 = 12", "The answer is 12.")
+    assert DOMAIN.is_final(state) and DOMAIN.answer(state) == "12"
+    assert DOMAIN.serialise(state) == f"{TEXT}\n\n4 * 3 = 12\n\nThe answer is 12."
+
+
+def test_a_problem_has_text_and_its_last_sentence_is_its_goal() -> None:
+    """An empty one is refused."""
+    assert DOMAIN.read("Ann has 3 pens. How many?", problem_id="p").goal == "How many?"
+    with pytest.raises(SchemaError, match="p: given a problem of 0 characters"):
+        DOMAIN.read(" ", problem_id="p")
+
+
+def test_steps_stand_between_empty_lines() -> None:
+    """Lines without an empty one between them are one step."""
+    assert [*split_moves("a\nb\n\n  \n c \n \nd\n", DOMAIN.end_of_move)] == ["a\nb", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (r"so \boxed{\frac{1}{2}}.", r"\frac{1}{2}"),
+        ("12 in all\n#### 1,234", "1,234"),
+        ("The answer is $5$. The final answer is: 7 apples.", "7 apples"),
+        (r"#### 3, or rather \boxed{4}", "4"),
+        ("**The answer is 5.**", "5"),
+        ("The answer is Tuesday.", "Tuesday"),
+        ("The answer is not obvious, so we try x = 1.", None),
+        ("The answer is not 5.", None),
+        ("#### Step 2: Find x\nWe have x = 1.", None),
+        ("no answer", None),
+        ("#### .", None),
+    ],
+)
+def test_stated_answers(text: str, answer: str | None) -> None:
+    """The last box counts most, then the last statement."""
+    assert stated_answer(text) == answer
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_a_move_or_malformed(text: str) -> None:
+    """And whatever is a move can be gated and applied."""
+    candidate = DOMAIN.parse(text)
+    if isinstance(candidate, Malformed):
+        return
+    state = start()
+    reject(DOMAIN, state, candidate)
+    assert DOMAIN.apply(state, candidate).derivation == (candidate,)
+
+
+@pytest.mark.parametrize("text", ["(by " + "#1 " * 100_000 + ")", "#1." * 100_000, "[" * 1_000_000])
+def test_hostile_steps_are_refused_at_once(text: str) -> None:
+    """Also those just below the cap on length."""
+    for part in (text, text[:4_000]):
+        began = time.perf_counter()
+        candidate = DOMAIN.parse(part)
+        reject(DOMAIN, start(), candidate)
+        assert time.perf_counter() - began < 0.05  # seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "goal"),
+    [
+        ("A box holds 3 pears. How many are in two? Each pear is ripe.", "How many are in two?"),
+        ("How long is x? [asy] draw((0,0)--(1,1)); [/asy]", "How long is x?"),
+        ("Let a = 3. Find a + 1.", "Find a + 1."),
+        ("[asy] dot((0,0)); [/asy]", "[asy] dot((0,0)); [/asy]"),
+    ],
+)
+def test_the_goal_is_what_is_asked(text: str, goal: str) -> None:
+    assert MathSteps().read(text, problem_id="p").goal == goal

@@ -1,0 +1,182 @@
+from itertools import permutations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from selverify.errors import SchemaError
+from selverify.experiment.audits import (
+    CandidateList,
+    Place,
+    calls_to_first_accept,
+    first_target,
+    gate_table,
+    pairwise_accuracy,
+    ranker_table,
+    recall_at_k,
+    reliability_table,
+    verifier_table,
+)
+from selverify.experiment.statistics import Bootstrap
+
+BOOTSTRAP = Bootstrap(resamples=500, seed=0)
+
+
+def orders(scores: list[int]) -> list[tuple[int, ...]]:
+    """Every order of the moves that rising scores allow."""
+    return [p for p in permutations(range(len(scores))) if [scores[i] for i in p] == sorted(scores)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=6))
+def test_expectations_equal_the_mean_over_every_tie_break(moves: list[tuple[int, bool]]) -> None:
+    """Recall@k and calls to the first accept are exact means over all allowed orders."""
+    scores, labels = [score for score, _ in moves], [label for _, label in moves]
+    place = first_target(scores, labels)
+    if place is None:
+        assert not any(labels)
+        return
+    first = [min(i for i, move in enumerate(o) if labels[move]) + 1 for o in orders(scores)]
+    assert calls_to_first_accept([place])[0] == pytest.approx(np.mean(first))
+    for k in range(len(scores) + 2):
+        expected = np.mean([position <= k for position in first])
+        assert recall_at_k([place], k=k)[0] == pytest.approx(expected)
+
+
+def test_first_target_by_hand() -> None:
+    """One move ranks better, then two tie of which one is looked for."""
+    assert first_target([0.1, 0.5, 0.5, 0.9], [0, 1, 0, 1]) == Place(before=1, tied=2, targets=1)
+
+
+def test_lower_scores_rank_first() -> None:
+    """A target with the lowest score is found by the first call."""
+    place = first_target([-2.0, 0.0, 3.0], [1, 0, 0])
+    assert place is not None
+    assert calls_to_first_accept([place])[0] == 1.0
+
+
+def test_scores_that_do_not_fit_are_refused() -> None:
+    """A score too few, or one that is no number, is an error."""
+    with pytest.raises(SchemaError, match="given 1 scores, expected 2"):
+        first_target([0.1], [1, 0])
+    with pytest.raises(SchemaError, match="NaN"):
+        first_target([0.1, np.nan], [1, 0])
+
+
+def test_pairwise_accuracy_by_hand() -> None:
+    """Of two accepted against two rejected moves: two wins, one tie and one loss."""
+    assert pairwise_accuracy([0.1, 0.5, 0.5, 0.3], [1, 1, 0, 0]) == pytest.approx(2.5 / 4)
+    assert pairwise_accuracy([0.1, 0.5], [1, 1]) is None
+    assert pairwise_accuracy([0.1, 0.5], [0, 0]) is None
+
+
+def lists_of(states: int) -> list[CandidateList]:
+    """Random states of four moves, with a ranker that sees the quality and one that is blind."""
+    rng = np.random.default_rng(0)
+    lists = []
+    for i in range(states):
+        quality = rng.random(4)
+        lists.append(
+            CandidateList(
+                f"p{i // 3}",
+                accepted=quality > 0.6,
+                quality=quality,
+                scores={"seer": -quality, "blind": np.zeros(4)},
+            )
+        )
+    return lists
+
+
+def test_ranker_table_puts_seer_at_the_oracle_and_blind_at_random() -> None:
+    """A ranker that knows the quality equals the oracle, one that ties equals random order."""
+    table = ranker_table(lists_of(60), ks=[1, 2], bootstrap=BOOTSTRAP)
+    assert list(dict.fromkeys(table["ranker"])) == ["random", "blind", "seer", "oracle"]
+    values = table.pivot(index="ranker", columns="metric", values="value")
+    pd.testing.assert_series_equal(values.loc["seer"], values.loc["oracle"], check_names=False)
+    pd.testing.assert_series_equal(values.loc["blind"], values.loc["random"], check_names=False)
+    assert values.loc["oracle", "recall_at_1"] == 1.0
+    assert values.loc["oracle", "calls_to_first_accept"] == 1.0
+    assert values.loc["random", "recall_at_1"] == pytest.approx(0.25)
+    assert values.loc["random", "pairwise_accuracy"] == pytest.approx(0.5)
+    assert (table["low"] <= table["value"]).all()
+    assert (table["value"] <= table["high"]).all()
+
+
+def test_states_without_an_accepted_move_are_left_out() -> None:
+    """The table says how many states it used."""
+    nothing = CandidateList("p9", np.zeros(2, bool), np.zeros(2), {"seer": np.zeros(2)})
+    one = CandidateList("p1", np.array([True, False]), np.array([0.9, 0.1]), {"seer": np.zeros(2)})
+    table = ranker_table([nothing, one], ks=[1], bootstrap=BOOTSTRAP)
+    assert set(table["states"]) == {1}
+
+
+def test_lists_with_different_rankers_are_refused() -> None:
+    """Every list carries the scores of the same rankers."""
+    other = CandidateList("p", np.ones(1, bool), np.ones(1), {"guess": np.zeros(1)})
+    with pytest.raises(SchemaError, match="not all of them"):
+        ranker_table([*lists_of(1), other], ks=[1], bootstrap=BOOTSTRAP)
+    with pytest.raises(SchemaError, match="given none"):
+        ranker_table([], ks=[1], bootstrap=BOOTSTRAP)
+
+
+def test_verifier_table_by_hand() -> None:
+    """Four steps, threshold 0.5: one of two right and one of two wrong steps accepted."""
+    table = verifier_table(
+        [0.9, 0.2, 0.8, 0.1],
+        [1, 1, 0, 0],
+        ["a", "b", "a", "b"],
+        tau=0.5,
+        bins=1,
+        bootstrap=BOOTSTRAP,
+    ).set_index("metric")["value"]
+    assert table["step_auc"] == pytest.approx(0.75)
+    assert table["accept_rate_right"] == pytest.approx(0.5)
+    assert table["accept_rate_wrong"] == pytest.approx(0.5)
+    assert table["precision"] == pytest.approx(0.5)
+    assert table["base_rate"] == pytest.approx(0.5)
+    assert table["calibration_error"] == pytest.approx(0.0)
+
+
+def test_verifier_table_leaves_out_what_cannot_be_had() -> None:
+    """Without a wrong step there is no AUC and no rate of wrong steps accepted."""
+    table = verifier_table([0.9, 0.2], [1, 1], ["a", "b"], tau=0.5, bins=2, bootstrap=BOOTSTRAP)
+    assert "step_auc" not in set(table["metric"])
+    assert "accept_rate_wrong" not in set(table["metric"])
+
+
+def test_reliability_table_has_one_row_a_bin() -> None:
+    """Bins without a score are left out."""
+    table = reliability_table([0.05, 0.95], [0, 1], bins=10)
+    assert table["count"].tolist() == [1, 1]
+    assert table["rate"].tolist() == [0.0, 1.0]
+
+
+def test_gate_table_counts_reasons_and_false_rejects() -> None:
+    """Shares are of all candidates, survivors included; the most frequent reason comes first."""
+    candidates = pd.DataFrame(
+        [
+            ("", "", True),
+            ("context", "arithmetic", False),
+            ("structural", "scope", False),
+            ("structural", "scope", True),
+        ],
+        columns=["gate", "reason", "right"],
+    )
+    assert gate_table(candidates).to_dict("records") == [
+        {
+            "gate": "structural",
+            "reason": "scope",
+            "refused": 2,
+            "share": 0.5,
+            "false_rejects": 1,
+        },
+        {
+            "gate": "context",
+            "reason": "arithmetic",
+            "refused": 1,
+            "share": 0.25,
+            "false_rejects": 0,
+        },
+    ]

@@ -1,0 +1,240 @@
+"""All methods on one table, against the deterministic fake backend."""
+
+import json
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from fake_backend import FakeBackend
+
+from selverify.data.benchmark import build
+from selverify.data.grading import Grader
+from selverify.domains import domain_by_name
+from selverify.errors import ParamsError
+from selverify.experiment.evaluation import (
+    GRID_AXES,
+    LEAVE_ONE_OUT,
+    METHODS,
+    Rules,
+    evaluate,
+    same_with_less,
+    settings_of,
+)
+from selverify.experiment.inspection import add_scores, inspect_samples
+from selverify.params import Benchmark, Split, load_params
+from selverify.report import names
+from selverify.search.driver import Search, run_lockstep
+from selverify.search.gated import explore
+from selverify.search.ledger import Ledger
+from selverify.training.exploration import state_of, to_rows
+from selverify.types import State
+
+PARAMS = load_params(Path("params.yaml")).with_tau(0.4)
+DOMAIN = domain_by_name("word_problems")
+SPLITS = {name: Split(problems=6, seed=s) for s, name in enumerate(("train", "validation", "test"))}
+TASKS = [
+    t
+    for t in build(DOMAIN, Benchmark(minimum=4, maximum=5, hard=0.3, **SPLITS))
+    if t.split == "test"
+]
+TRUTHS = {task.problem.problem_id: task.truth for task in TASKS}
+
+
+def propose(state: State, rng: random.Random) -> str:
+    """Mostly a right next move, else a misread number, wrong arithmetic or nonsense."""
+    draw, facts = rng.random(), json.loads(TRUTHS[state.problem.problem_id].facts)
+    truth = TRUTHS[state.problem.problem_id]
+    said = [move.text for move in state.derivation]
+    moves = [m.text for m in DOMAIN.solution(state.problem, truth, random.Random(3))]
+    rest = [text for text in moves if text not in said]
+    if draw < 0.7 and rest:
+        return rest[0]
+    if draw < 0.85:
+        return f"{rng.choice(sorted(facts['relations']))} {rng.randrange(23)} ;"
+    return "= = ;" if draw < 0.9 else f"answer {rng.randrange(23)} ;"
+
+
+@pytest.fixture(scope="module")
+def rules() -> Rules:
+    evaluation = PARAMS.evaluation.model_copy(update={"budgets": (2, 8), "headline_budget": 8})
+    params = PARAMS.model_copy(update={"evaluation": evaluation})
+    sigmas = {"hybrid": 0.3, "distance": 0.3}
+    return Rules(params=params, dispersion=sigmas, patterns=("answer",))
+
+
+@pytest.fixture(scope="module")
+def backend() -> FakeBackend:
+    return FakeBackend(DOMAIN, propose, name="mostly-right", seed=5, max_moves=12)
+
+
+class CountingBackend:
+    """A backend that counts the items it is asked for."""
+
+    def __init__(self, backend):
+        self.backend, self.items = backend, 0
+
+    def identity(self, kind):
+        return self.backend.identity(kind)
+
+    def answer(self, request):
+        self.items += len(request.items)
+        return self.backend.answer(request)
+
+
+@pytest.fixture(scope="module")
+def outcomes(rules: Rules, backend: FakeBackend) -> pd.DataFrame:
+    rows = evaluate(DOMAIN, backend, TASKS, rules, methods=tuple(METHODS), report=lambda *_: None)
+    return pd.DataFrame(rows)
+
+
+def test_every_method_has_every_problem_setting_and_budget(outcomes, rules):
+    """The table is complete and has no row twice."""
+    key = ["method", "setting", "n", "problem_id"]
+    assert not outcomes.duplicated(key).any()
+    sizes = Counter(outcomes["method"])
+    for method in METHODS:
+        budgets = 1 if method == "cot" or method in LEAVE_ONE_OUT else 2
+        assert sizes[method] == budgets * len(settings_of(method, rules.params)) * len(TASKS)
+
+
+def test_costs_follow_from_what_a_method_is(outcomes):
+    """Voting is free of calls, gated searches keep to N, nobody pays for more than N solutions."""
+    calls = outcomes.groupby("method")["verifier_calls"].max()
+    assert calls["cot"] == calls["majority"] == calls["majority_gated"] == 0
+    for method in [*GRID_AXES, "best_of_n", "best_of_n_gated"]:
+        own = outcomes[outcomes["method"] == method]
+        assert (own["verifier_calls"] <= own["n"]).all()
+        assert own["verifier_calls"].max() > 0
+    assert (outcomes["verifier_steps"] >= outcomes["verifier_calls"]).all()
+
+
+def test_step_searches_keep_to_the_generation_cap(outcomes, rules):
+    """Gated searches and the oracle sample at most N times ``max_moves`` moves."""
+    for method in [*GRID_AXES, "oracle"]:
+        own = outcomes[outcomes["method"] == method]
+        cap = own["n"].map(rules.generation_cap)
+        assert (own["generated_moves"] <= cap).all()
+
+
+def test_the_oracle_is_right_and_pays_one_call_a_move(outcomes):
+    """With enough samples the oracle solves everything and asks once for each committed move."""
+    own = outcomes[(outcomes["method"] == "oracle") & (outcomes["n"] == 8)]
+    assert own["correct"].mean() > 0.8
+    assert own["verifier_calls"].max() <= 7
+
+
+@pytest.mark.parametrize(
+    ("calls", "moves", "same"),
+    [(7, 95, True), (8, 95, False), (7, 96, False), (9, 10, False), (1, 97, False)],
+)
+def test_only_what_left_both_limits_unused_is_the_same(calls, moves, same):
+    """A search that used up its calls or its samples may have been stopped by them."""
+    spent = Ledger(verifier_calls=calls, generated_moves=moves)
+    assert same_with_less(spent, budget=8, generation_cap=96) == same
+
+
+@pytest.mark.parametrize("method", ["full", "gates_only", "ranker_only", "oracle"])
+def test_what_is_not_run_again_would_go_the_same_way(rules, backend, monkeypatch, method):
+    """Searches that leave their limits unused are taken from a larger budget, row for row."""
+    evaluation = rules.params.evaluation.model_copy(
+        update={"budgets": (1, 2, 3, 5, 8, 16, 32), "headline_budget": 32}
+    )
+    many = replace(rules, params=rules.params.model_copy(update={"evaluation": evaluation}))
+    options = {"methods": (method,), "report": lambda *_: None}
+    counted = CountingBackend(backend)
+    quick = evaluate(DOMAIN, counted, TASKS, many, **options)
+    few = counted.items
+    module = "selverify.experiment.evaluation"
+    monkeypatch.setattr(f"{module}.same_with_less", lambda *_, **__: False)
+    monkeypatch.setattr(
+        "selverify.experiment.evaluation._as_run", lambda method, setting, n: setting
+    )
+    slow = evaluate(DOMAIN, counted, TASKS, many, **options)
+    assert quick == slow
+    assert few < 0.9 * (counted.items - few)
+
+
+@pytest.mark.parametrize("method", ["full", "gates_distance", "negative_beta", "margin"])
+def test_settings_that_decide_alike_are_walked_once(rules, backend, monkeypatch, method):
+    """A large grid gives the same rows as walking every setting, for a fraction of the asking."""
+    grid = rules.params.evaluation.grid.model_copy(
+        update={
+            "k_base": (2.0, 3.0),
+            "beta": (0.25, 0.5),
+            "tau": (0.3, 0.4),
+            "skip_below": (0.05, 0.2),
+            "proposals": (8,),
+        }
+    )
+    evaluation = rules.params.evaluation.model_copy(update={"grid": grid})
+    many = replace(rules, params=rules.params.model_copy(update={"evaluation": evaluation}))
+    options = {"methods": (method,), "report": lambda *_: None}
+    counted = CountingBackend(backend)
+    quick = evaluate(DOMAIN, counted, TASKS, many, **options)
+    few = counted.items
+    monkeypatch.setattr("selverify.search.rules.Decisions.same_under", lambda *_: False)
+    slow = evaluate(DOMAIN, counted, TASKS, many, **options)
+    assert quick == slow
+    assert few < 0.8 * (counted.items - few)
+
+
+def test_unknown_method_is_named(rules, backend):
+    """A misspelt method is refused with the list of those that exist."""
+    with pytest.raises(ParamsError, match="given 'beem', expected among cot"):
+        evaluate(DOMAIN, backend, TASKS, rules, methods=("beem",), report=lambda *_: None)
+
+
+def test_inspection_counts_no_false_reject(backend):
+    """Of sampled moves the gates refuse some, and never one that was right."""
+    with Grader(seconds=5.0, workers=1) as grader:
+        walked, items = inspect_samples(DOMAIN, backend, TASKS, samples=4, grader=grader)
+    rows = add_scores(backend, walked, items)
+    refused = [row for row in rows if row["gate"]]
+    assert refused
+    assert not any(row["right"] for row in refused)
+    assert any(row["right"] for row in rows)
+    assert sum(row["score"] is not None for row in rows) == len(items) == len(rows) - len(refused)
+
+
+def test_candidate_lists_come_back_from_their_rows(backend):
+    """A logged list gives back its state; steps remain only along a right trajectory."""
+    found = 0
+    for task in TASKS:
+        search = Search(
+            explore(DOMAIN, task.problem, proposals=6, tau=0.3, max_retries=1, max_moves=12), None
+        )
+        result = run_lockstep({0: search}, backend, end_of_move=DOMAIN.end_of_move)[0]
+        for row, item in zip(
+            to_rows(task, result.outcome, right=True), result.outcome.lists, strict=True
+        ):
+            assert state_of(DOMAIN, task, row).derivation == item.state.derivation
+            if row["remaining"] is not None:
+                found += 1
+                final = result.outcome.outcome.derivation
+                assert row["remaining"] == len(final) - len(item.state.derivation)
+    assert found > 0
+
+
+def test_the_report_knows_every_part_that_is_left_out():
+    """Each has its name and its row there."""
+    assert names.LEAVE_ONE_OUT == LEAVE_ONE_OUT
+    assert set(LEAVE_ONE_OUT) <= set(names.METHOD_NAMES)
+
+
+def test_what_is_left_out_changes_the_outcomes(outcomes):
+    """Without gates more is verified; negative beta allots otherwise than its opposite."""
+    full = outcomes[(outcomes["method"] == "full") & (outcomes["n"] == outcomes["n"].max())]
+    key = ["setting", "problem_id"]
+    for method in (
+        "without_gates",
+        "without_distance",
+        "without_residual",
+        "without_trajectory",
+        "negative_beta",
+    ):
+        both = full.merge(outcomes[outcomes["method"] == method], on=key)
+        costs = both["generated_moves_x"] != both["generated_moves_y"]
+        assert (costs | (both["verifier_calls_x"] != both["verifier_calls_y"])).any(), method

@@ -1,0 +1,277 @@
+"""What a folder names becomes what answers: trained here, of the hub, served, or a tool."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_reward_models
+import torch
+from tiny_text_models import build
+
+from selverify.domains.math_steps import MathSteps
+from selverify.domains.math_structured import MathStructured
+from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
+from selverify.models.assembly import open_models
+from selverify.models.sources import (
+    read_generator_source,
+    read_verifier_source,
+    write_generator_source,
+    write_verifier_source,
+)
+from selverify.models.verifiers.named import named_verifier
+from selverify.models.verifiers.pooled import Fault
+from selverify.params import (
+    Pretrained,
+    PretrainedVerifier,
+    Sampling,
+    Served,
+    ServedEmbedder,
+    ServedJudge,
+    ServedVerifier,
+    Tool,
+)
+from selverify.search.requests import Propose, ProposeItem, Rank, RankItem, Verify, VerifyItem
+from selverify.types import Move, Verdict
+
+ROOT = Path(__file__).parents[2]
+SAMPLING = Sampling(
+    temperature=1.0, max_move_tokens=8, max_solution_tokens=20, max_moves=4, batch_rows=8
+)
+SERVER: dict[str, Any] = {
+    "url": "http://127.0.0.1:9/v1",
+    "model": "somebody/something",
+    "key_variable": None,
+    "concurrency": 2,
+    "timeout_seconds": 1.0,
+    "max_retries": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("llama"), "llama", positions=2048)
+
+
+def hub(model: Path, **changes: Any) -> Pretrained:
+    settings = {"revision": None, "dtype": "float32", "prompt": "math_steps", "kept_tokens": 9000}
+    return Pretrained(kind="transformers", model=str(model), **{**settings, **changes})
+
+
+def served(**changes: Any) -> Served:
+    settings = {"api": "chat", "structured": False, "embeddings": None, "prompt": "math_steps"}
+    return Served(kind="server", **SERVER, **{**settings, **changes})
+
+
+def opened(folder: Path, domain: str = "math", **parts: Path) -> Any:
+    return open_models(domain, SAMPLING, seed=1, device="cpu", generator=folder, **parts)
+
+
+def math_item(*texts: str) -> VerifyItem:
+    domain = MathSteps()
+    start = domain.initial_state(domain.read("What is 2 + 3?", problem_id="p"), budget=1)
+    moves = [domain.parse(text) for text in texts]
+    return VerifyItem(start, tuple(move for move in moves if isinstance(move, Move)))
+
+
+def test_a_model_of_the_hub_proposes_and_ranks_under_its_few_shot_prompt(
+    llama: Path, tmp_path: Path
+) -> None:
+    write_generator_source(tmp_path, hub(llama))
+    models = opened(tmp_path)
+    item = math_item("2 + 3 = 5")
+    ((sample,),) = models.backend.answer(Propose((ProposeItem(item.state, 0, 1),)))
+    assert 0 < sample.tokens <= SAMPLING.max_move_tokens
+    ((score,),) = models.backend.answer(Rank((RankItem(item.state, item.steps, "likelihood"),)))
+    assert score > 0
+    assert models.policy is None
+    with pytest.raises(ProtocolError, match="given a Verify, expected a request"):
+        models.backend.answer(Verify((item,)))
+
+
+def test_another_prompt_is_another_generator(llama: Path, tmp_path: Path) -> None:
+    write_generator_source(tmp_path / "one", hub(llama))
+    write_generator_source(tmp_path / "two", hub(llama, prompt=None))
+    one, two = opened(tmp_path / "one"), opened(tmp_path / "two")
+    assert one.backbone != two.backbone
+    assert one.backend.identity("propose") != two.backend.identity("propose")
+
+
+def test_a_server_without_embeddings_ranks_nothing(tmp_path: Path) -> None:
+    write_generator_source(tmp_path, served())
+    models = opened(tmp_path)
+    with pytest.raises(ParamsError, match=r"generator\.math: given a server without embeddings"):
+        models.embedding()
+
+
+def test_a_server_with_embeddings_can_be_ranked_by_them(tmp_path: Path) -> None:
+    embeddings = ServedEmbedder(**{**SERVER, "model": "embedder"}, dimension=4, batch=8)
+    write_generator_source(tmp_path, served(embeddings=embeddings, structured=True))
+    models = opened(tmp_path, domain="math_structured")
+    assert isinstance(models.domain, MathStructured)
+    assert models.embedding() is not None
+    assert "embedder" in models.backbone
+
+
+@pytest.mark.parametrize("source", [served(), hub(Path("some/folder"))])
+def test_a_generators_source_is_read_as_it_was_written(
+    tmp_path: Path, source: Served | Pretrained
+) -> None:
+    write_generator_source(tmp_path, source)
+    assert read_generator_source(tmp_path) == source
+
+
+def test_a_source_that_is_none_is_refused(tmp_path: Path) -> None:
+    text = '{"schema": "generator.source", "version": 1, "data": {"kind": "magic"}}'
+    (tmp_path / "source.json").write_text(text, encoding="utf-8")
+    with pytest.raises(SchemaError, match=r"source\.json"):
+        read_generator_source(tmp_path)
+    with pytest.raises(ArtifactError, match=r"source\.json"):
+        read_verifier_source(tmp_path / "nowhere")
+
+
+def test_a_tool_verifies_what_a_trained_backbone_proposes(tmp_path: Path) -> None:
+    """Countdown, with the backbone that is shipped: reachable or not is exactly known."""
+    write_verifier_source(tmp_path, Tool(kind="tool"))
+    sampling = SAMPLING.model_copy(update={"max_move_tokens": 14, "max_moves": 4})
+    models = open_models(
+        "countdown",
+        sampling,
+        seed=1,
+        device="cpu",
+        generator=ROOT / "models/countdown-small",
+        verifier=tmp_path,
+    )
+    domain = models.domain
+    problem = domain.read("use 1 2 3 4 to make 24 .", problem_id="c")
+    state = domain.initial_state(problem, budget=1)
+    moves = ("2 * 3 = 6 left 1 4 6 ;", "4 - 3 = 1 left 1 1 2 ;")
+    items = tuple(VerifyItem(state, (parsed(domain.parse(text)),)) for text in moves)
+    verdicts = models.backend.answer(Verify(items))
+    assert [verdict.score for verdict in verdicts] == [1.0, 0.0]
+    ((sample,),) = models.backend.answer(Propose((ProposeItem(state, 0, 1),)))
+    assert sample.tokens > 0
+    assert models.backend.identity("verify").startswith("tool: ")
+
+
+def parsed(candidate: object) -> Move:
+    if not isinstance(candidate, Move):
+        pytest.fail(f"{candidate} is no move")
+    return candidate
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """As many CUDA devices as the test says, of which none is ever used."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
+
+
+@pytest.mark.parametrize(
+    ("cards", "device", "expected"),
+    [
+        (0, "cuda", "expected cpu; PyTorch finds no CUDA device here"),
+        (0, "cuda:0", "expected cpu; PyTorch finds no CUDA device here"),
+        (1, "cuda:1", "expected cpu, cuda or cuda:0; PyTorch finds 1 CUDA device here"),
+        (2, "cuda:9", "expected cpu, cuda or cuda:0 to cuda:1; PyTorch finds 2 CUDA devices here"),
+        (2, "tpu", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "cuda:-1", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "cpu:0", "expected cpu, cuda or cuda:NUMBER"),
+        (2, "cuda:\u0661", "expected cpu, cuda or cuda:NUMBER"),
+    ],
+    indirect=["cards"],
+)
+@pytest.mark.usefixtures("cards")
+def test_a_device_that_is_not_there_is_refused(llama: Path, device: str, expected: str) -> None:
+    """In one sentence, for any models and before any is read."""
+    for folder in (ROOT / "models/countdown-small", llama, Path("nowhere")):
+        with pytest.raises(ParamsError) as caught:
+            open_models("countdown", SAMPLING, seed=1, device=device, generator=folder)
+        assert str(caught.value) == f"device: given {device!r}, {expected}"
+
+
+@pytest.mark.parametrize("cards", [1], indirect=True)
+@pytest.mark.usefixtures("cards")
+def test_a_device_that_no_model_uses_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Models that were trained here stay on the CPU; a server's run elsewhere."""
+    write_generator_source(tmp_path, served())
+    for domain, folder in (("countdown", ROOT / "models/countdown-small"), ("math", tmp_path)):
+        caplog.clear()
+        open_models(domain, SAMPLING, seed=1, device="cuda", generator=folder)
+        assert "device cuda is not used: models that were trained here stay" in caplog.text
+        caplog.clear()
+        open_models(domain, SAMPLING, seed=1, device="cpu", generator=folder)
+        assert caplog.text == ""
+
+
+class Replies:
+    """Stands for a server: says of each step that it is right, with confidence 80."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def ask(
+        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+    ) -> list[dict[str, Any]]:
+        self.paths.append(path)
+        said = '{"reason": "It adds up.", "verdict": "right", "confidence": 80}'
+        return [{"choices": [{"message": {"content": said}}]} for _ in bodies]
+
+
+def test_a_judge_is_asked_by_the_rubric(tmp_path: Path) -> None:
+    judge = ServedJudge(kind="judge", **SERVER, max_tokens=200, schema_constrained=True)
+    write_verifier_source(tmp_path, judge)
+    replies = Replies()
+    verifier = named_verifier(MathSteps(), tmp_path, device="cpu", ask=lambda server: replies)
+    (verdict,) = verifier.verify((math_item("2 + 3 = 5", "So 5."),))
+    assert verdict == Verdict(0.9, (0.9, 0.9))
+    assert set(replies.paths) == {"/chat/completions"}
+
+
+def test_unknown_formats_and_missing_tools_are_refused(tmp_path: Path) -> None:
+    def refused(source: Any, match: str) -> None:
+        write_verifier_source(tmp_path, source)
+        with pytest.raises(ParamsError, match=match):
+            named_verifier(MathSteps(), tmp_path, device="cpu", ask=lambda server: Replies())
+
+    published = PretrainedVerifier(
+        kind="step_token",
+        format="shepherd",
+        model="a/b",
+        revision="main",
+        dtype="float32",
+        batch_tokens=100,
+        kept_tokens=0,
+    )
+    refused(published, "given the format 'shepherd', expected one of math_shepherd, rlhflow")
+    pooled = ServedVerifier(
+        kind="pooled", **SERVER, format="qwen_math", tokenizer=None, revision=None
+    )
+    refused(pooled, "given no tokenizer, expected the model's own")
+    refused(Tool(kind="tool"), "given a tool for the domain 'math'")
+
+
+def test_a_published_reward_model_is_loaded_by_its_format(tmp_path: Path) -> None:
+    folder = tmp_path / "prm"
+    tiny_reward_models.save_llama(folder)
+    source = PretrainedVerifier(
+        kind="step_token",
+        format="rlhflow",
+        model=str(folder),
+        revision=None,
+        dtype="float32",
+        batch_tokens=1000,
+        kept_tokens=0,
+    )
+    write_verifier_source(tmp_path / "verifier", source)
+    verifier = named_verifier(
+        MathSteps(), tmp_path / "verifier", device="cpu", ask=lambda server: Replies()
+    )
+    (verdict,) = verifier.verify((math_item("2 + 3 = 5", "So 5."),))
+    assert len(verdict.step_scores) == 2
+    assert all(0 < score < 1 for score in verdict.step_scores)

@@ -1,0 +1,481 @@
+"""The reply cache: same replies, nothing asked twice, nothing lost to a kill."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from fake_backend import FakeBackend
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import BACKEND, DOMAIN, Runs, mixed_runs, searches
+from toy import move, samples, toy_problem
+
+from selverify.domains.math_steps import MathSteps
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
+from selverify.models import reply_cache
+from selverify.models.reply_cache import CachedBackend
+from selverify.search.driver import run_lockstep
+from selverify.search.requests import (
+    Complete,
+    CompleteItem,
+    Note,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Move, Sample, State, Verdict
+
+START = DOMAIN.initial_state(toy_problem(), budget=9)
+ONE, TWO = move("add 1 ;"), move("add 2 ;")
+
+
+class Log:
+    """Passes everything on; ``entries`` names each sample, rank and verdict it gave."""
+
+    def __init__(self, identity: str = BACKEND.identity("")) -> None:
+        self._identity = identity
+        self.requests: list[Request] = []
+
+    def identity(self, kind: str) -> str:
+        """The name it was given."""
+        return self._identity
+
+    def answer(self, request: Request) -> Reply:
+        """The fake's reply."""
+        self.requests.append(request)
+        return BACKEND.answer(request)
+
+    @property
+    def entries(self) -> list[tuple[object, ...]]:
+        """Without the budget, which decides no reply."""
+        return [
+            (request.kind, replace(item.state, budget=0), getattr(item, "greedy", None), *part)
+            for request in self.requests
+            for item in request.items
+            for part in _parts(item)
+        ]
+
+
+def _parts(item: object) -> list[tuple[object, ...]]:
+    if isinstance(item, ProposeItem | CompleteItem):
+        return [(index,) for index in range(item.start, item.start + item.count)]
+    if isinstance(item, RankItem):
+        return [(item.moves, item.scorer)]
+    return [(item.steps,)]
+
+
+@settings(max_examples=15, deadline=None)
+@given(mixed_runs, st.booleans(), st.integers(1, 5))
+def test_cached_equals_uncached_and_asks_nothing_twice(
+    runs: Runs, on_disk: bool, size: int
+) -> None:
+    """Two runs through one cache, then one through the file again, for each entry one question."""
+    plain = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reply_cache, "ENTRIES_PER_COMMIT", size)
+        path = Path(folder) / "replies.sqlite" if on_disk else None
+        log = Log()
+        cache = CachedBackend(log, path)
+        for _ in range(2):
+            assert run_lockstep(searches(runs), cache, end_of_move=";", traced=True) == plain
+        cache.close()
+        assert len(log.entries) == len(set(log.entries))
+        if on_disk:
+            silent = Log()
+            again = CachedBackend(silent, path)
+            assert run_lockstep(searches(runs), again, end_of_move=";", traced=True) == plain
+            again.close()
+            assert silent.requests == []
+
+
+def test_only_missing_samples_are_asked_in_contiguous_ranges() -> None:
+    """With 2, 3 and 6 known, a request for 0 to 8 asks 0-1, 4-5 and 7."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    cache.answer(Propose((ProposeItem(START, 2, 2), ProposeItem(START, 6, 1))))
+    whole = Propose((ProposeItem(START, 0, 8),))
+    assert cache.answer(whole) == BACKEND.answer(whole)
+    assert [(item.start, item.count) for item in log.requests[1].items] == [(0, 2), (4, 2), (7, 1)]
+
+
+def test_eight_samples_are_served_from_sixty_four_whatever_the_budget() -> None:
+    """A part of a known range asks nothing, and the state's budget is no part of the key."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    (many,) = cache.answer(Complete((CompleteItem(START, 0, 64),)))
+    (few,) = cache.answer(Complete((CompleteItem(START.spend(3), 8, 8),)))
+    assert few == many[8:16]
+    assert len(log.requests) == 1
+
+
+def test_duplicates_and_overlaps_within_a_batch_are_asked_once() -> None:
+    """The union of the ranges is asked, and a repeated verify item once."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    cache.answer(Propose((ProposeItem(START, 0, 3), ProposeItem(START, 1, 4))))
+    assert [(item.start, item.count) for item in log.requests[0].items] == [(0, 5)]
+    cache.answer(Verify((VerifyItem(START, (ONE,)), VerifyItem(START, (ONE,)))))
+    assert len(log.requests[1].items) == 1
+
+
+@pytest.mark.parametrize(
+    "different",
+    [
+        Verify((VerifyItem(START, (TWO,)),)),
+        Verify((VerifyItem(START, (ONE, TWO)),)),
+        Verify((VerifyItem(DOMAIN.apply(START, ONE), (ONE,)),)),
+        Verify((VerifyItem(DOMAIN.initial_state(toy_problem(4), budget=9), (ONE,)),)),
+        Verify((VerifyItem(DOMAIN.initial_state(toy_problem(3, "q"), budget=9), (ONE,)),)),
+        Rank((RankItem(START, (ONE,), "a"),)),
+        Rank((RankItem(START, (ONE,), "b"),)),
+        Rank((RankItem(START, (ONE, TWO), "a"),)),
+        Propose((ProposeItem(START, 0, 1),)),
+        Complete((CompleteItem(START, 0, 1),)),
+        Complete((CompleteItem(START, 0, 1, greedy=True),)),
+    ],
+)
+def test_different_items_have_different_keys(different: Request) -> None:
+    """An item is served only by an equal one: after all the others it is still asked."""
+    log = Log()
+    cache = CachedBackend(log, None)
+    everything = [
+        Verify((VerifyItem(START, (ONE,)),)),
+        *(one for one in ALL_DIFFERENT if one != different),
+    ]
+    for request in everything:
+        cache.answer(request)
+    before = len(log.requests)
+    cache.answer(different)
+    assert len(log.requests) == before + 1
+
+
+ALL_DIFFERENT: list[Request] = next(
+    mark.args[1]
+    for mark in test_different_items_have_different_keys.pytestmark  # type: ignore[attr-defined]
+)
+
+
+def test_another_backend_identity_shares_nothing(tmp_path: Path) -> None:
+    """A retrained model never reads the replies of the old one."""
+    request = Verify((VerifyItem(START, (ONE,)),))
+    for identity in ("old", "new"):
+        log = Log(identity)
+        cache = CachedBackend(log, tmp_path / "replies.sqlite")
+        cache.answer(request)
+        cache.close()
+        assert len(log.requests) == 1
+
+
+def test_two_open_caches_may_write_the_same_entry(tmp_path: Path) -> None:
+    """Each asks for itself what the other stored after it looked; the file keeps the first."""
+    request = Verify((VerifyItem(START, (ONE,)),))
+    caches = [CachedBackend(BACKEND, tmp_path / "replies.sqlite") for _ in range(2)]
+    for cache in caches:
+        cache.answer(Verify((VerifyItem(START, (TWO,)),)))
+        cache._load([cache._key("verify", request.items[0])])
+    assert [cache.answer(request) for cache in caches] == [BACKEND.answer(request)] * 2
+    for cache in caches:
+        cache.close()
+
+
+class Fixed:
+    """A backend of one written reply."""
+
+    def identity(self, kind: str) -> str:
+        return "fixed"
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+
+    def answer(self, request: Request) -> Reply:
+        """The written reply."""
+        return self.reply
+
+
+floats = st.floats(allow_nan=False)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.text(st.characters()), st.integers(0, 2**40), floats, st.lists(floats, min_size=1))
+def test_replies_round_trip_exactly(
+    text: str, tokens: int, number: float, scores: list[float]
+) -> None:
+    """Any text, any float, bit for bit, through the file."""
+    cases: list[tuple[Request, Reply]] = [
+        (Propose((ProposeItem(START, 0, 1),)), ((Sample(text, tokens, number),),)),
+        (Verify((VerifyItem(START, (ONE,)),)), (Verdict(number, tuple(scores)),)),
+        (Rank((RankItem(START, (ONE,), "a"),)), (tuple(scores),)),
+    ]
+    backend = Fixed(None)
+    with tempfile.TemporaryDirectory() as folder:
+        for answers in (True, False):
+            cache = CachedBackend(backend, Path(folder) / "replies.sqlite")
+            for request, reply in cases:
+                backend.reply = reply if answers else None
+                assert repr(cache.answer(request)) == repr(reply)
+            cache.close()
+
+
+KILLED = """
+import os
+import sys
+from pathlib import Path
+
+sys.path[:0] = sys.argv[3:]
+from strategies import BACKEND, DOMAIN
+from toy import toy_problem
+
+from selverify.models.reply_cache import CachedBackend
+from selverify.search.driver import Search, run_lockstep
+from selverify.search import beam_search
+
+
+class Killed:
+    def identity(self, kind: str) -> str:
+        return BACKEND.identity(kind)
+
+    left = int(sys.argv[2])
+
+    def answer(self, request):
+        if self.left == 0:
+            os._exit(9)
+        self.left -= 1
+        for item in request.items:
+            what = [move.text for move in getattr(item, "steps", ())]
+            print(request.kind, item.state.problem.text, item.state.trace, what, flush=True)
+        return BACKEND.answer(request)
+
+
+rules = dict(n=8, variant="keep_b", width=2, expansion=2, gates=True, max_moves=4)
+searches = {
+    target: Search(beam_search(DOMAIN, toy_problem(target), **rules), None) for target in (2, 3, 4)
+}
+results = run_lockstep(searches, CachedBackend(Killed(), Path(sys.argv[1])), end_of_move=";")
+print(*((result.outcome.answer, result.ledger) for result in results.values()))
+"""
+
+
+def _run_killed(path: Path, batches: int) -> tuple[int, list[str]]:
+    tests = Path(__file__).parents[1]
+    paths = [str(tests / "search"), str(tests), str(tests.parent)]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), str(batches), *paths],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout.splitlines()
+
+
+def test_a_killed_run_replays_from_its_cache_and_asks_nothing_twice(tmp_path: Path) -> None:
+    """Killed within the fourth batch: the second run asks only the rest and counts the whole."""
+    path = tmp_path / "replies.sqlite"
+    code, first = _run_killed(path, 3)
+    assert code == 9
+    code, second = _run_killed(path, 99)
+    assert code == 0
+    _, whole = _run_killed(tmp_path / "other.sqlite", 99)
+    assert first + second == whole
+    assert len(set(whole)) == len(whole) > len(first) > 0
+
+
+def _garbage(path: Path) -> None:
+    path.write_bytes(b"this is no database, only text" * 99)
+
+
+def _foreign(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE other (x)")
+    connection.close()
+
+
+def _older(path: Path) -> None:
+    CachedBackend.create(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=1")
+    connection.close()
+
+
+def _newer(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version=99")
+    connection.close()
+
+
+@pytest.mark.parametrize("spoil", [_garbage, _foreign, _older, _newer])
+def test_a_file_that_is_no_reply_cache_is_a_schema_error(tmp_path: Path, spoil: object) -> None:
+    """Garbage, another program's database and another schema are refused by name."""
+    path = tmp_path / "replies.sqlite"
+    spoil(path)  # type: ignore[operator]
+    with pytest.raises(SchemaError, match=r"replies\.sqlite: .*; move the file away to start"):
+        CachedBackend(BACKEND, path)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "x'730000'",
+        "x''",
+        "'text'",
+        "value || x'00'",
+        "substr(value, 1, length(value) - 1)",
+        "substr(value, 1, 12) || x'ff' || substr(value, 14)",
+    ],
+)
+def test_a_damaged_value_is_asked_for_again(
+    tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Found when it is read, told by the name of the file, and whole the next time."""
+    path = tmp_path / "replies.sqlite"
+    request = Rank((RankItem(START, (ONE, TWO), "a"),))
+    cache = CachedBackend(BACKEND, path)
+    whole = cache.answer(request)
+    cache.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute(f"UPDATE replies SET value = CAST({change} AS BLOB)")
+    connection.close()
+    for asked in (1, 0):
+        log = Log()
+        cache = CachedBackend(log, path)
+        assert cache.answer(request) == whole
+        cache.close()
+        assert len(log.requests) == asked
+    assert caplog.messages == [f"{path}: 1 replies are damaged and are asked for again"]
+
+
+def test_kinds_that_are_not_kept_at_once_are_kept_together(tmp_path: Path) -> None:
+    """Until they are written, another process finds none of them; closing writes none."""
+    path = tmp_path / "replies.sqlite"
+    requests = [
+        *(Rank((RankItem(START, (ONE, TWO), scorer),)) for scorer in "ab"),
+        Verify((VerifyItem(START, (ONE,)),)),
+    ]
+    whole = [BACKEND.answer(request) for request in requests]
+    for asked, written in ((3, False), (2, False), (2, True), (0, False)):
+        log = Log()
+        cache = CachedBackend(log, path, at_once=[Verify.kind])
+        assert [cache.answer(request) for request in requests] == whole
+        assert len(log.requests) == asked
+        if written:
+            cache.write()
+        cache.close()
+
+
+def test_a_kill_while_the_file_is_made_leaves_one_that_can_be_used(tmp_path: Path) -> None:
+    """The table and the version come together: killed before each statement in turn."""
+    script = """
+import os, sqlite3, sys
+from pathlib import Path
+from selverify.models.reply_cache import CachedBackend
+
+class Killed(sqlite3.Connection):
+    left = int(sys.argv[2])
+    def execute(self, *arguments):
+        if Killed.left == 0:
+            os._exit(9)
+        Killed.left -= 1
+        return super().execute(*arguments)
+
+connect = sqlite3.connect
+sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Killed)
+CachedBackend.create(Path(sys.argv[1]))
+"""
+    codes = []
+    while 0 not in codes:
+        path = tmp_path / f"{len(codes)}.sqlite"
+        command = [sys.executable, "-c", script, str(path), str(len(codes))]
+        codes.append(subprocess.run(command, check=False).returncode)
+        cache = CachedBackend(BACKEND, path)
+        cache.answer(Rank((RankItem(START, (ONE, TWO), "a"),)))
+        cache.close()
+    assert set(codes[:-1]) == {9} and len(codes) > 6
+
+
+def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path) -> None:
+    """Each bit of the table's page that is in use, and of the file's head: a reply is asked for
+    again, or one sentence refuses the file.
+    """
+    path = tmp_path / "replies.sqlite"
+    request = Propose((ProposeItem(START, 0, 2),))
+    cache = CachedBackend(BACKEND, path)
+    whole = cache.answer(request)
+    cache.close()
+    kept = path.read_bytes()
+    page = int.from_bytes(kept[16:18], "big")
+    used = [place for place in range(page, len(kept)) if kept[place]]
+    refused = again = 0
+    for place in [*range(100), *used]:
+        for bit in range(8):
+            for beside in tmp_path.glob("replies.sqlite*"):
+                beside.unlink()
+            path.write_bytes(kept[:place] + bytes([kept[place] ^ 1 << bit]) + kept[place + 1 :])
+            log = Log()
+            try:
+                cache = CachedBackend(log, path)
+                try:
+                    found = cache.answer(request)
+                finally:
+                    cache.close()
+            except (ArtifactError, SchemaError) as error:
+                assert str(path) in str(error) and "\n" not in str(error)
+                refused += 1
+                continue
+            again += bool(log.requests)
+            assert found == whole
+    assert refused > 0 and again > 0
+
+
+def test_a_path_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
+    """A folder, and a file in a folder that is not there."""
+    for path in (tmp_path, tmp_path / "none" / "replies.sqlite"):
+        with pytest.raises(ArtifactError, match=f"{path}: cannot be used now"):
+            CachedBackend(BACKEND, path)
+
+
+@pytest.mark.parametrize("reply", [(), (samples(["add 1 ;"]),)])
+def test_a_backend_reply_of_wrong_length_is_not_stored(reply: Reply) -> None:
+    """Too few items, or too few samples of one, are a protocol error."""
+    cache = CachedBackend(Fixed(reply), None)
+    with pytest.raises(ProtocolError, match="expected"):
+        cache.answer(Propose((ProposeItem(START, 0, 2),)))
+
+
+def test_a_note_is_no_request() -> None:
+    """A note is the driver's business."""
+    with pytest.raises(ProtocolError, match="'note'"):
+        CachedBackend(BACKEND, None).answer(Note("hello", START))
+    with pytest.raises(ProtocolError, match="'note'"):
+        BACKEND.answer(Note("hello", START))
+
+
+def test_derivations_whose_texts_run_together_are_told_apart() -> None:
+    """One step "A. B." and the two steps "A." and "B." read alike with a space between them."""
+    domain = MathSteps()
+    start = domain.initial_state(domain.read("What is 1 + 1?", problem_id="p"), budget=3)
+
+    def after(*texts: str) -> State:
+        state = start
+        for text in texts:
+            move = domain.parse(text)
+            state = domain.apply(state, move) if isinstance(move, Move) else state
+        return state
+
+    fake = FakeBackend(
+        domain, lambda state, rng: f"step {len(state.derivation)}", name="n", seed=1, max_moves=3
+    )
+    backend = CachedBackend(fake, None)
+    one, two = after("A. B."), after("A.", "B.")
+    assert one.trace == two.trace
+    replies = backend.answer(Propose((ProposeItem(one, 0, 1), ProposeItem(two, 0, 1))))
+    assert [sample.text for (sample,) in replies] == ["step 1", "step 2"]

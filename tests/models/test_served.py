@@ -1,0 +1,525 @@
+"""What is asked of a server, and what is made of its replies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from selverify.domains.math_steps import MathSteps
+from selverify.domains.word_problems import WordProblems
+from selverify.errors import ProtocolError, Refusal
+from selverify.models.prompting import Prompt, plain_text
+from selverify.params import Sampling, Server
+from selverify.search.requests import CompleteItem, ProposeItem
+from selverify.types import Problem, Sample, State
+
+client = pytest.importorskip("selverify.models.generators.client")
+served = pytest.importorskip("selverify.models.generators.served")
+Takes = served.Takes
+
+Body = Mapping[str, Any]
+Reply = dict[str, Any]
+WORDS, STEPS = WordProblems(), MathSteps()
+SCHEMA = {"type": "object"}
+SAMPLING = Sampling(
+    temperature=0.7, max_move_tokens=12, max_solution_tokens=96, max_moves=9, batch_rows=1
+)
+
+
+class Scripted(client.Client):
+    """A client whose server is a function; a reply that the caller calls faulty stays faulty."""
+
+    def __init__(self, answer: Callable[[Body], Any], **changed: object) -> None:
+        told = {
+            "url": "http://127.0.0.1:9/v1",
+            "model": "small",
+            "key_variable": None,
+            "concurrency": 1,
+            "timeout_seconds": 1.0,
+            "max_retries": 0,
+        }
+        super().__init__(Server.model_validate({**told, **changed}))
+        self.answer = answer
+        self.asked: list[tuple[str, Body]] = []
+
+    def ask_each(self, path: str, bodies: Sequence[Body], *, fault=None) -> list[Any]:
+        replies = []
+        for body in bodies:
+            self.asked.append((path, body))
+            reply = self.answer(body)
+            if isinstance(reply, dict) and fault is not None and (wrong := fault(reply)):
+                raise ProtocolError(wrong)
+            replies.append(reply)
+        return replies
+
+    def used(self, name: str) -> list[Any]:
+        """What each body so far said of ``name``."""
+        return [body.get(name) for _, body in self.asked]
+
+
+def choices(*texts: str | None, chat: bool = False, **told: object) -> Reply:
+    return {
+        "choices": [
+            {"index": index, "finish_reason": "stop", **told}
+            | ({"message": {"content": text}} if chat else {"text": text})
+            for index, text in enumerate(texts)
+        ]
+    }
+
+
+def writer(body: Body) -> Reply:
+    """Texts that follow from the body's prompt and seed, and differ by choice."""
+    chance = random.Random(f"{body.get('prompt')} {body['seed']}")
+    return choices(*(f"apples {chance.randrange(10**6)}" for _ in range(body.get("n", 1))))
+
+
+def refused(status: int = 400, said: str = "unknown field") -> Any:
+    return Refusal(said, status=status)
+
+
+def model(asked: client.Client, **changed: Any) -> Any:
+    told = {
+        "end_of_move": ";",
+        "prompting": lambda state: Prompt((), WORDS.serialise(state)),
+        "prompting_id": "text",
+        "sampling": SAMPLING,
+        "seed": 3,
+        "api": "completions",
+    }
+    return served.ServedModel(asked, **{**told, **changed})
+
+
+def state(name: str = "p") -> State:
+    text = "of apples 7 are there . find apples ?"
+    problem = Problem(name, "word_problems", text, "find apples ?")
+    return WORDS.initial_state(problem, budget=9)
+
+
+def one_move(said: Reply, **changed: Any) -> str:
+    """The text of the move that a reply holds."""
+    (((sample,)),) = model(Scripted(lambda body: said), **changed).propose(
+        [ProposeItem(state(), 0, 1)]
+    )
+    return sample.text
+
+
+def solution(said: Reply, **changed: Any) -> Sample:
+    (((sample,)),) = model(Scripted(lambda body: said), **changed).complete(
+        [CompleteItem(state(), 0, 1)]
+    )
+    return sample
+
+
+def test_a_move_is_asked_for_up_to_its_end() -> None:
+    """As much as the settings say, and nothing that a server need not know."""
+    asked = Scripted(writer)
+    model(asked).propose([ProposeItem(state(), 4, 2)])
+    ((path, body),) = asked.asked
+    assert path == "/completions" and 0 <= body["seed"] < 2**31
+    assert {**body, "seed": 0} == {
+        "prompt": state().problem.text,
+        "max_tokens": 12,
+        "temperature": 0.7,
+        "seed": 0,
+        "n": 2,
+        "stop": [";"],
+    }
+
+
+def test_a_solution_is_asked_for_up_to_the_end() -> None:
+    """A greedy one at temperature 0."""
+    asked = Scripted(writer)
+    items = [CompleteItem(state(), 0, 1, greedy=True), CompleteItem(state(), 0, 1)]
+    model(asked).complete(items)
+    assert asked.used("temperature") == [0.0, 0.7]
+    assert asked.used("max_tokens") == [96, 96]
+    assert asked.used("stop") == asked.used("n") == [None, None]
+
+
+CHAT = (("system", "Be brief."), ("user", "Go."))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        (
+            Prompt(CHAT, "Step"),
+            {
+                "messages": [
+                    {"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": "Go."},
+                    {"role": "assistant", "content": "Step"},
+                ],
+                "continue_final_message": True,
+                "add_generation_prompt": False,
+            },
+        ),
+        (Prompt(CHAT[1:], ""), {"messages": [{"role": "user", "content": "Go."}]}),
+        (Prompt((), "Go."), {"messages": [{"role": "user", "content": "Go."}]}),
+    ],
+)
+def test_a_chat_continues_what_was_begun(prompt: Prompt, expected: Reply) -> None:
+    """The beginning of the answer is its last message."""
+    asked = Scripted(lambda body: choices("apples 7", chat=True))
+    model(asked, api="chat", prompting=lambda state: prompt).propose([ProposeItem(state(), 0, 1)])
+    ((path, body),) = asked.asked
+    assert path == "/chat/completions"
+    rest = {"max_tokens", "temperature", "seed", "stop"}
+    assert {name: told for name, told in body.items() if name not in rest} == expected
+
+
+def test_messages_as_plain_text() -> None:
+    """For a model that knows no chat; without messages the text is the prompt."""
+    assert plain_text(Prompt(CHAT, "")) == "System: Be brief.\n\nUser: Go.\n\nAssistant:"
+    assert plain_text(Prompt(CHAT, "Step\n\n")).endswith("\n\nAssistant: Step\n\n")
+    assert plain_text(Prompt((), "Go. ")) == "Go. "
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "text"),
+    [
+        (" apples  7", {}, "apples 7 ;"),
+        ("apples 7 ;", {}, "apples 7 ;"),
+        ("apples 7; pears 8 ;", {}, "apples 7 ;"),
+        ("apples 7", {"finish_reason": "length"}, "apples 7"),
+        ("apples 7 ; pears", {"finish_reason": "length"}, "apples 7 ;"),
+        ("apples 7", {"finish_reason": None}, "apples 7 ;"),
+        ("apples 7", {"stop_reason": None}, "apples 7"),
+        ("apples 7", {"stop_reason": ";"}, "apples 7 ;"),
+        ("apples 7", {"matched_stop": 2}, "apples 7"),
+        ("", {}, ";"),
+        ("a\ud800b", {}, "a?b ;"),
+    ],
+)
+def test_a_move_ends_where_its_end_was_said(said: str, told: Reply, text: str) -> None:
+    """Servers keep the stop string or leave it out; a move cut short gets none."""
+    assert one_move(choices(said, **told)) == text
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [("a\nb\n\nc", "a\nb"), ("\n\na\n\nb", "a"), (" a ", "a"), ("", ""), ("\n\n", "")],
+)
+def test_a_step_ends_at_an_empty_line(said: str, text: str) -> None:
+    """White space before it is none of it."""
+    assert one_move(choices(said), end_of_move=STEPS.end_of_move) == text
+
+
+def test_the_moves_of_a_solution_are_set_apart() -> None:
+    """By spaces where a word ends them; a text of steps stays as it is."""
+    assert solution(choices(" apples 7; answer  7;")).text == "apples 7 ; answer 7 ;"
+    assert solution(choices("\na\n\nb\n"), end_of_move="\n\n").text == "a\n\nb"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (choices(None, chat=True, finish_reason="length"), ""),
+        (choices(None, chat=True, finish_reason="content_filter"), ""),
+        (choices(None, chat=True), None),
+        (choices(None), None),
+    ],
+)
+def test_no_text_is_an_empty_one_where_the_server_says_why(said: Reply, text: str | None) -> None:
+    """A model that thought until its tokens were spent has answered; a null alone has not."""
+    if text is None:
+        with pytest.raises(ProtocolError, match="a choice without a text"):
+            solution(said, api="chat")
+    else:
+        assert solution(said, api="chat").text == text
+
+
+def test_samples_follow_from_state_and_index_alone() -> None:
+    """Whatever stands beside an item, and however samples are asked for one by one."""
+    items = [ProposeItem(state(name), start, 3) for name in "pq" for start in (0, 2)]
+    together = model(Scripted(writer)).propose(items)
+    assert [model(Scripted(writer)).propose([item])[0] for item in items] == list(together)
+    assert len(set(together)) == 4
+
+    def single(body: Body) -> Any:
+        return refused() if "n" in body else writer(body)
+
+    apart = model(Scripted(single))
+    ((first, second),) = apart.propose([ProposeItem(state(), 0, 2)])
+    (one,), (two,) = apart.propose([ProposeItem(state(), 1, 1), ProposeItem(state(), 0, 1)])
+    assert (first, second) == (two, one) and first != second
+
+
+def test_another_run_has_other_seeds() -> None:
+    """And another problem, another state, another index."""
+    seeds = set()
+    for seed, name, start in [(3, "p", 0), (4, "p", 0), (3, "q", 0), (3, "p", 1)]:
+        asked = Scripted(writer)
+        model(asked, seed=seed).propose([ProposeItem(state(name), start, 1)])
+        seeds.update(asked.used("seed"))
+    assert len(seeds) == 4
+
+
+def test_a_server_that_refuses_n_is_asked_singly_from_then_on() -> None:
+    """It is found out with one item alone."""
+    asked = Scripted(lambda body: refused() if "n" in body else writer(body))
+    proposer = model(asked)
+    assert proposer.takes == Takes(None, None)
+    proposer.propose([ProposeItem(state(name), 0, 2) for name in "pqr"])
+    assert asked.used("n") == [2, None, None, None, None, None, None]
+    assert proposer.takes == Takes(several=False, schema=None)
+
+
+def test_a_server_that_heeds_no_n_is_asked_singly_from_then_on() -> None:
+    """Its one choice counts, for it was drawn under the first sample's seed."""
+    asked = Scripted(lambda body: writer({**body, "n": 1}))
+    proposer = model(asked)
+    replies = proposer.propose([ProposeItem(state(name), 0, 3) for name in "pq"])
+    assert asked.used("n") == [3, 3, None, None, None, None, None]
+    assert proposer.takes.several is False
+    alone = model(Scripted(lambda body: refused() if "n" in body else writer(body)))
+    assert replies == alone.propose([ProposeItem(state(name), 0, 3) for name in "pq"])
+
+
+def test_lost_choices_are_asked_for_again() -> None:
+    """Once with the same body, which a server that lost them answers whole."""
+    counts = iter([2, 1, 2])
+    asked = Scripted(lambda body: writer({**body, "n": next(counts)}))
+    proposer = model(asked)
+    items = [ProposeItem(state(name), 0, 2) for name in "pq"]
+    assert proposer.propose(items) == model(Scripted(writer)).propose(items)
+    assert (
+        asked.used("n") == [2, 2, 2]
+        and next(counts, None) is None
+        and proposer.takes.several is True
+    )
+
+
+def test_one_sample_says_nothing_about_n() -> None:
+    """It is found out when the first item asks for more."""
+    asked = Scripted(writer)
+    proposer = model(asked)
+    proposer.propose([ProposeItem(state(), 0, 1)])
+    assert asked.used("n") == [None] and proposer.takes.several is None
+    proposer.complete([CompleteItem(state(), 0, 2)])
+    assert proposer.takes.several is True
+
+
+def obedient(body: Body) -> Any:
+    """A server that knows schemas."""
+    texts = ['\n{"op": "a;b"} '] * body.get("n", 1)
+    return choices(*texts) if "response_format" in body else writer(body)
+
+
+def test_a_schema_goes_with_moves_alone() -> None:
+    """Under it the move is the object: no stop string cuts it, nothing is added."""
+    asked = Scripted(obedient)
+    proposer = model(asked, schema=SCHEMA)
+    ((first, _),) = proposer.propose([ProposeItem(state(), 0, 2)])
+    proposer.complete([CompleteItem(state(), 0, 2)])
+    assert first.text == '{"op": "a;b"}' and asked.used("stop") == [None, None]
+    form = {"name": "move", "schema": SCHEMA, "strict": True}
+    assert asked.used("response_format") == [{"type": "json_schema", "json_schema": form}, None]
+    assert proposer.takes == Takes(several=True, schema=True)
+
+
+@pytest.mark.parametrize("heedless", [False, True])
+def test_without_schemas_moves_are_asked_for_as_text(heedless: bool) -> None:
+    """Also where the server takes the field and pays no heed to it; the gates do the rest."""
+
+    def known(body: Body) -> Any:
+        return writer(body) if heedless or "response_format" not in body else refused()
+
+    asked = Scripted(known)
+    proposer = model(asked, schema=SCHEMA)
+    replies = proposer.propose([ProposeItem(state(name), 0, 2) for name in "pq"])
+    assert proposer.takes == Takes(several=True, schema=False)
+    assert [form is not None for form in asked.used("response_format")] == [True, False, False]
+    assert replies == model(Scripted(writer)).propose(
+        [ProposeItem(state(name), 0, 2) for name in "pq"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("several", "schema"), [(True, True), (True, False), (False, True), (False, False)]
+)
+def test_what_a_server_takes_is_found_out_with_one_item(several: bool, schema: bool) -> None:
+    """Whatever of the two it refuses."""
+
+    def known(body: Body) -> Any:
+        too_much = ("n" in body and not several) or ("response_format" in body and not schema)
+        return refused(422) if too_much else obedient(body)
+
+    asked = Scripted(known)
+    proposer = model(asked, schema=SCHEMA)
+    proposer.propose([ProposeItem(state(), 0, 2)])
+    assert proposer.takes == Takes(several, schema)
+    found_out = len(asked.asked)
+    proposer.propose([ProposeItem(state(name), 0, 2) for name in "qr"])
+    assert len(asked.asked) - found_out == (2 if several else 4)
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_what_a_server_refuses_altogether_is_an_error(schema: Reply | None) -> None:
+    """And teaches nothing about the server, nor does a failure."""
+    for reply in (refused(400, "no such model"), {}):
+        proposer = model(Scripted(lambda body, reply=reply: reply), schema=schema)
+        with pytest.raises(ProtocolError, match=r"no such model|choices"):
+            proposer.propose([ProposeItem(state(), 0, 2)])
+        assert proposer.takes == Takes(None, None)
+
+
+def test_a_prompt_that_is_too_long_gets_no_text() -> None:
+    """It is the candidate that failed, so the items beside it have their samples."""
+
+    def limited(body: Body) -> Any:
+        long = "tale" in body["prompt"]
+        return refused(400, "maximum context length is 9 tokens") if long else writer(body)
+
+    told = {"p": "a tale", "q": "short", "r": "a tale"}
+    asked = Scripted(limited)
+    proposer = model(asked, prompting=lambda state: Prompt((), told[state.problem.problem_id]))
+    first, second, third = proposer.propose([ProposeItem(state(name), 0, 2) for name in "pqr"])
+    assert first == third == (Sample("", 0, 0.0),) * 2
+    assert all(sample.text for sample in second)
+    assert proposer.takes.several is True
+
+
+def test_a_template_that_trims_what_was_begun_is_seen_through() -> None:
+    """The model says the white space again and is stopped there: it is asked without a stop."""
+
+    def trimming(body: Body) -> Reply:
+        text = "" if "stop" in body else "\n\nSo 2.\n\nThen 3."
+        return choices(*[text] * body.get("n", 1), chat=True)
+
+    asked = Scripted(trimming)
+    proposer = model(
+        asked,
+        api="chat",
+        end_of_move=STEPS.end_of_move,
+        prompting=lambda state: Prompt((("user", "Go."),), "We have 1.\n\n"),
+    )
+    replies = proposer.propose([ProposeItem(state(), 0, 2)])
+    assert [[sample.text for sample in samples] for samples in replies] == [["So 2.", "So 2."]]
+    assert asked.used("stop") == [["\n\n"], None] and len(set(asked.used("seed"))) == 1
+
+
+@given(
+    texts=st.lists(st.text("ab ", max_size=30), min_size=1, max_size=8),
+    total=st.integers(0, 10**6),
+)
+def test_tokens_are_those_that_the_server_counted(texts: list[str], total: int) -> None:
+    """Shared among the samples; none is lost by rounding."""
+    said = {**choices(*texts), "usage": {"completion_tokens": total}}
+    (samples,) = model(Scripted(lambda body: said)).propose([ProposeItem(state(), 0, len(texts))])
+    assert sum(sample.tokens for sample in samples) == total
+    assert all(sample.tokens >= 0 for sample in samples)
+
+
+@pytest.mark.parametrize("usage", [None, {}, 7, {"completion_tokens": "7"}, {"x": 1}])
+@pytest.mark.parametrize("count", [-1, True, 10**30, None, 1.5])
+def test_without_a_count_tokens_are_words(usage: object, count: object) -> None:
+    """Also where the count is none."""
+    for told in (usage, {"completion_tokens": count}):
+        assert solution({**choices("apples 7 ; answer 7 ;"), "usage": told}).tokens == 6
+
+
+def test_one_sample_has_all_the_tokens() -> None:
+    """As the server counts them, the end included."""
+    said = {**choices("apples 7"), "usage": {"completion_tokens": 5}}
+    assert solution(said).tokens == 5
+
+
+def test_the_identity_names_what_samples_follow_from() -> None:
+    """Where the model is served, and how it is asked, are not among it."""
+    usual = model(Scripted(writer)).identity()
+    moved = Scripted(writer, url="http://127.0.0.2:9/v1", concurrency=9, max_retries=3)
+    batched = SAMPLING.model_copy(update={"batch_rows": 7, "max_moves": 3})
+    assert model(moved, sampling=batched).identity() == usual
+    others = [
+        model(Scripted(writer, model="other")),
+        model(Scripted(writer), api="chat"),
+        model(Scripted(writer), prompting_id="other"),
+        model(Scripted(writer), sampling=SAMPLING.model_copy(update={"temperature": 0.8})),
+        model(Scripted(writer), seed=4),
+        model(Scripted(writer), schema=SCHEMA),
+        model(Scripted(writer), schema={"type": "array"}),
+        model(Scripted(writer), end_of_move="\n\n"),
+    ]
+    assert len({usual, *(other.identity() for other in others)}) == 1 + len(others)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=5,
+)
+CHOICE = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": JSON | st.integers(-1, 2),
+        "text": JSON | st.text(),
+        "message": JSON | st.fixed_dictionaries({"content": JSON}),
+        "finish_reason": JSON | st.sampled_from(["stop", "length"]),
+        "stop_reason": JSON,
+        "matched_stop": JSON,
+    },
+)
+
+
+@given(
+    said=st.fixed_dictionaries(
+        {}, optional={"choices": JSON | st.lists(CHOICE | JSON, max_size=3), "usage": JSON}
+    ),
+    end=st.sampled_from([";", "\n\n"]),
+)
+def test_any_reply_is_samples_or_one_clear_error(said: Reply, end: str) -> None:
+    """And all samples can be stored."""
+    proposer = model(Scripted(lambda body: said), end_of_move=end)
+    try:
+        (samples,) = proposer.propose([ProposeItem(state(), 0, 2)])
+    except ProtocolError:
+        return
+    assert len(samples) == 2
+    for sample in samples:
+        assert sample.text.encode() is not None and 0 <= sample.tokens <= 2**31
+
+
+def vectors(*indices: int, size: int = 2) -> Reply:
+    return {"data": [{"index": one, "embedding": [float(one)] * size} for one in indices]}
+
+
+def test_embeddings_stand_in_the_order_of_their_texts() -> None:
+    """Whatever the order of a reply, and however many texts a request has."""
+
+    def reversing(body: Body) -> Reply:
+        numbers = [float(text) for text in body["input"]]
+        data = [{"index": i, "embedding": [n, -n]} for i, n in enumerate(numbers)]
+        return {"data": data[::-1]}
+
+    asked = Scripted(reversing)
+    embeddings = served.ServedEmbeddings(asked, batch=2, dimension=2)
+    assert embeddings.embed_texts(["4", "5", "6"]) == [[4.0, -4.0], [5.0, -5.0], [6.0, -6.0]]
+    assert asked.used("input") == [["4", "5"], ["6"]]
+    assert embeddings.embed_texts([]) == []
+    assert "127" not in embeddings.identity()
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        (vectors(0), "1 embeddings, expected 2"),
+        (vectors(0, 0), "2 embeddings, expected 2"),
+        (vectors(0, 2), "2 embeddings, expected 2"),
+        (vectors(0, 1, size=3), "given 3 numbers a text, expected 2"),
+        ({}, "data: Field required"),
+        ({"data": [{"index": 0, "embedding": [float("nan"), 1.0]}]}, "finite number"),
+        ({"data": [{"index": 0, "embedding": [10**400, 1.0]}]}, "embedding"),
+        ({"data": [{"index": 0, "embedding": "AAAA"}]}, "valid list"),
+    ],
+)
+def test_embeddings_of_another_form_are_an_error(said: Reply, wrong: str) -> None:
+    """That says what is wrong."""
+    embeddings = served.ServedEmbeddings(Scripted(lambda body: said), batch=2, dimension=2)
+    with pytest.raises(ProtocolError, match=wrong):
+        embeddings.embed_texts(["a", "b"])

@@ -1,0 +1,100 @@
+"""Tau for a verifier, from scores and Monte-Carlo values."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.models.threshold import choose_threshold, load_threshold, save_threshold
+from selverify.params import check_params, settled
+from selverify.training.rollouts import ValuedSolution
+from selverify.training.tuning import values_before
+
+
+def test_the_hand_computed_case() -> None:
+    """Right at 0.9, 0.8, 0.5, wrong at 0.6, 0.2: from 0.7 on 2/3 right and no wrong is best."""
+    found = choose_threshold([0.9, 0.8, 0.6, 0.5, 0.2], [1.0] * 5, [1.0, 0.5, 0.0, 0.25, 0.0])
+    assert found.tau == pytest.approx(0.7)
+    assert (found.right, found.wrong) == (3, 2)
+    assert found.right_accepted == pytest.approx(2 / 3)
+    assert found.wrong_accepted == 0.0
+
+
+def test_a_binary_verifier_gets_the_middle() -> None:
+    """A tool says 0 or 1."""
+    assert choose_threshold([1, 1, 0, 0], [1, 1, 1, 1], [1, 0.5, 0, 0]).tau == 0.5
+
+
+def test_states_that_are_seldom_solved_do_not_count() -> None:
+    """From there a right move is often followed by four failures."""
+    sure = choose_threshold([0.9, 0.1], [1, 1], [1, 0])
+    noisy = choose_threshold([0.9, 0.1, 0.95, 0.99], [1, 1, 0.25, 0.49], [1, 0, 0, 0])
+    assert noisy == sure
+
+
+@pytest.mark.parametrize("after", [[0, 0], [1, 1]])
+def test_without_both_kinds_the_number_must_be_given(after: list[float]) -> None:
+    with pytest.raises(SchemaError, match="give the number as"):
+        choose_threshold([0.2, 0.9], [1, 1], after)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=2, max_size=40),
+)
+def test_no_other_tau_is_better(moves: list[tuple[int, bool]]) -> None:
+    """Against every threshold there is, and the shares are those at tau."""
+    scores = np.array([score / 20 for score, _ in moves])
+    right = np.array([one for _, one in moves])
+    assume(right.any() and not right.all())
+    found = choose_threshold(scores, np.ones(len(moves)), right.astype(float))
+
+    def gain(tau: float) -> float:
+        accepted = scores >= tau
+        return float(accepted[right].mean() - accepted[~right].mean())
+
+    assert found.right_accepted == pytest.approx(float((scores >= found.tau)[right].mean()))
+    assert gain(found.tau) == pytest.approx(max(gain(score) for score in scores))
+    assert gain(found.tau) == pytest.approx(found.right_accepted - found.wrong_accepted)
+
+
+def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
+    found = choose_threshold([0.9, 0.1], [1, 1], [1, 0])
+    with pytest.raises(ArtifactError, match="no such file"):
+        load_threshold(tmp_path)
+    save_threshold(tmp_path, found)
+    assert load_threshold(tmp_path) == found
+    path = tmp_path / "threshold.json"
+    whole = path.read_text()
+    for spoilt in (whole.replace('"tau": ', '"tau": 1'), whole.replace("right", "sight"), "{"):
+        path.write_text(spoilt)
+        with pytest.raises(SchemaError, match=rf"{path}: damaged: digest"):
+            load_threshold(tmp_path)
+
+
+def test_a_start_is_worth_the_share_of_right_solutions() -> None:
+    def solution(name: str, *values: float) -> ValuedSolution:
+        return ValuedSolution(name, "", ("",) * len(values), values)
+
+    several = [solution("a", 0.5, 1.0), solution("a", 0.25, 0.0), solution("b", 0.0, 0.0)]
+    assert values_before(several[1], several) == (0.5, 0.25)
+    assert values_before(several[2], several) == (0.0, 0.0)
+
+
+def test_tau_is_filled_in_only_where_it_was_left_open() -> None:
+    """Given numbers stay, and equal points of the grid are one."""
+    path = Path(__file__).parents[2] / "params.yaml"
+    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw["exploration"]["tau"], raw["search"]["tau"] = None, 0.3
+    raw["evaluation"]["grid"]["tau"] = [None, 0.6, 0.2]
+    params = check_params(raw, path)
+    assert params.leaves_tau
+    chosen = params.with_tau(0.6)
+    assert (chosen.exploration.tau, chosen.search.tau) == (0.6, 0.3)
+    assert chosen.evaluation.grid.tau == (0.6, 0.2)
+    assert not chosen.leaves_tau
+    with pytest.raises(ParamsError, match="given null, expected the number"):
+        settled(params.exploration.tau, "exploration.tau")

@@ -1,0 +1,130 @@
+"""Which stages' replies are kept, and that processes may open their cache at the same time."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from selverify.domains.word_problems import WordProblems
+from selverify.models import assembly
+from selverify.models.assembly import Models
+from selverify.models.reply_cache import KINDS, CachedBackend
+from selverify.models.sources import write_generator_source, write_verifier_source
+from selverify.params import Params, ServedJudge, load_params
+from selverify.search.requests import (
+    Complete,
+    CompleteItem,
+    Propose,
+    ProposeItem,
+    Rank,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Move, Problem, Sample, State, Verdict
+from tasks.models import make_cache, open_models
+
+AT_ONCE, FILES = 8, 10
+
+
+def params(cache: Path) -> Params:
+    given = load_params(Path(__file__).parents[2] / "params.yaml")
+    tracking = given.tracking.model_copy(update={"reply_cache": str(cache), "threads": 1})
+    return given.model_copy(update={"tracking": tracking})
+
+
+JUDGE = ServedJudge(
+    kind="judge",
+    url="http://127.0.0.1:9/v1",
+    model="judge",
+    key_variable=None,
+    concurrency=1,
+    timeout_seconds=1.0,
+    max_retries=0,
+    max_tokens=50,
+    schema_constrained=False,
+)
+STATE = State(Problem("p", "word_problems", "What is 1+1?", ""), (), (), 8)
+STEP = Move("answer", ("2",), "So the answer is 2.")
+REQUESTS: dict[str, Request] = {
+    Propose.kind: Propose((ProposeItem(STATE, 0, 1),)),
+    Complete.kind: Complete((CompleteItem(STATE, 0, 1),)),
+    Rank.kind: Rank((RankItem(STATE, (STEP,), "hybrid"),)),
+    Verify.kind: Verify((VerifyItem(STATE, (STEP,)),)),
+}
+
+
+class Says:
+    """Any model, which counts what it is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def identity(self, kind: str) -> str:
+        return kind
+
+    def answer(self, request: Request) -> Reply:
+        self.asked.append(request.kind)
+        sampled = ((Sample("x", 1, 0.0),),)
+        replies = {Rank.kind: ((1.0,),), Verify.kind: (Verdict(0.5, (0.5,)),)}
+        return replies.get(request.kind, sampled)
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize(
+    ("served", "judged", "kept"),
+    [(False, False, set()), (False, True, {"verify"}), (True, False, KINDS), (True, True, KINDS)],
+)
+def test_what_a_model_of_others_says_is_kept_at_once_whoever_the_other_model_is(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    served: bool,
+    judged: bool,
+    kept: set[str],
+    cached: bool,
+) -> None:
+    """Behind a server, beside what was trained here, which is kept by ``write``."""
+    cache = tmp_path / "cache" / "replies.sqlite"
+    given = params(cache)
+    inputs = {name: tmp_path / name for name in ("generator", "verifier")}
+    if served:
+        given = given.model_copy(update={"domain": "math", "backbones": ("served",)})
+        write_generator_source(inputs["generator"], given.generator["math"]["served"])
+    if judged:
+        write_verifier_source(inputs["verifier"], JUDGE)
+    asked = []
+    for written in (False, True, False):
+        says = Says()
+        opened = Models(WordProblems(), says, None, "", None, None)
+        monkeypatch.setattr(assembly, "open_models", lambda *_, found=opened, **__: found)
+        backend = open_models(given, inputs, seed=1, cached=cached).backend
+        for request in REQUESTS.values():
+            backend.answer(request)
+        assert isinstance(backend, CachedBackend) == cache.is_file() == bool(cached or kept)
+        if isinstance(backend, CachedBackend):
+            if written:
+                backend.write()
+            backend.close()
+        asked.append(set(says.asked))
+    assert asked == [KINDS, KINDS - kept, set() if cached or kept else KINDS]
+
+
+def test_a_cache_can_be_made_by_several_at_once(tmp_path: Path) -> None:
+    """SQLite turns some of them away unless they take turns."""
+    start = threading.Barrier(AT_ONCE)
+    told = [params(tmp_path / f"{number}.sqlite") for number in range(FILES)]
+
+    def make(place: int) -> None:
+        for one in told:
+            start.wait()
+            make_cache(one)
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        assert list(threads.map(make, range(AT_ONCE))) == [None] * AT_ONCE
+    assert len(list(tmp_path.glob("*.sqlite"))) == FILES

@@ -1,0 +1,129 @@
+"""The report page and its trace explorer: what is shown, and that no text becomes markup."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from test_cli import DOMAIN, TASKS, guided
+from test_report import built as golden_report
+
+from selverify.errors import ArtifactError, SchemaError
+from selverify.policy import Solved
+from selverify.report.by_depth import visits_table
+from selverify.report.explorer import Searched, explorer_data
+from selverify.report.html import render_html
+from selverify.report.sections import Report, sections
+from selverify.search.traces import read_events, write_events
+
+built = golden_report
+HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+
+
+@pytest.fixture(scope="module")
+def solved() -> list[Solved]:
+    """Searches that verify, go back, sample again and end in every way."""
+    return guided(1, skip_below=0.2).solve_many([task.problem for task in TASKS], budget=6)
+
+
+@pytest.fixture(scope="module")
+def searched(solved: list[Solved]) -> list[Searched]:
+    return [
+        Searched(task.problem, task.truth, 1, one.events)
+        for task, one in zip(TASKS, solved, strict=True)
+    ]
+
+
+@pytest.fixture
+def figures(tmp_path: Path, built: Report) -> Path:
+    for section in sections(built):
+        if section.figure:
+            (tmp_path / f"{section.figure}.svg").write_text("<svg/>", encoding="utf-8")
+    return tmp_path
+
+
+def texts(entry: dict) -> Iterator[str]:
+    for step in entry["steps"]:
+        yield from ([row[0] for row in step["rows"]] if "rows" in step else [step["text"]])
+
+
+def test_events_come_back_from_the_log(tmp_path: Path, solved: list[Solved]) -> None:
+    """States, ledgers and data of every search are those that were written."""
+    path = tmp_path / "events.parquet"
+    written = {one.problem.problem_id: one.events for one in solved}
+    write_events(path, written)
+    problems = {one.problem.problem_id: one.problem for one in solved}
+    found = read_events(path, DOMAIN, problems)
+    assert list(found) == [name for name, events in written.items() if events]
+    for name, events in found.items():
+        for one, other in zip(events, written[name], strict=True):
+            assert (one.index, one.event, one.ledger) == (other.index, other.event, other.ledger)
+            assert one.state == other.state
+            assert json.dumps(dict(one.data)) == json.dumps(dict(other.data))
+    with pytest.raises(SchemaError, match="expected one of the benchmark's"):
+        read_events(path, DOMAIN, {})
+    with pytest.raises(ArtifactError, match="expected an event log"):
+        read_events(tmp_path / "none.parquet", DOMAIN, problems)
+
+
+def test_the_explorer_tells_the_whole_search(searched: list[Searched]) -> None:
+    """Calls, commits and verdicts are those of the events, and the answer is judged."""
+    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
+    assert [one["id"] for one in data] == [one.problem.problem_id for one in searched]
+    for entry, one in zip(data, searched, strict=True):
+        kinds = [event.event for event in one.events]
+        assert entry["calls"] == kinds.count("verify")
+        rows = [row for step in entry["steps"] for row in step.get("rows", ())]
+        judged = [row for row in rows if row[4] in ("accepted", "rejected")]
+        assert len(judged) == kinds.count("verify")
+        commits = [step for step in entry["steps"] if step.get("event") == "commit"]
+        assert len(commits) == kinds.count("commit")
+        assert entry["right"] == (entry["answer"] == one.truth.answer)
+
+
+def test_the_table_along_a_solution_counts_every_call(searched: list[Searched]) -> None:
+    """Each allotted or trusted round is a row, and calls add up to the ledgers'."""
+    visits = visits_table({s.problem.problem_id: s.events for s in searched}, tau=0.5)
+    kinds = pd.Series([event.event for one in searched for event in one.events]).value_counts()
+    assert visits["calls"].sum() == kinds["verify"]
+    assert visits["trusted"].sum() == kinds.get("trust", 0)
+    assert len(visits) == kinds["allocate"] + kinds.get("trust", 0)
+
+
+def test_the_page_stands_alone(built: Report, figures: Path, searched: list[Searched]) -> None:
+    """Every section with its figure inside; nothing is loaded from elsewhere."""
+    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
+    page = render_html(built, figures, data)
+    for section in sections(built):
+        assert f"<h2>{section.title}</h2>" in page
+    inside = base64.b64encode(b"<svg/>").decode()
+    assert page.count(inside) == sum(bool(section.figure) for section in sections(built))
+    assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
+    told = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)
+    assert told is not None
+    assert json.loads(told[1]) == json.loads(json.dumps(data))
+    without = render_html(built, figures, [])
+    assert "<script" not in without and "explorer" not in without
+
+
+def test_no_text_becomes_markup(built: Report, figures: Path, searched: list[Searched]) -> None:
+    """Tags in a problem's text, a candidate or a table cell are shown, not obeyed."""
+    one = replace(searched[0], problem=replace(searched[0].problem, text=HOSTILE))
+    gates = built.gates.assign(reason=HOSTILE)
+    data = explorer_data(DOMAIN, [one], tau=0.5, reference_dispersion=0.25)
+    page = render_html(replace(built, gates=gates), figures, data)
+    assert "<img src=x" not in page
+    assert page.count("</script>") == 2
+    assert HOSTILE in json.loads(re.search(r'id="data">(.*?)</script>', page)[1])[0]["text"]
+
+
+def test_a_missing_figure_is_named(built: Report, tmp_path: Path) -> None:
+    """With the file that was expected."""
+    with pytest.raises(ArtifactError, match=r"accuracy_calls\.svg: no such file"):
+        render_html(built, tmp_path, [])

@@ -1,0 +1,112 @@
+"""Tables of several seeds, backbones and verifiers, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from selverify.experiment.selection import pool_runs
+from selverify.experiment.statistics import Bootstrap
+from selverify.report.tables import paper_table
+from selverify.report.variants import (
+    against_best_table,
+    rank_agreement,
+    ranking_table,
+    seeds_table,
+)
+
+BOOTSTRAP = Bootstrap(resamples=200, seed=0)
+# Right answers out of four problems and calls a problem, by seed.
+SOLVED = {
+    "cot": {0: (1, 0), 1: (1, 0)},
+    "beam_gated": {0: (2, 6), 1: (3, 8)},
+    "majority_gated": {0: (1, 0), 1: (3, 0)},
+    "full": {0: (3, 2), 1: (4, 4)},
+    "oracle": {0: (4, 1), 1: (4, 1)},
+}
+
+
+def outcomes(solved: dict[str, dict[int, tuple[int, int]]]) -> pd.DataFrame:
+    """Problem p0 is solved first; every method has one setting and, but for cot, N = 8."""
+    return pd.DataFrame(
+        [
+            {
+                "method": method,
+                "setting": "",
+                "n": 1 if method == "cot" else 8,
+                "problem_id": f"p{place}",
+                "sampling_seed": seed,
+                "status": "correct" if place < right else "wrong",
+                "correct": place < right,
+                "verifier_calls": calls,
+                "verifier_steps": calls,
+                "generated_moves": 1,
+                "generated_tokens": 1,
+            }
+            for method, seeds in solved.items()
+            for seed, (right, calls) in seeds.items()
+            for place in range(4)
+        ]
+    )
+
+
+def rows(solved: dict[str, dict[int, tuple[int, int]]]) -> pd.DataFrame:
+    """Pooled runs as shares, as cross-validation hands them on."""
+    pooled, runs = pool_runs(outcomes(solved))
+    return pooled.assign(correct=pooled["correct"] / runs)
+
+
+def test_seeds_one_by_one() -> None:
+    """Means of the seeds, and the deviation between them with n - 1."""
+    table = seeds_table(outcomes(SOLVED), rows(SOLVED), budget=8).set_index("method")
+    full = table.loc["full"]
+    assert (full["seeds"], full["accuracy_mean"]) == (2, pytest.approx(0.875))
+    assert full["accuracy_sd"] == pytest.approx(0.125 * 2**0.5)
+    assert (full["accuracy_min"], full["accuracy_max"]) == (0.75, 1.0)
+    assert (full["calls_mean"], full["calls_sd"]) == (3.0, pytest.approx(2**0.5))
+    assert table.loc["cot", "accuracy_sd"] == 0.0
+    single = {method: {0: seeds[0]} for method, seeds in SOLVED.items()}
+    assert seeds_table(outcomes(single), rows(single), budget=8).empty
+
+
+def test_full_against_the_best_baseline_of_each_pipeline() -> None:
+    """The baseline is named anew in each; the ratio needs calls."""
+    other = {**SOLVED, "majority_gated": {0: (4, 0), 1: (4, 0)}}
+    table = against_best_table(
+        {"small": rows(SOLVED), "base": rows(other)}, budget=8, bootstrap=BOOTSTRAP
+    ).set_index("variant")
+    small, base = table.loc["small"], table.loc["base"]
+    assert (small["baseline"], base["baseline"]) == ("beam_gated", "majority_gated")
+    assert small["one_shot"] == 0.25
+    assert small["step"] == pytest.approx(0.875 - 0.625)
+    assert small["calls_ratio"] == pytest.approx(3 / 7)
+    assert base["step"] == pytest.approx(0.875 - 1.0)
+    assert pd.isna(base["calls_ratio"])
+
+
+def test_ranks_and_their_agreement() -> None:
+    """The oracle has no rank, ties share the better one, and tau is that of the definition."""
+    weak = {**SOLVED, "full": {0: (1, 2), 1: (1, 4)}}
+    table = ranking_table(
+        {"strong": rows(SOLVED), "weak": rows(weak)}, budget=8, bootstrap=BOOTSTRAP
+    )
+    ranks = table.set_index("method")
+    assert ranks["strong.rank"].dropna().to_dict() == {
+        "full": 1.0,
+        "beam_gated": 2.0,
+        "majority_gated": 3.0,
+        "cot": 4.0,
+    }
+    assert ranks.loc["full", "weak.rank"] == ranks.loc["cot", "weak.rank"] == 3.0
+    assert pd.isna(ranks.loc["oracle", "weak.rank"])
+    # Of those that ask, beam is before full under weak only; votes ask under neither.
+    assert rank_agreement(table, "strong", "weak") == pytest.approx(-1.0)
+    assert rank_agreement(table, "strong", "strong") == pytest.approx(1.0)
+
+
+def test_the_papers_figures_stand_beside_the_methods_that_ran() -> None:
+    """Percent as printed there; a vote asks no verifier, whatever the table prints."""
+    table = paper_table(rows(SOLVED), budget=8, bootstrap=BOOTSTRAP).set_index("method")
+    assert table["paper_accuracy"].to_dict() == {"cot": 30.6, "full": 55.2}
+    assert table.loc["full", "paper_calls"] == 44.8
+    assert pd.isna(table.loc["cot", "paper_calls"])

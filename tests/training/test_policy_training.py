@@ -1,0 +1,137 @@
+"""The residual and the distance learn what their losses say."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from selverify.errors import SchemaError
+from selverify.models.heuristic.embedding import Embeddings, concatenate
+from selverify.models.heuristic.familiarity import Familiarity
+from selverify.params import Residual
+from selverify.training.policy import LabelledList, split_lists, train_policy
+
+SETTINGS = Residual(
+    hidden=16,
+    epochs=25,
+    rate=1e-2,
+    weight_decay=0.0,
+    pairs_per_state=6,
+    trajectory_weight=0.05,
+    trajectory_scale=0.2,
+    rank_on="hybrid",
+    validation_fraction=0.25,
+    familiar=0.99,
+    retrieval_patterns=4,
+    seed=3,
+)
+
+
+def lists(count: int, *, noise: bool = False) -> list[LabelledList]:
+    """Candidates whose label is the sign of one coordinate of the move's embedding."""
+    generator = torch.Generator().manual_seed(7)
+    found = []
+    for index in range(count):
+        move = torch.randn(6, 4, generator=generator)
+        labels = torch.randn(6, generator=generator) > 0 if noise else move[:, 0] > 0
+        accepted = [row for row in range(6) if labels[row]]
+        state = torch.randn(1, 4, generator=generator).expand(6, 4)
+        rows = Embeddings(state, move, move + state, torch.ones(6, 4), move[:, :2], torch.zeros(6))
+        remaining = 1 + index % 4 if accepted else None
+        first = accepted[0] if accepted else None
+        found.append(LabelledList(f"p{index}", rows, tuple(labels.tolist()), first, remaining))
+    return found
+
+
+@pytest.mark.parametrize("rank_on", ["hybrid", "residual"])
+def test_accepted_moves_come_to_rank_first(rank_on):
+    """On held-out lists nearly all pairs are in order, lower scores first."""
+    settings = SETTINGS.model_copy(update={"rank_on": rank_on})
+    seen: dict[str, list[float]] = {"residual": [], "acceptance": [], "plain residual": []}
+    data = lists(120)
+    heuristic, dispersion = train_policy(
+        data, settings, report=lambda epoch: seen[epoch.part].append(epoch.held_out)
+    )
+    assert min(seen["residual"]) < 0.1
+    assert min(seen["plain residual"]) < 0.1
+    assert min(seen["acceptance"]) < 0.35
+    _, held = split_lists(data, settings)
+    rows = held[0].rows
+    scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residuals(rows)
+    labels = torch.tensor(held[0].labels)
+    assert scores[labels].mean() < scores[~labels].mean()
+    plain = heuristic.without_trajectory(rows) - heuristic.distances(rows)
+    assert plain[labels].mean() < plain[~labels].mean()
+    rejected = heuristic.reject_probabilities(rows)
+    assert rejected[labels].mean() < 0.3
+    assert rejected[~labels].mean() > 0.7
+    assert dispersion["hybrid"] > 0
+
+
+def test_at_a_state_unlike_those_of_the_training_the_verifier_is_asked():
+    """Few held-out states are unfamiliar, a shifted one is; its moves count as rejected."""
+    data = lists(400)
+    heuristic, _ = train_policy(data, SETTINGS, report=lambda epoch: None)
+    _, held = split_lists(data, SETTINGS)
+    rows = concatenate([item.rows for item in held])
+    assert 0.0 < heuristic.familiarity.is_unlike(rows.state).float().mean() < 0.03
+    elsewhere = replace(rows, state=rows.state + 9.0)
+    assert (heuristic.guarded_reject_probabilities(elsewhere) == 1.0).all()
+    familiar = ~heuristic.familiarity.is_unlike(rows.state)
+    assert torch.equal(
+        heuristic.guarded_reject_probabilities(rows)[familiar],
+        heuristic.reject_probabilities(rows)[familiar],
+    )
+
+
+def test_a_wide_state_needs_no_more_states_than_there_are():
+    """With more dimensions than states the limit still lets the held-out ones through."""
+    states = torch.randn(60, 200, generator=torch.Generator().manual_seed(5))
+    familiarity = Familiarity(200)
+    familiarity.fit(states[:40], states[40:], familiar=0.9)
+    assert familiarity.is_unlike(states[40:]).sum() == 2
+    assert familiarity.is_unlike(10 * states).all()
+
+
+def test_states_that_are_all_the_same_make_every_other_one_unfamiliar():
+    """A constant direction has no spread to divide by."""
+    familiarity = Familiarity(3)
+    familiarity.fit(torch.zeros(20, 3), torch.zeros(5, 3), familiar=0.99)
+    assert not familiarity.is_unlike(torch.zeros(4, 3)).any()
+    assert familiarity.is_unlike(torch.ones(4, 3)).all()
+
+
+def test_without_its_weight_the_trajectory_term_is_the_only_difference():
+    """At weight 0 both residuals are the same, bit for bit; at a large one they are not."""
+    for weight in (0.0, 5.0):
+        settings = SETTINGS.model_copy(update={"trajectory_weight": weight, "epochs": 3})
+        heuristic, _ = train_policy(lists(60), settings, report=lambda _: None)
+        trained, plain = heuristic.residual.state_dict(), heuristic.plain.state_dict()
+        same = all(torch.equal(trained[name], plain[name]) for name in trained)
+        assert same == (weight == 0.0)
+
+
+def test_labels_without_a_pattern_are_not_learned():
+    """On coin-flip labels the held-out order stays near one half."""
+    seen: list[float] = []
+    train_policy(
+        lists(120, noise=True),
+        SETTINGS,
+        report=lambda one: seen.append(one.held_out) if one.part == "residual" else None,
+    )
+    assert 0.3 < sum(seen) / len(seen) < 0.7
+
+
+def test_lists_without_a_contrast_are_refused():
+    """Lists in which every move was accepted cannot teach an order, and the error says so."""
+    same = [LabelledList(item.problem_id, item.rows, (True,) * 6, 0, 1) for item in lists(20)]
+    with pytest.raises(SchemaError, match="none of 15 training lists"):
+        train_policy(same, SETTINGS, report=lambda epoch: None)
+
+
+def test_problems_are_not_split():
+    """All lists of a problem fall on the same side."""
+    data = [*lists(20), *lists(20)]
+    training, held = split_lists(data, SETTINGS)
+    assert not {item.problem_id for item in training} & {item.problem_id for item in held}
+    assert len(training) + len(held) == 40
