@@ -146,10 +146,9 @@ class TrainedPolicy:
         return gated_competition(
             self.domain,
             problem,
-            settings=self.settings(budget),
+            rules=self.settings(budget).rules(self.domain),
             budget=budget,
             generation_cap=self.generation_cap(budget),
-            traced=True,
         )
 
 

@@ -14,20 +14,14 @@ import pandas as pd
 
 from selverify.data.benchmark import Task
 from selverify.domains.base import Domain
-from selverify.experiment.evaluation import (
-    LEAVE_ONE_OUT,
-    Rules,
-    evaluate,
-    gated_settings,
-    settings_of,
-)
+from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
+from selverify.experiment.methods import METHODS, Conditions, Trial, settings_of
 from selverify.models.policy_settings import save_policy_settings
 from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params
 from selverify.search.backend import Backend
 from selverify.search.driver import Search, run_lockstep
-from selverify.search.gated import gated_competition
 from selverify.search.traces import Event, write_events
 from tasks.artifacts import read_tasks, say, write_facts, write_rows
 from tasks.models import open_grader, open_models, resolve_tau
@@ -83,12 +77,13 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     params = shard.params
     models = open_models(params, shard.inputs, seed=seed, cached=True)
     domain, policy = models.domain, models.policy
-    rules = Rules(
+    conditions = Conditions(
         params=params,
         dispersion=policy.reference_dispersion if policy else {},
         patterns=policy.patterns if policy else (),
     )
-    left_out = LEAVE_ONE_OUT if params.evaluation.leave_one_out else ()
+    parts = [name for name, method in METHODS.items() if method.kind == "part"]
+    left_out = parts if params.evaluation.leave_one_out else ()
     methods = tuple(dict.fromkeys((*params.evaluation.methods, *left_out)))
     first, last = (shard.tasks[place].problem.problem_id for place in (0, -1))
 
@@ -97,7 +92,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
 
     backend = cast(CachedBackend, models.backend)
     try:
-        found = evaluate(domain, backend, shard.tasks, rules, methods=methods, report=report)
+        found = evaluate(domain, backend, shard.tasks, conditions, methods=methods, report=report)
         outcomes = [{"sampling_seed": seed, **row} for row in found]
         if seed != params.evaluation.sampling_seeds[0]:
             backend.write()
@@ -111,7 +106,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
                 grader=grader,
             )
         steps = add_scores(backend, walked, items)
-        events = _trace(domain, backend, shard.tasks, rules)
+        events = _trace(domain, backend, shard.tasks, conditions)
         backend.write()
         return Part(outcomes, steps, events)
     finally:
@@ -119,22 +114,14 @@ def _under_seed(shard: Shard, seed: int) -> Part:
 
 
 def _trace(
-    domain: Domain, backend: Backend, tasks: tuple[Task, ...], rules: Rules
+    domain: Domain, backend: Backend, tasks: tuple[Task, ...], conditions: Conditions
 ) -> dict[str, tuple[Event, ...]]:
     """The full method's events at the headline budget, under the settings of ``search``."""
-    n = rules.params.evaluation.headline_budget
-    (setting,) = settings_of("", rules.params)
+    full, n = METHODS["full"], conditions.params.evaluation.headline_budget
+    (setting,) = settings_of(None, conditions.params)
     searches = {
         task.problem.problem_id: Search(
-            gated_competition(
-                domain,
-                task.problem,
-                settings=gated_settings(setting, rules, n),
-                budget=n,
-                generation_cap=rules.generation_cap(n),
-                traced=True,
-            ),
-            budget=n,
+            full.build(Trial(domain, task, n, setting, conditions)), budget=n
         )
         for task in tasks
     }

@@ -9,7 +9,7 @@ from typing import cast
 from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params, settled
 from selverify.search.driver import Result, Search, run_lockstep
-from selverify.search.gated import Exploration, explore
+from selverify.search.exploration import Exploration, explore
 from selverify.training.exploration import to_rows
 from tasks.artifacts import read_training, say, write_rows
 from tasks.models import open_grader, open_models, resolve_tau

@@ -16,7 +16,8 @@ from typing import cast
 import torch
 
 from flows.profiles import PROFILES, read_profile
-from selverify.experiment.evaluation import Rules, evaluate, settings_of
+from selverify.experiment.evaluation import evaluate
+from selverify.experiment.methods import METHODS, Conditions, settings_of
 from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params, load_params
 from tasks.artifacts import read_tasks
@@ -41,7 +42,7 @@ def main() -> None:
     large = {
         name.removeprefix(prefix): values for name, values in read_profile(PROFILES, "grid").items()
     }
-    (setting,) = settings_of("", params)
+    (setting,) = settings_of(None, params)
     grids = {
         "one": {axis: (getattr(setting, axis),) for axis in grid.model_dump()},
         "default": grid.model_dump(),
@@ -53,7 +54,7 @@ def main() -> None:
         given = resolve_tau(params.model_copy(update={"evaluation": chosen}), INPUTS["verifier"])
         with tempfile.TemporaryDirectory() as folder:
             seconds = [_seconds(given, Path(folder) / "replies.sqlite") for _ in range(2)]
-        settings = len(settings_of("full", given))
+        settings = len(settings_of(METHODS["full"], given))
         print(f"| {name} | {settings} | {seconds[0]:.1f} | {seconds[1]:.1f} |", flush=True)
 
 
@@ -65,7 +66,7 @@ def _seconds(params: Params, cache: Path) -> float:
     models = open_models(params, INPUTS, seed=seed, cached=True)
     assert models.policy is not None
     backend = cast(CachedBackend, models.backend)
-    rules = Rules(params, models.policy.reference_dispersion, models.policy.patterns)
+    conditions = Conditions(params, models.policy.reference_dispersion, models.policy.patterns)
     tasks = read_tasks(INPUTS["benchmark"], "test")[:SHARD]
     began = time.process_time()
     try:
@@ -73,7 +74,7 @@ def _seconds(params: Params, cache: Path) -> float:
             models.domain,
             backend,
             tasks,
-            rules,
+            conditions,
             methods=("full",),
             report=lambda method, number, of: None,
         )

@@ -14,7 +14,7 @@ import selverify
 from selverify.domains import GENERATED
 from selverify.domains.word_problems import NAMES as ALL_NAMES
 from selverify.errors import ArtifactError, BudgetError, SchemaError
-from selverify.experiment.evaluation import Rules, gated_settings, settings_of
+from selverify.experiment.methods import Conditions, Trial, gated_settings, settings_of
 from selverify.models.policy_settings import load_policy_settings, save_policy_settings
 from selverify.models.tokenizer import Words
 from selverify.params import load_params
@@ -90,17 +90,18 @@ def test_the_rules_are_those_of_the_evaluation(policy):
     """Settings and samples allowed equal the full method's under ``search``, with retrieval too."""
     search = PARAMS.search.model_copy(update={"retrieval": True})
     for params in (PARAMS, PARAMS.model_copy(update={"search": search})):
-        rules = Rules(
+        conditions = Conditions(
             params=params,
             dispersion={"hybrid": policy.reference_dispersion},
             patterns=policy.patterns,
         )
-        (setting,) = settings_of("", params)
+        (setting,) = settings_of(None, params)
         solver = policy.solver.model_copy(update={"search": params.search})
         own = replace(policy, solver=solver)
         for n in (1, 2, 16, 64):
-            assert own.settings(n) == gated_settings(setting, rules, n)
-            assert own.generation_cap(n) == rules.generation_cap(n)
+            trial = Trial(policy.domain, None, n, setting, conditions)  # the problem plays no part
+            assert own.settings(n) == gated_settings(trial)
+            assert own.generation_cap(n) == trial.generation_cap
 
 
 @pytest.mark.parametrize("domain", GENERATED.values(), ids=GENERATED)

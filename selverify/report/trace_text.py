@@ -126,7 +126,7 @@ def _finish(domain: Domain, draft: _Draft, pooled: dict[str, set[str]]) -> Round
     refused: list[Row] = []
     for text, times in draft.texts.most_common():
         candidate = domain.parse(text)
-        refusal = inadmissible(domain, draft.state, candidate, gates=GATES)
+        refusal = inadmissible(domain, draft.state, candidate=candidate, gates=GATES)
         if refusal is not None:
             refused.append(Row(text, times, gate=refusal.gate, reason=refusal.reason))
         elif isinstance(candidate, Move):

@@ -4,7 +4,8 @@ from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
 from selverify.search.dvts import dvts
-from selverify.search.gated import CandidateList, Exploration, explore, gated_competition
+from selverify.search.exploration import CandidateList, Exploration, explore
+from selverify.search.gated import Rules, gated_competition
 from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
 from selverify.search.rules import GatedSettings
@@ -13,6 +14,7 @@ __all__ = [
     "CandidateList",
     "Exploration",
     "GatedSettings",
+    "Rules",
     "beam_search",
     "best_of_n",
     "chain_of_thought",

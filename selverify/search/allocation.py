@@ -28,7 +28,7 @@ def margin(scores: Sequence[float]) -> float:
 
 
 def verification_budget(
-    sigma: float, reference: float, *, k_base: float, beta: float, k_min: int, k_max: int
+    sigma: float, *, reference: float, k_base: float, beta: float, k_min: int, k_max: int
 ) -> int:
     """k(w) = clip(k_min, k_max, k_base (1 + beta (sigma / reference - 1))), Eq. kw.
 
@@ -59,36 +59,11 @@ def calls_at(
     """
     if allocation == "all":
         return len(scores)
-    return calls_for(
-        spread(scores, allocation=allocation),
-        allocation=allocation,
-        reference=reference,
-        k_base=k_base,
-        beta=beta,
-        k_min=k_min,
-        k_max=k_max,
-    )
-
-
-def spread(scores: Sequence[float], *, allocation: str) -> float:
-    """What of the scores k(w) follows from under ``adaptive`` and ``margin``; else 0."""
+    spread, slope = 0.0, 0.0
     if allocation == "adaptive":
-        return dispersion(scores)
-    return margin(scores) if allocation == "margin" else 0.0
-
-
-def calls_for(
-    spread: float,
-    *,
-    allocation: str,
-    reference: float,
-    k_base: float,
-    beta: float,
-    k_min: int,
-    k_max: int,
-) -> int:
-    """``calls_at`` from the ``spread`` of the scores, for all allocations but ``all``."""
-    slope = {"fixed": 0.0, "adaptive": beta, "margin": -beta}[allocation]
+        spread, slope = dispersion(scores), beta
+    elif allocation == "margin":
+        spread, slope = margin(scores), -beta
     return verification_budget(
-        spread, reference, k_base=k_base, beta=slope, k_min=k_min, k_max=k_max
+        spread, reference=reference, k_base=k_base, beta=slope, k_min=k_min, k_max=k_max
     )

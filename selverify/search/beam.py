@@ -8,16 +8,13 @@ min(expansion, N) times. The two coincide at N = width * expansion only.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
-from selverify.search.candidates import checked, sift
-from selverify.search.gates import GATES
-from selverify.search.protocol import Asking, propose, verify
-from selverify.search.requests import ProposeItem, VerifyItem
-from selverify.search.solutions import vote
-from selverify.types import Outcome, Problem, State
-
-Scored = tuple[State, float]
+from selverify.search.expand import Child, expand, vote_of_finished
+from selverify.search.protocol import Asking
+from selverify.types import Outcome, Problem
 
 
 def beam_search(
@@ -34,25 +31,28 @@ def beam_search(
     """The answer with the largest sum of last-step scores over finished beams.
 
     A finished beam leaves the beam and its place stays empty. Ends when no beam is alive or after
-    ``max_moves`` moves; without a finished beam there is no answer. Each distinct (state, move)
-    pair is one call. Where answers check for free, finished beams that check win before the vote.
+    ``max_moves`` moves; without a finished beam there is no answer. A move that a state sampled
+    several times is one beam.
 
     Raises:
         ParamsError: ``variant`` is neither ``keep_b`` nor ``snell``.
     """
     keep = _kept(variant, n=n, width=width, expansion=expansion)
-    beams: tuple[State, ...] = (domain.initial_state(problem, budget=n),)
-    finished: list[Scored] = []
+    beams = [domain.initial_state(problem, budget=n)]
+    finished: list[Child] = []
     for depth in range(max_moves):
         spread = variant == "keep_b" or depth == 0
-        shares = _even(n, len(beams)) if spread else [min(expansion, n)] * len(beams)
-        scored = yield from _expand(domain, beams, shares, gates=gates)
-        best = sorted(scored, key=lambda pair: -pair[1])[: keep - len(finished)]
-        finished += [pair for pair in best if domain.is_final(pair[0])]
-        beams = tuple(state for state, _ in best if not domain.is_final(state))
+        counts = _even(n, len(beams)) if spread else [min(expansion, n)] * len(beams)
+        grown = yield from expand(domain, beams, counts=counts, gates=gates)
+        ranked = sorted(
+            (child for children in grown for child in children), key=lambda child: -child.score
+        )
+        best = ranked[: keep - len(finished)]
+        finished += [replace(one, times=1) for one in best if domain.is_final(one.state)]
+        beams = [one.state for one in best if not domain.is_final(one.state)]
         if not beams:
             break
-    return vote(domain, [pair for pair in finished if checked(domain, pair[0])] or finished)
+    return vote_of_finished(domain, finished)
 
 
 def _kept(variant: str, *, n: int, width: int, expansion: int) -> int:
@@ -65,21 +65,3 @@ def _kept(variant: str, *, n: int, width: int, expansion: int) -> int:
 
 def _even(n: int, beams: int) -> list[int]:
     return [n // beams + (index < n % beams) for index in range(beams)]
-
-
-def _expand(
-    domain: Domain, beams: tuple[State, ...], shares: list[int], *, gates: bool
-) -> Asking[list[Scored]]:
-    """Every distinct admissible move at every beam, applied, with its verifier score."""
-    asked = [ProposeItem(beam, 0, share) for beam, share in zip(beams, shares, strict=True)]
-    replies = yield from propose(*asked)
-    pairs = [
-        (beam, move)
-        for beam, samples in zip(beams, replies, strict=True)
-        for move in sift(domain, beam, samples, gates=GATES if gates else ()).survivors
-    ]
-    verdicts = yield from verify(*(VerifyItem(beam, (move,)) for beam, move in pairs))
-    return [
-        (domain.apply(beam, move), verdict.score)
-        for (beam, move), verdict in zip(pairs, verdicts, strict=True)
-    ]

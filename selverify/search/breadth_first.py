@@ -59,7 +59,7 @@ def _values(
     pairs = [
         (state, move)
         for state, samples in zip(kept, replies, strict=True)
-        for move in sift(domain, state, samples, gates=GATES if gates else ()).survivors
+        for move in sift(domain, state, samples=samples, gates=GATES if gates else ()).survivors
     ]
     verdicts = yield from verify(*(VerifyItem(state, (move,)) for state, move in pairs))
     return [

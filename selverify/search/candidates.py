@@ -26,14 +26,14 @@ class Sifted:
     refused: Mapping[str, int]
 
 
-def sift(domain: Domain, state: State, samples: Iterable[Sample], *, gates: Gates) -> Sifted:
+def sift(domain: Domain, state: State, *, samples: Iterable[Sample], gates: Gates) -> Sifted:
     """Parse and gate the texts of ``samples``, each distinct one once (Eq. gated_moves)."""
     moves: dict[str, Move] = {}
     counts: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     for text, times in Counter(sample.text for sample in samples).items():
         candidate = domain.parse(text)
-        refusal = inadmissible(domain, state, candidate, gates=gates)
+        refusal = inadmissible(domain, state, candidate=candidate, gates=gates)
         if refusal is None and isinstance(candidate, Move):
             moves[candidate.text] = candidate
             counts[candidate.text] += times
@@ -43,7 +43,7 @@ def sift(domain: Domain, state: State, samples: Iterable[Sample], *, gates: Gate
 
 
 def inadmissible(
-    domain: Domain, state: State, candidate: Candidate, *, gates: Gates
+    domain: Domain, state: State, *, candidate: Candidate, gates: Gates
 ) -> Rejection | None:
     """Why ``candidate`` may not be tried at ``state``, or None.
 

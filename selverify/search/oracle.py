@@ -13,8 +13,8 @@ from selverify.types import Move, Outcome, Problem, State, Truth
 def oracle(
     domain: GeneratedDomain,
     problem: Problem,
-    truth: Truth,
     *,
+    truth: Truth,
     proposals: int,
     max_moves: int,
     generation_cap: int,
@@ -32,7 +32,7 @@ def oracle(
     state = domain.initial_state(problem, budget=max_moves)
     left = generation_cap
     while not domain.is_final(state) and len(state.derivation) < max_moves:
-        found = yield from _first_right(domain, state, truth, proposals=proposals, cap=left)
+        found = yield from _first_right(domain, state, truth=truth, proposals=proposals, cap=left)
         move, drawn, contested = found
         left -= drawn
         if move is None:
@@ -46,7 +46,7 @@ def oracle(
 
 
 def _first_right(
-    domain: GeneratedDomain, state: State, truth: Truth, *, proposals: int, cap: int
+    domain: GeneratedDomain, state: State, *, truth: Truth, proposals: int, cap: int
 ) -> Asking[tuple[Move | None, int, bool]]:
     """The first survivor that keeps the right answer in reach, and the samples drawn for it.
 
@@ -57,7 +57,7 @@ def _first_right(
         count = min(proposals, cap - drawn)
         (samples,) = yield from propose(ProposeItem(state, drawn, count))
         drawn += count
-        moves = sift(domain, state, samples, gates=GATES).survivors
+        moves = sift(domain, state, samples=samples, gates=GATES).survivors
         right = [move for move in moves if domain.alive(domain.apply(state, move), truth)]
         contested = contested or len(right) < len(moves)
         if right:

@@ -1,25 +1,34 @@
-"""The rules of a gated competition, and which of them a walk has leant on.
+"""Settings of a gated competition, and the rules that they stand for.
 
-Knows: what every setting means, where a walk asks it, and when another would have answered alike.
-Does not know: states, moves, backends.
+Knows: the meaning of every setting. Does not know: the order in which rules are followed.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import partial
 
+from selverify.domains.base import Domain
 from selverify.errors import ParamsError
-from selverify.search.allocation import ALLOCATIONS, calls_for, spread
-from selverify.search.candidates import Gates
+from selverify.search.allocation import ALLOCATIONS, calls_at
+from selverify.search.candidates import Gates, inadmissible, sift
+from selverify.search.gated import Rules
+from selverify.search.protocol import Asking, propose, rank
+from selverify.search.recover import recover
+from selverify.search.requests import ProposeItem, RankItem
+from selverify.search.walk import Judged, Visit
+from selverify.types import Move, Sample, State
 
 COMMITS = ("verifier", "heuristic", "joint")
+SURE = 1e-6
+"""Scores are kept this far from 0 and 1, so that they have log odds."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatedSettings:
-    """The rules of one gated competition.
+    """The settings of one gated competition.
 
     ``proposals``: samples a round at a state. ``k_base``, ``beta``, ``k_min``, ``k_max``,
     ``reference_dispersion`` (sigma-bar): Eq. kw. ``allocation``: one of ``ALLOCATIONS``. ``tau``:
@@ -64,87 +73,80 @@ class GatedSettings:
         if self.proposals < 1:
             raise ParamsError(f"proposals: given {self.proposals}, expected at least 1")
 
+    def rules(self, domain: Domain) -> Rules:
+        """The rules that these settings stand for in ``domain``."""
+        return Rules(
+            propose=partial(_sample, proposals=self.proposals),
+            retrieve=partial(_retrieved, domain, patterns=self.patterns, gates=self.gates),
+            gates=partial(sift, domain, gates=self.gates),
+            rank=partial(_ranked, scorer=self.scorer),
+            skip=partial(_below, limit=self.skip_below) if self.skip_below > 0 else None,
+            width=self.width,
+            accept=partial(_at_least, tau=self.tau),
+            commit=partial(_worth, commit=self.commit, rank_weight=self.rank_weight),
+            recover=partial(recover, max_retries=self.max_retries, fallback=self.fallback),
+            max_moves=self.max_moves,
+        )
 
-@dataclass(slots=True)
-class Decisions:
-    """What a walk asked of ``settings``, and so which others would have led it the same way.
-
-    Scores between ``highest_rejected`` and ``lowest_accepted`` were never met, so any tau above the
-    first and up to the second would have told accepted moves from rejected ones alike; so too for
-    the reject probabilities. ``allowances`` holds the spread that k(w) was asked of, the most that
-    could be verified there, and how many were.
-    """
-
-    settings: GatedSettings
-    highest_rejected: float = -math.inf
-    lowest_accepted: float = math.inf
-    highest_trusted: float = -math.inf
-    lowest_refused: float = math.inf
-    allowances: list[tuple[float, int, int]] = field(default_factory=list)
-
-    def accepts(self, score: float) -> bool:
-        """V = 1[score >= tau]."""
-        if score >= self.settings.tau:
-            self.lowest_accepted = min(self.lowest_accepted, score)
-            return True
-        self.highest_rejected = max(self.highest_rejected, score)
-        return False
-
-    def asks_for_reject_probability(self) -> bool:
-        """Whether any move could be trusted; with ``skip_below`` 0 none can."""
-        if self.settings.skip_below > 0:
-            return True
-        self.lowest_refused = 0.0
-        return False
-
-    def trusts(self, reject_probability: float) -> bool:
-        """Whether a move that is rejected with this probability is committed without a call."""
-        if reject_probability < self.settings.skip_below:
-            self.highest_trusted = max(self.highest_trusted, reject_probability)
-            return True
-        self.lowest_refused = min(self.lowest_refused, reject_probability)
-        return False
-
-    def allowance(self, scores: Sequence[float], *, most: int) -> int:
-        """k(w) for the scores of all unverified survivors.
-
-        Args:
-            most: how many can be verified here, whatever k(w) says.
-        """
-        allocation = self.settings.allocation
-        if allocation == "all":
-            return len(scores)
-        found = spread(scores, allocation=allocation)
-        k = _calls(self.settings, found)
-        self.allowances.append((found, most, min(k, most)))
-        return k
-
-    def same_under(self, other: GatedSettings) -> bool:
-        """Whether the walk would have gone the same way under ``other``, which may differ in tau,
-        ``skip_below``, ``k_base`` and ``beta``; under what differs elsewhere nobody knows."""
-        mine = self.settings
-        return (
-            other.allocation == mine.allocation
-            and self.highest_rejected < other.tau <= self.lowest_accepted
-            and self.highest_trusted < other.skip_below <= self.lowest_refused
-            and all(
-                min(_calls(other, found), most) == verified
-                for found, most, verified in self.allowances
-            )
-            and mine
-            == replace(
-                other, tau=mine.tau, skip_below=mine.skip_below, k_base=mine.k_base, beta=mine.beta
-            )
+    def width(self, scores: Sequence[float], most: int) -> int:
+        """k(w) for the scores h of all unverified survivors, whatever ``most`` allows."""
+        return calls_at(
+            scores,
+            allocation=self.allocation,
+            reference=self.reference_dispersion,
+            k_base=self.k_base,
+            beta=self.beta,
+            k_min=self.k_min,
+            k_max=self.k_max,
         )
 
 
-def _calls(settings: GatedSettings, spread: float) -> int:
-    return calls_for(
-        spread,
-        allocation=settings.allocation,
-        reference=settings.reference_dispersion,
-        k_base=settings.k_base,
-        beta=settings.beta,
-        k_min=settings.k_min,
-        k_max=settings.k_max,
+def _sample(visit: Visit, left: int, *, proposals: int) -> Asking[tuple[Sample, ...]]:
+    """Gen(w): ``proposals`` samples, at most ``left``, after those drawn here before."""
+    count = min(proposals, left)
+    if not count:
+        return ()
+    (samples,) = yield from propose(ProposeItem(visit.state, visit.drawn, count))
+    return samples
+
+
+def _retrieved(
+    domain: Domain, state: State, *, patterns: tuple[str, ...], gates: Gates
+) -> tuple[Move, ...]:
+    """Ret(w): stored patterns instantiated at ``state``, gated like any other candidate."""
+    return tuple(
+        move
+        for pattern in patterns
+        for move in domain.instantiate(state, pattern)
+        if inadmissible(domain, state, candidate=move, gates=gates) is None
     )
+
+
+def _ranked(visit: Visit, *, scorer: str) -> Asking[tuple[float, ...]]:
+    """h(w, m) of the pool, lower first. One move alone needs no ranking: its h is 0."""
+    pool = visit.pool
+    if scorer == "none" or len(pool) == 1:
+        return (0.0,) * len(pool)
+    if scorer == "frequency":
+        return tuple(-float(visit.counts[move.text]) for move in pool)
+    (scores,) = yield from rank(RankItem(visit.state, pool, scorer))
+    return scores
+
+
+def _below(reject_probability: float, *, limit: float) -> bool:
+    return reject_probability < limit
+
+
+def _at_least(score: float, *, tau: float) -> bool:
+    """V = 1[score >= tau] (Eq. verifier_label)."""
+    return score >= tau
+
+
+def _worth(judged: Judged, *, commit: str, rank_weight: float) -> float:
+    """The worth of an accepted move. h is a log odds, as the score's is (Eq. rank_loss)."""
+    if commit == "verifier":
+        return judged.score
+    if commit == "heuristic":
+        return -judged.h
+    score = min(max(judged.score, SURE), 1.0 - SURE)
+    return math.log(score / (1.0 - score)) - rank_weight * judged.h

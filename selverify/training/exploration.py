@@ -11,7 +11,7 @@ from typing import Any
 from selverify.data.benchmark import Task
 from selverify.domains.base import Domain
 from selverify.errors import SchemaError
-from selverify.search.gated import Exploration
+from selverify.search.exploration import Exploration
 from selverify.types import Move, State
 
 

@@ -14,20 +14,14 @@ from selverify.data.benchmark import build
 from selverify.data.grading import Grader
 from selverify.domains import domain_by_name
 from selverify.errors import ParamsError
-from selverify.experiment.evaluation import (
-    GRID_AXES,
-    LEAVE_ONE_OUT,
-    METHODS,
-    Rules,
-    evaluate,
-    same_with_less,
-    settings_of,
-)
+from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
+from selverify.experiment.methods import METHODS, Conditions, Gated, Method, settings_of
+from selverify.experiment.reuse import same_with_less
 from selverify.params import Benchmark, Split, load_params
 from selverify.report import names
 from selverify.search.driver import Search, run_lockstep
-from selverify.search.gated import explore
+from selverify.search.exploration import explore
 from selverify.search.ledger import Ledger
 from selverify.training.exploration import state_of, to_rows
 from selverify.types import State
@@ -40,6 +34,7 @@ TASKS = [
     for t in build(DOMAIN, Benchmark(minimum=4, maximum=5, hard=0.3, **SPLITS))
     if t.split == "test"
 ]
+GATED = [name for name, method in METHODS.items() if isinstance(method.build, Gated)]
 TRUTHS = {task.problem.problem_id: task.truth for task in TASKS}
 
 
@@ -58,11 +53,11 @@ def propose(state: State, rng: random.Random) -> str:
 
 
 @pytest.fixture(scope="module")
-def rules() -> Rules:
+def conditions() -> Conditions:
     evaluation = PARAMS.evaluation.model_copy(update={"budgets": (2, 8), "headline_budget": 8})
     params = PARAMS.model_copy(update={"evaluation": evaluation})
     sigmas = {"hybrid": 0.3, "distance": 0.3}
-    return Rules(params=params, dispersion=sigmas, patterns=("answer",))
+    return Conditions(params=params, dispersion=sigmas, patterns=("answer",))
 
 
 @pytest.fixture(scope="module")
@@ -85,37 +80,39 @@ class CountingBackend:
 
 
 @pytest.fixture(scope="module")
-def outcomes(rules: Rules, backend: FakeBackend) -> pd.DataFrame:
-    rows = evaluate(DOMAIN, backend, TASKS, rules, methods=tuple(METHODS), report=lambda *_: None)
+def outcomes(conditions: Conditions, backend: FakeBackend) -> pd.DataFrame:
+    rows = evaluate(
+        DOMAIN, backend, TASKS, conditions, methods=tuple(METHODS), report=lambda *_: None
+    )
     return pd.DataFrame(rows)
 
 
-def test_every_method_has_every_problem_setting_and_budget(outcomes, rules):
+def test_every_method_has_every_problem_setting_and_budget(outcomes, conditions):
     """The table is complete and has no row twice."""
     key = ["method", "setting", "n", "problem_id"]
     assert not outcomes.duplicated(key).any()
     sizes = Counter(outcomes["method"])
-    for method in METHODS:
-        budgets = 1 if method == "cot" or method in LEAVE_ONE_OUT else 2
-        assert sizes[method] == budgets * len(settings_of(method, rules.params)) * len(TASKS)
+    for name, method in METHODS.items():
+        budgets = 1 if method.kind in ("greedy", "part") else 2
+        assert sizes[name] == budgets * len(settings_of(method, conditions.params)) * len(TASKS)
 
 
 def test_costs_follow_from_what_a_method_is(outcomes):
     """Voting is free of calls, gated searches keep to N, nobody pays for more than N solutions."""
     calls = outcomes.groupby("method")["verifier_calls"].max()
     assert calls["cot"] == calls["majority"] == calls["majority_gated"] == 0
-    for method in [*GRID_AXES, "best_of_n", "best_of_n_gated"]:
+    for method in [*GATED, "best_of_n", "best_of_n_gated"]:
         own = outcomes[outcomes["method"] == method]
         assert (own["verifier_calls"] <= own["n"]).all()
         assert own["verifier_calls"].max() > 0
     assert (outcomes["verifier_steps"] >= outcomes["verifier_calls"]).all()
 
 
-def test_step_searches_keep_to_the_generation_cap(outcomes, rules):
+def test_step_searches_keep_to_the_generation_cap(outcomes, conditions):
     """Gated searches and the oracle sample at most N times ``max_moves`` moves."""
-    for method in [*GRID_AXES, "oracle"]:
+    for method in [*GATED, "oracle"]:
         own = outcomes[outcomes["method"] == method]
-        cap = own["n"].map(rules.generation_cap)
+        cap = own["n"].map(conditions.generation_cap)
         assert (own["generated_moves"] <= cap).all()
 
 
@@ -137,18 +134,19 @@ def test_only_what_left_both_limits_unused_is_the_same(calls, moves, same):
 
 
 @pytest.mark.parametrize("method", ["full", "gates_only", "ranker_only", "oracle"])
-def test_what_is_not_run_again_would_go_the_same_way(rules, backend, monkeypatch, method):
+def test_what_is_not_run_again_would_go_the_same_way(conditions, backend, monkeypatch, method):
     """Searches that leave their limits unused are taken from a larger budget, row for row."""
-    evaluation = rules.params.evaluation.model_copy(
+    evaluation = conditions.params.evaluation.model_copy(
         update={"budgets": (1, 2, 3, 5, 8, 16, 32), "headline_budget": 32}
     )
-    many = replace(rules, params=rules.params.model_copy(update={"evaluation": evaluation}))
+    many = replace(
+        conditions, params=conditions.params.model_copy(update={"evaluation": evaluation})
+    )
     options = {"methods": (method,), "report": lambda *_: None}
     counted = CountingBackend(backend)
     quick = evaluate(DOMAIN, counted, TASKS, many, **options)
     few = counted.items
-    module = "selverify.experiment.evaluation"
-    monkeypatch.setattr(f"{module}.same_with_less", lambda *_, **__: False)
+    monkeypatch.setattr("selverify.experiment.reuse.same_with_less", lambda *_, **__: False)
     monkeypatch.setattr(
         "selverify.experiment.evaluation._as_run", lambda method, setting, n: setting
     )
@@ -158,9 +156,9 @@ def test_what_is_not_run_again_would_go_the_same_way(rules, backend, monkeypatch
 
 
 @pytest.mark.parametrize("method", ["full", "gates_distance", "negative_beta", "margin"])
-def test_settings_that_decide_alike_are_walked_once(rules, backend, monkeypatch, method):
+def test_settings_that_decide_alike_are_walked_once(conditions, backend, monkeypatch, method):
     """A large grid gives the same rows as walking every setting, for a fraction of the asking."""
-    grid = rules.params.evaluation.grid.model_copy(
+    grid = conditions.params.evaluation.grid.model_copy(
         update={
             "k_base": (2.0, 3.0),
             "beta": (0.25, 0.5),
@@ -169,22 +167,24 @@ def test_settings_that_decide_alike_are_walked_once(rules, backend, monkeypatch,
             "proposals": (8,),
         }
     )
-    evaluation = rules.params.evaluation.model_copy(update={"grid": grid})
-    many = replace(rules, params=rules.params.model_copy(update={"evaluation": evaluation}))
+    evaluation = conditions.params.evaluation.model_copy(update={"grid": grid})
+    many = replace(
+        conditions, params=conditions.params.model_copy(update={"evaluation": evaluation})
+    )
     options = {"methods": (method,), "report": lambda *_: None}
     counted = CountingBackend(backend)
     quick = evaluate(DOMAIN, counted, TASKS, many, **options)
     few = counted.items
-    monkeypatch.setattr("selverify.search.rules.Decisions.same_under", lambda *_: False)
+    monkeypatch.setattr("selverify.experiment.reuse.Decisions.same_under", lambda *_: False)
     slow = evaluate(DOMAIN, counted, TASKS, many, **options)
     assert quick == slow
     assert few < 0.8 * (counted.items - few)
 
 
-def test_unknown_method_is_named(rules, backend):
+def test_unknown_method_is_named(conditions, backend):
     """A misspelt method is refused with the list of those that exist."""
     with pytest.raises(ParamsError, match="given 'beem', expected among cot"):
-        evaluate(DOMAIN, backend, TASKS, rules, methods=("beem",), report=lambda *_: None)
+        evaluate(DOMAIN, backend, TASKS, conditions, methods=("beem",), report=lambda *_: None)
 
 
 def test_inspection_counts_no_false_reject(backend):
@@ -220,8 +220,10 @@ def test_candidate_lists_come_back_from_their_rows(backend):
 
 def test_the_report_knows_every_part_that_is_left_out():
     """Each has its name and its row there."""
-    assert names.LEAVE_ONE_OUT == LEAVE_ONE_OUT
-    assert set(LEAVE_ONE_OUT) <= set(names.METHOD_NAMES)
+    assert (
+        tuple(name for name, method in METHODS.items() if method.kind == "part")
+        == names.LEAVE_ONE_OUT
+    )
 
 
 def test_what_is_left_out_changes_the_outcomes(outcomes):
@@ -238,3 +240,12 @@ def test_what_is_left_out_changes_the_outcomes(outcomes):
         both = full.merge(outcomes[outcomes["method"] == method], on=key)
         costs = both["generated_moves_x"] != both["generated_moves_y"]
         assert (costs | (both["verifier_calls_x"] != both["verifier_calls_y"])).any(), method
+
+
+def test_one_row_adds_a_method(conditions, backend, monkeypatch):
+    """It is run, costs what it costs, and has its label and colour in the report."""
+    row = Method("first_move", "First legal solution", "#123456", METHODS["majority_gated"].build)
+    monkeypatch.setitem(METHODS, row.name, row)
+    rows = evaluate(DOMAIN, backend, TASKS, conditions, methods=(row.name,), report=lambda *_: None)
+    assert len(rows) == len(conditions.params.evaluation.budgets) * len(TASKS)
+    assert {row["method"] for row in rows} == {"first_move"}

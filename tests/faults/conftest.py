@@ -82,7 +82,7 @@ def _solve(
     searches = {}
     for problem in problems:
         gated = gated_competition(
-            DOMAIN, problem, settings=SETTINGS, budget=BUDGET, generation_cap=40, traced=False
+            DOMAIN, problem, rules=SETTINGS.rules(DOMAIN), budget=BUDGET, generation_cap=40
         )
         searches[problem.problem_id, "gated"] = Search(gated, budget=BUDGET)
         votes = majority_vote(DOMAIN, problem, n=2, gates=True)

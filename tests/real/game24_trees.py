@@ -213,7 +213,7 @@ def gated(tree: Tree, settings: Mapping[str, GatedSettings], ranker: Ranker) -> 
             gated_competition(
                 CHECKING,
                 problem,
-                settings=replace(own, proposals=tree.longest),
+                rules=replace(own, proposals=tree.longest).rules(CHECKING),
                 budget=WHOLE_TREE,
                 generation_cap=WHOLE_TREE,
             ),

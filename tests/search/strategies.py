@@ -19,6 +19,8 @@ from selverify.search import (
 )
 from selverify.search.driver import Search
 from selverify.search.gates import GATES, STRUCTURAL
+from selverify.search.protocol import Asking
+from selverify.types import Outcome
 
 DOMAIN = ToyDomain()
 POOL = (
@@ -62,8 +64,15 @@ gated_runs = st.lists(
 )
 
 
+def gated(run: dict[str, object]) -> Asking[Outcome]:
+    """The gated competition of a drawn run."""
+    rules = run["settings"].rules(DOMAIN)
+    rest = {name: value for name, value in run.items() if name != "settings"}
+    return gated_competition(DOMAIN, rules=rules, **rest)
+
+
 def _gated(run: dict[str, object]) -> Search[object]:
-    return Search(gated_competition(DOMAIN, **run, traced=True), run["budget"])
+    return Search(gated(run), run["budget"])
 
 
 def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> Search[object]:
@@ -78,7 +87,7 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
         search = oracle(
             DOMAIN,
             problem,
-            toy_truth(target, problem_id),
+            truth=toy_truth(target, problem_id),
             proposals=n,
             max_moves=5,
             generation_cap=30,

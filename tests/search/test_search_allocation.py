@@ -43,14 +43,14 @@ def test_dispersion_is_the_library_pstdev(scores: list[float]) -> None:
 )
 def test_verification_budget_by_hand(sigma: float, reference: float, expected: int) -> None:
     """Eq. kw, rounded half up, clipped."""
-    assert verification_budget(sigma, reference, **RULES) == expected
+    assert verification_budget(sigma, reference=reference, **RULES) == expected
 
 
 def test_negative_beta_gives_more_calls_to_close_scores() -> None:
     """The prose's reading is the equation with the sign turned."""
     rules = RULES | {"beta": -1.0}
-    assert verification_budget(0.5, 1.0, **rules) == 3
-    assert verification_budget(1.5, 1.0, **rules) == 1
+    assert verification_budget(0.5, reference=1.0, **rules) == 3
+    assert verification_budget(1.5, reference=1.0, **rules) == 1
 
 
 @pytest.mark.parametrize(

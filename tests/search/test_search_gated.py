@@ -65,7 +65,7 @@ def run(
     domain: ToyDomain = DOMAIN,
 ) -> Result[Outcome]:
     search = gated_competition(
-        domain, PROBLEM, settings=settings, budget=budget, generation_cap=cap, traced=True
+        domain, PROBLEM, rules=settings.rules(domain), budget=budget, generation_cap=cap
     )
     return run_lockstep({0: Search(search, budget)}, backend, end_of_move=";", traced=True)[0]
 
@@ -458,7 +458,7 @@ def test_a_state_at_max_moves_has_no_survivors() -> None:
 def test_a_budget_below_one_is_refused(budget: int, cap: int) -> None:
     """Neither calls nor samples may start at 0."""
     search = gated_competition(
-        DOMAIN, PROBLEM, settings=SETTINGS, budget=budget, generation_cap=cap
+        DOMAIN, PROBLEM, rules=SETTINGS.rules(DOMAIN), budget=budget, generation_cap=cap
     )
     with pytest.raises(BudgetError, match=r"given 0 .*expected at least 1"):
         next(search)

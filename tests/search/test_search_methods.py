@@ -328,7 +328,7 @@ def test_oracle_pays_one_call_a_right_move() -> None:
     search = oracle(
         DOMAIN,
         PROBLEM,
-        toy_truth(3),
+        truth=toy_truth(3),
         proposals=2,
         max_moves=5,
         generation_cap=7,
@@ -348,7 +348,7 @@ def test_a_selective_oracle_asks_only_where_a_list_holds_a_wrong_move(
     search = oracle(
         DOMAIN,
         PROBLEM,
-        toy_truth(3),
+        truth=toy_truth(3),
         proposals=2,
         max_moves=5,
         generation_cap=9,
@@ -363,7 +363,7 @@ def test_a_selective_oracle_asks_only_where_a_list_holds_a_wrong_move(
 def test_oracle_gives_up_after_its_samples() -> None:
     """Without a right move among all samples it ends without an answer."""
     backend = ScriptedBackend(moves={"": ["add 2 ;"], "add 2 ;": ["add 2 ;", "say 2 ;"]})
-    search = oracle(DOMAIN, PROBLEM, toy_truth(3), proposals=1, max_moves=5, generation_cap=3)
+    search = oracle(DOMAIN, PROBLEM, truth=toy_truth(3), proposals=1, max_moves=5, generation_cap=3)
     result = run(search, backend)
     assert (result.outcome.answer, result.outcome.reason) == (None, "generation")
     assert result.ledger.verifier_calls == 1

@@ -98,7 +98,7 @@ def solved(*, skip_below: float) -> tuple[float, float, Counter[str]]:
         search = gated_competition(
             DOMAIN,
             problem,
-            settings=settings(skip_below=skip_below),
+            rules=settings(skip_below=skip_below).rules(DOMAIN),
             budget=BUDGET,
             generation_cap=BUDGET * 5,
         )

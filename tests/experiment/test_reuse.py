@@ -1,4 +1,4 @@
-"""Which other settings would have led a walk the same way."""
+"""Which other settings would have led a gated competition the same way."""
 
 from dataclasses import replace
 
@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, gated_settings, problems
 
+from selverify.experiment.reuse import Decisions
 from selverify.search import GatedSettings, gated_competition
 from selverify.search.driver import Result, Search, run_lockstep
-from selverify.search.rules import Decisions
 from selverify.types import Outcome, Problem
 
 others = st.fixed_dictionaries(
@@ -27,11 +27,9 @@ def walked(problem: Problem, decisions: Decisions) -> Result[Outcome]:
     search = gated_competition(
         DOMAIN,
         problem,
-        settings=decisions.settings,
+        rules=decisions.recorded(decisions.settings.rules(DOMAIN)),
         budget=8,
         generation_cap=25,
-        decisions=decisions,
-        traced=True,
     )
     searches = {"": Search(search, budget=8)}
     return run_lockstep(searches, BACKEND, end_of_move=DOMAIN.end_of_move, traced=True)[""]
@@ -53,7 +51,7 @@ def test_settings_said_to_lead_the_same_way_do(problem, settings, changes):
 
 
 def asked(result: Result[Outcome]) -> list[object]:
-    """The model calls; a reject_probability that nobody is let off for need not be asked."""
+    """All but Rank requests: a probability that no limit could use need not be asked for."""
     return [
         (event.event, event.state.derivation, event.data)
         for event in result.events
@@ -109,19 +107,19 @@ RULES = GatedSettings(
     ],
 )
 def test_the_edges_of_what_is_the_same(change, same):
-    """Accepted at 0.6, rejected at 0.4, trusted at 0.02, doubted at 0.3, two of two verified."""
+    """Accepted at 0.6, rejected at 0.4, skipped at 0.02, verified at 0.3, two of two verified."""
     decisions = Decisions(RULES)
-    assert decisions.accepts(0.6)
-    assert not decisions.accepts(0.4)
-    assert decisions.trusts(0.02)
-    assert not decisions.trusts(0.3)
-    assert decisions.asks_for_reject_probability()
-    assert decisions.allowance((0.1, 0.2), most=2) == 2
+    assert decisions.accept(0.6)
+    assert not decisions.accept(0.4)
+    assert decisions.skip(0.02)
+    assert not decisions.skip(0.3)
+    assert decisions.width((0.1, 0.2), 2) == 2
     assert decisions.same_under(replace(RULES, **change)) is same
 
 
-def test_a_walk_that_asked_for_no_doubt_says_nothing_of_one_that_does():
-    decisions = Decisions(replace(RULES, skip_below=0.0))
-    assert not decisions.asks_for_reject_probability()
+def test_a_walk_that_skips_nowhere_says_nothing_of_one_that_may():
+    settings = replace(RULES, skip_below=0.0)
+    decisions = Decisions(settings)
+    assert decisions.recorded(settings.rules(DOMAIN)).skip is None
     assert not decisions.same_under(replace(RULES, skip_below=0.01))
-    assert decisions.same_under(replace(RULES, skip_below=0.0, tau=0.9))
+    assert decisions.same_under(replace(settings, tau=0.9))

@@ -1,0 +1,116 @@
+"""Frozen values of one gated competition: the states it has visited and what it may still spend.
+
+Knows: visits and how one value follows from another. Does not know: rules, requests, models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from selverify.types import Move, State
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A verified move: its verifier score in [0, 1] and its rank score h (lower is better)."""
+
+    move: Move
+    score: float
+    h: float
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One visited state.
+
+    ``parent`` is the place of the visit that it was entered from, ``drawn`` the number of samples
+    drawn here. ``pool`` holds the unverified survivors, oldest first; ``counts`` how often each
+    survivor's text was sampled; ``judged`` the verified moves in the order of verification;
+    ``taken`` the texts of the moves committed here. ``forced``: its best rejected move was
+    committed.
+    """
+
+    state: State
+    parent: int | None = None
+    drawn: int = 0
+    pool: tuple[Move, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    judged: tuple[Judged, ...] = ()
+    taken: tuple[str, ...] = ()
+    forced: bool = False
+
+    @property
+    def depth(self) -> int:
+        """How many moves the state's derivation has."""
+        return len(self.state.derivation)
+
+    @property
+    def open(self) -> tuple[Judged, ...]:
+        """The verified moves that were not committed here."""
+        return tuple(one for one in self.judged if one.move.text not in self.taken)
+
+    def pooled(self, candidates: Iterable[tuple[Move, int]]) -> Visit:
+        """With ``candidates`` (a move, times sampled) that were not yet verified or committed."""
+        pool = {move.text: move for move in self.pool}
+        counts = dict(self.counts)
+        done = {*self.taken, *(one.move.text for one in self.judged)}
+        for move, times in candidates:
+            if move.text not in done:
+                pool.setdefault(move.text, move)
+                counts[move.text] = counts.get(move.text, 0) + times
+        return replace(self, pool=tuple(pool.values()), counts=counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """All visits in their order, the place ``here``, and the calls and samples left."""
+
+    visits: tuple[Visit, ...]
+    here: int
+    calls: int
+    samples: int
+
+    @property
+    def visit(self) -> Visit:
+        """The visit at ``here``."""
+        return self.visits[self.here]
+
+    @property
+    def state(self) -> State:
+        """The state at ``here``."""
+        return self.visit.state
+
+    def with_visit(self, visit: Visit) -> Walk:
+        """The same walk with another value of the visit at ``here``."""
+        before, after = self.visits[: self.here], self.visits[self.here + 1 :]
+        return replace(self, visits=(*before, visit, *after))
+
+    def changed(self, **changes: Any) -> Walk:
+        """The same walk with fields of the visit at ``here`` replaced."""
+        return self.with_visit(replace(self.visit, **changes))
+
+    def at(self, place: int) -> Walk:
+        """Back at an earlier visit; calls that were spent since then stay spent."""
+        walk = replace(self, here=place)
+        return walk.changed(state=replace(walk.state, budget=self.calls))
+
+    def judged(self, verified: Sequence[Judged]) -> Walk:
+        """With moves of the pool verified, one call each."""
+        texts = {one.move.text for one in verified}
+        walk = self.changed(
+            state=self.state.spend(len(verified)),
+            pool=tuple(move for move in self.visit.pool if move.text not in texts),
+            judged=(*self.visit.judged, *verified),
+        )
+        return replace(walk, calls=self.calls - len(verified))
+
+    def committed(self, move: Move, after: State) -> Walk:
+        """With ``move`` committed here, standing at the state ``after`` it."""
+        left = self.changed(
+            pool=tuple(one for one in self.visit.pool if one.text != move.text),
+            taken=(*self.visit.taken, move.text),
+        )
+        visits = (*left.visits, Visit(after, parent=self.here))
+        return replace(left, visits=visits, here=len(left.visits))
