@@ -91,7 +91,7 @@ def _hits(
     start = domain.initial_state(task.problem, budget=1)
     found = []
     for sample in samples:
-        solution = read_solution(domain, start, sample.text, count=1)
+        solution = read_solution(domain, start, text=sample.text, count=1)
         if solution is None:
             found.append((False, False))
             continue

@@ -261,7 +261,7 @@ def _searches(
     tasks = {task.problem.problem_id: task for task in read_tasks(inputs["benchmark"], "test")}
     problems = {name: task.problem for name, task in tasks.items()}
     path = _of_main(params, inputs) / "events.parquet"
-    found = read_events(path, domain_by_name(params.domain), problems)
+    found = read_events(path, domain_by_name(params.domain), problems=problems)
     return {name: (tasks[name], events) for name, events in found.items()}
 
 

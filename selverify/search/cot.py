@@ -13,5 +13,5 @@ def chain_of_thought(domain: Domain, problem: Problem) -> Asking[Outcome]:
     """The answer of the greedy solution, or None if it does not parse or does not answer."""
     start = domain.initial_state(problem, budget=1)
     ((sample,),) = yield from complete(CompleteItem(start, 0, 1, greedy=True))
-    solution = read_solution(domain, start, sample.text, count=1)
+    solution = read_solution(domain, start, text=sample.text, count=1)
     return vote(domain, [] if solution is None else [(solution.state, 1.0)])

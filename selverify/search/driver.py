@@ -7,7 +7,7 @@ function of each item.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
@@ -81,29 +81,32 @@ def run_lockstep(
         ProtocolError: a search yields something else than a request, or a reply has a wrong
             length.
     """
-    runs = {key: _start(key, search, traced) for key, search in searches.items()}
+    runs = {key: _start(key, search, traced=traced) for key, search in searches.items()}
     waiting: dict[type[Asked], list[_Run[T]]] = {kind: [] for kind in KINDS}
-    _advance_all(runs.values(), [None] * len(runs), waiting)
+    _advance_all(runs.values(), [None] * len(runs), waiting=waiting)
     while any(waiting.values()):
         for kind in KINDS:
             if turn := waiting[kind]:
                 waiting[kind] = []
-                replies = _answer(kind, turn, backend, end_of_move)
-                _advance_all(turn, replies, waiting)
+                replies = _answer(kind, turn, backend=backend, end_of_move=end_of_move)
+                _advance_all(turn, replies, waiting=waiting)
     return {
         key: Result(cast(T, run.outcome), run.ledger, tuple(run.events or ()))
         for key, run in runs.items()
     }
 
 
-def _start(key: Hashable, search: Search[T], traced: bool) -> _Run[T]:
+def _start(key: Hashable, search: Search[T], *, traced: bool) -> _Run[T]:
     if search.budget is not None and search.budget < 1:
         raise BudgetError(f"search {key!r}: budget is {search.budget}, expected at least 1")
     return _Run(key, search, [] if traced else None)
 
 
 def _advance_all(
-    runs: Iterable[_Run[T]], replies: Sequence[Reply], waiting: dict[type[Asked], list[_Run[T]]]
+    runs: Iterable[_Run[T]],
+    replies: Sequence[Reply],
+    *,
+    waiting: dict[type[Asked], list[_Run[T]]],
 ) -> None:
     for run, reply in zip(runs, replies, strict=True):
         request = _advance(run, reply)
@@ -133,13 +136,14 @@ def _noted(index: int, note: Note) -> Event:
 
 
 def _answer(
-    kind: type[Asked], turn: Sequence[_Run[T]], backend: Backend, end_of_move: str
+    kind: type[Asked], turn: Sequence[_Run[T]], *, backend: Backend, end_of_move: str
 ) -> list[Reply]:
     """Ask all open requests of one kind at once, charge each search and split the reply."""
     requests = [cast(Asked, run.request) for run in turn]
     if kind is Verify:
         _check_budgets(turn, requests)
-    whole = _ask(kind, tuple(item for request in requests for item in request.items), backend)
+    items = tuple(item for request in requests for item in request.items)
+    whole = _ask(kind, items, backend=backend)
     replies: list[Reply] = []
     position = 0
     for run, request in zip(turn, requests, strict=True):
@@ -147,12 +151,12 @@ def _answer(
         position += len(request.items)
         run.ledger += cost(request, reply, end_of_move=end_of_move)
         if run.events is not None:
-            _record(run.events, request, reply, end_of_move)
+            run.events += _recorded(request, reply, first=len(run.events), end_of_move=end_of_move)
         replies.append(reply)
     return replies
 
 
-def _ask(kind: type[Any], items: tuple[Any, ...], backend: Backend) -> tuple[Any, ...]:
+def _ask(kind: type[Any], items: tuple[Any, ...], *, backend: Backend) -> tuple[Any, ...]:
     """One backend call for ``items``, its reply checked; none where there is nothing to ask."""
     reply: Any = backend.answer(kind(items)) if items else ()
     if not isinstance(reply, tuple) or len(reply) != len(items):
@@ -187,13 +191,15 @@ def _check_budgets(turn: Sequence[_Run[T]], requests: Sequence[Asked]) -> None:
             )
 
 
-def _record(events: list[Event], request: Asked, reply: tuple[Any, ...], end_of_move: str) -> None:
-    """One event an item, with its own share of the cost."""
+def _recorded(
+    request: Asked, reply: tuple[Any, ...], *, first: int, end_of_move: str
+) -> Iterator[Event]:
+    """One event an item, with its own share of the cost; ``first`` is its index."""
     kind: Any = type(request)
     items: tuple[Any, ...] = request.items
-    for item, entry in zip(items, reply, strict=True):
+    for index, (item, entry) in enumerate(zip(items, reply, strict=True), start=first):
         share = cost(kind((item,)), (entry,), end_of_move=end_of_move)
-        events.append(Event(len(events), kind.kind, item.state, share, _summary(item, entry)))
+        yield Event(index, kind.kind, item.state, share, _summary(item, entry))
 
 
 def _summary(item: Any, entry: Any) -> tuple[tuple[str, object], ...]:

@@ -32,7 +32,7 @@ def sample_solutions(domain: Domain, problem: Problem, *, n: int) -> Asking[tupl
     (samples,) = yield from complete(CompleteItem(start, 0, n))
     found: dict[tuple[str, ...], Solution] = {}
     for text, times in Counter(sample.text for sample in samples).items():
-        solution = read_solution(domain, start, text, count=times)
+        solution = read_solution(domain, start, text=text, count=times)
         if solution is not None:
             said = solution.state.said
             earlier = found[said].count if said in found else 0
@@ -40,7 +40,7 @@ def sample_solutions(domain: Domain, problem: Problem, *, n: int) -> Asking[tupl
     return tuple(found.values())
 
 
-def read_solution(domain: Domain, start: State, text: str, *, count: int) -> Solution | None:
+def read_solution(domain: Domain, start: State, *, text: str, count: int) -> Solution | None:
     """The moves of ``text`` up to its first answer; None if one is malformed or none answers."""
     state, legal = start, True
     for piece in split_moves(text, domain.end_of_move):

@@ -59,7 +59,7 @@ def write_events(path: Path, events: Mapping[str, Sequence[Event]]) -> None:
 
 
 def read_events(
-    path: Path, domain: Domain, problems: Mapping[str, Problem]
+    path: Path, domain: Domain, *, problems: Mapping[str, Problem]
 ) -> dict[str, tuple[Event, ...]]:
     """The events of each search in order, by its name; states are those of ``problems``.
 
@@ -84,7 +84,7 @@ def read_events(
             raise SchemaError(f"{path}: problem {name!r}, expected one of the benchmark's")
         key = name, tuple(row["derivation"])
         if key not in states:
-            states[key] = _state(path, domain, problems[name], row["derivation"])
+            states[key] = _state(domain, problems[name], derivation=row["derivation"], path=path)
         found.setdefault(row["search"], []).append(
             Event(
                 row["index"],
@@ -97,7 +97,7 @@ def read_events(
     return {search: tuple(events) for search, events in found.items()}
 
 
-def _state(path: Path, domain: Domain, problem: Problem, derivation: Sequence[str]) -> State:
+def _state(domain: Domain, problem: Problem, *, derivation: Sequence[str], path: Path) -> State:
     state = domain.initial_state(problem, budget=0)
     for text in derivation:
         move = domain.parse(text)

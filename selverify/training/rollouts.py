@@ -56,7 +56,7 @@ def sample_solutions(
     for task, start, samples in zip(tasks, starts, replies, strict=True):
         cut: dict[tuple[str, ...], SampledSolution] = {}
         for sample in samples:
-            solution = read_solution(domain, start, sample.text, count=1)
+            solution = read_solution(domain, start, text=sample.text, count=1)
             states = _legal_states(domain, start, solution) if solution is not None else ()
             if solution is not None and states:
                 key = states[-1].said
@@ -156,7 +156,7 @@ def _valued(
 
 
 def _reaches(domain: Domain, state: State, sample: Sample, gold: str, grader: Grader) -> bool:
-    solution = read_solution(domain, state, sample.text, count=1)
+    solution = read_solution(domain, state, text=sample.text, count=1)
     if solution is None or not solution.legal:
         return False
     return grader.matches(gold, domain.answer(solution.state))

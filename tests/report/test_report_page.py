@@ -59,7 +59,7 @@ def test_events_come_back_from_the_log(tmp_path: Path, solved: list[Solved]) -> 
     written = {one.problem.problem_id: one.events for one in solved}
     write_events(path, written)
     problems = {one.problem.problem_id: one.problem for one in solved}
-    found = read_events(path, DOMAIN, problems)
+    found = read_events(path, DOMAIN, problems=problems)
     assert list(found) == [name for name, events in written.items() if events]
     for name, events in found.items():
         for one, other in zip(events, written[name], strict=True):
@@ -67,9 +67,9 @@ def test_events_come_back_from_the_log(tmp_path: Path, solved: list[Solved]) -> 
             assert one.state == other.state
             assert json.dumps(dict(one.data)) == json.dumps(dict(other.data))
     with pytest.raises(SchemaError, match="expected one of the benchmark's"):
-        read_events(path, DOMAIN, {})
+        read_events(path, DOMAIN, problems={})
     with pytest.raises(ArtifactError, match="expected an event log"):
-        read_events(tmp_path / "none.parquet", DOMAIN, problems)
+        read_events(tmp_path / "none.parquet", DOMAIN, problems=problems)
 
 
 def test_the_explorer_tells_the_whole_search(searched: list[Searched]) -> None:

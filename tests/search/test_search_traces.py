@@ -39,13 +39,13 @@ def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:
     for name in ("a.parquet", "b.parquet"):
         write_events(tmp_path / name, {})
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    assert read_events(tmp_path / "a.parquet", DOMAIN, {}) == {}
+    assert read_events(tmp_path / "a.parquet", DOMAIN, problems={}) == {}
 
 
 def test_a_missing_log_is_an_artifact_error(tmp_path: Path) -> None:
     """The message names the file and what was expected."""
     with pytest.raises(ArtifactError, match="expected an event log"):
-        read_events(tmp_path / "none.parquet", DOMAIN, {})
+        read_events(tmp_path / "none.parquet", DOMAIN, problems={})
 
 
 @pytest.mark.parametrize("foreign", [True, False])
@@ -57,4 +57,4 @@ def test_a_file_that_is_no_log_is_a_schema_error(tmp_path: Path, foreign: bool) 
     else:
         path.write_bytes(b"garbage")
     with pytest.raises(SchemaError, match=r"log\.parquet: not an event log"):
-        read_events(path, DOMAIN, {})
+        read_events(path, DOMAIN, problems={})
