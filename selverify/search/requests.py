@@ -1,6 +1,7 @@
-"""The plural typed requests that a search yields, and what it is sent back.
+"""The plural typed requests that a search yields, and their replies.
 
-One driver answers them (``selverify.search.driver``); nothing else calls a model or counts a call.
+The driver (``selverify.search.driver``) answers the requests of searches and counts their cost.
+Training, difficulty and the audits of verifier and gates send requests to a backend themselves.
 Every request is a tuple of items and every reply is a tuple of the same length.
 """
 
