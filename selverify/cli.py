@@ -52,7 +52,7 @@ FRONTIER_NOTE = (
 STYLES = {"ok": "green", "failed": "bold red", "skipped": "yellow"}
 
 MODELS = Path("models/small-strong")
-Models = Annotated[
+_Models = Annotated[
     Path, typer.Option(help="The folder of a trained policy: models/<backbone>-<strength>.")
 ]
 
@@ -98,7 +98,7 @@ def solve(
         str | None, typer.Option(help="The id of a test problem; without a text the first one.")
     ] = None,
     budget: Annotated[int, typer.Option(help="Verifier calls at most, at least 1.")] = 16,
-    models: Models = MODELS,
+    models: _Models = MODELS,
     benchmark: Annotated[Path, typer.Option(help="The folder of the benchmark's tables.")] = Path(
         "data/benchmark"
     ),
@@ -125,8 +125,8 @@ def solve(
     _show(policy, solved, task, trace=trace)
 
 
-@app.command()
-def frontier(
+@app.command("frontier")
+def show_frontier(
     report: Annotated[Path, typer.Option(help="The folder that the stage report wrote.")] = Path(
         "results/report"
     ),
@@ -145,7 +145,7 @@ def frontier(
 
 @app.command()
 def check(
-    models: Models = MODELS,
+    models: _Models = MODELS,
     pipeline: Annotated[
         bool, typer.Option(help="Also import Prefect's server, where it is installed.")
     ] = True,
@@ -163,8 +163,8 @@ def check(
     raise typer.Exit(int(failed))
 
 
-@app.command()
-def audit(
+@app.command("audit")
+def audit_recorded(
     log: Annotated[
         Path, typer.Argument(help="A log of candidate lists or samples: JSON lines, .gz or not.")
     ],
@@ -295,11 +295,11 @@ def _fault(points: pd.DataFrame) -> str | None:
 
 
 def _frontier_table(points: pd.DataFrame) -> Table:
-    from selverify.experiment.statistics import frontier as envelope
+    from selverify.experiment.statistics import frontier
     from selverify.report.names import ORACLES, method_name
 
     honest = points[~points["method"].isin(ORACLES)]
-    best = set(envelope(honest["verifier_calls"], honest["accuracy"]))
+    best = set(frontier(honest["verifier_calls"], honest["accuracy"]))
     table = Table(box=box.SIMPLE_HEAD)
     for place, name in enumerate(("Method", "N", "Accuracy", "Interval", "Calls", "Tokens", "")):
         table.add_column(name, justify="right" if place else "left", no_wrap=True)

@@ -27,47 +27,47 @@ from selverify.search.requests import (
 )
 from selverify.search.traces import Event
 
-T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
-Asked = Complete | Propose | Rank | Verify
-KINDS: tuple[type[Asked], ...] = (Complete, Propose, Rank, Verify)
+_T = TypeVar("_T")
+_K = TypeVar("_K", bound=Hashable)
+_Asked = Complete | Propose | Rank | Verify
+_KINDS: tuple[type[_Asked], ...] = (Complete, Propose, Rank, Verify)
 
 
 @dataclass(frozen=True, slots=True)
-class Search(Generic[T]):
+class Search(Generic[_T]):
     """A search to drive, and the verifier calls it may make (None: as many as it asks for)."""
 
-    generator: Generator[Request, Reply, T]
+    generator: Generator[Request, Reply, _T]
     budget: int | None
 
 
 @dataclass(frozen=True, slots=True)
-class Result(Generic[T]):
+class Result(Generic[_T]):
     """What a search returned, what it asked for, and its events (none unless traced)."""
 
-    outcome: T
+    outcome: _T
     ledger: Ledger
     events: tuple[Event, ...]
 
 
 @dataclass(slots=True)
-class _Run(Generic[T]):
+class _Run(Generic[_T]):
     """A search under way: its open request, and what it has cost so far."""
 
     key: Hashable
-    search: Search[T]
+    search: Search[_T]
     events: list[Event] | None
     ledger: Ledger = field(default_factory=Ledger)
-    request: Asked | None = None
-    outcome: T | None = None
+    request: _Asked | None = None
+    outcome: _T | None = None
 
 
 def run_lockstep(
-    searches: Mapping[K, Search[T]], backend: Backend, *, end_of_move: str, traced: bool = False
-) -> dict[K, Result[T]]:
+    searches: Mapping[_K, Search[_T]], backend: Backend, *, end_of_move: str, traced: bool = False
+) -> dict[_K, Result[_T]]:
     """Drive all searches to their end, with one backend call a kind and round.
 
-    In a round each kind has its turn in the order of ``KINDS``; a search that was answered joins
+    In a round each kind has its turn in the order of ``_KINDS``; a search that was answered joins
     the next kind's turn of the same round, so searches stay in step and batches stay large.
 
     Args:
@@ -82,31 +82,31 @@ def run_lockstep(
             length.
     """
     runs = {key: _start(key, search, traced=traced) for key, search in searches.items()}
-    waiting: dict[type[Asked], list[_Run[T]]] = {kind: [] for kind in KINDS}
+    waiting: dict[type[_Asked], list[_Run[_T]]] = {kind: [] for kind in _KINDS}
     _advance_all(runs.values(), [None] * len(runs), waiting=waiting)
     while any(waiting.values()):
-        for kind in KINDS:
+        for kind in _KINDS:
             if turn := waiting[kind]:
                 waiting[kind] = []
                 replies = _answer(kind, turn, backend=backend, end_of_move=end_of_move)
                 _advance_all(turn, replies, waiting=waiting)
     return {
-        key: Result(cast(T, run.outcome), run.ledger, tuple(run.events or ()))
+        key: Result(cast(_T, run.outcome), run.ledger, tuple(run.events or ()))
         for key, run in runs.items()
     }
 
 
-def _start(key: Hashable, search: Search[T], *, traced: bool) -> _Run[T]:
+def _start(key: Hashable, search: Search[_T], *, traced: bool) -> _Run[_T]:
     if search.budget is not None and search.budget < 1:
         raise BudgetError(f"search {key!r}: budget is {search.budget}, expected at least 1")
     return _Run(key, search, [] if traced else None)
 
 
 def _advance_all(
-    runs: Iterable[_Run[T]],
+    runs: Iterable[_Run[_T]],
     replies: Sequence[Reply],
     *,
-    waiting: dict[type[Asked], list[_Run[T]]],
+    waiting: dict[type[_Asked], list[_Run[_T]]],
 ) -> None:
     for run, reply in zip(runs, replies, strict=True):
         request = _advance(run, reply)
@@ -114,7 +114,7 @@ def _advance_all(
             waiting[type(request)].append(run)
 
 
-def _advance(run: _Run[T], reply: Reply) -> Asked | None:
+def _advance(run: _Run[_T], reply: Reply) -> _Asked | None:
     """Send the reply; the next open request, or None at the end. Notes are taken on the way."""
     try:
         request = run.search.generator.send(reply)
@@ -125,7 +125,7 @@ def _advance(run: _Run[T], reply: Reply) -> Asked | None:
     except StopIteration as stop:
         run.request, run.outcome = None, stop.value
         return None
-    if type(request) not in KINDS:
+    if type(request) not in _KINDS:
         raise ProtocolError(f"search {run.key!r}: yielded {request!r}, expected a request")
     run.request = request
     return request
@@ -136,10 +136,10 @@ def _noted(index: int, note: Note) -> Event:
 
 
 def _answer(
-    kind: type[Asked], turn: Sequence[_Run[T]], *, backend: Backend, end_of_move: str
+    kind: type[_Asked], turn: Sequence[_Run[_T]], *, backend: Backend, end_of_move: str
 ) -> list[Reply]:
     """Ask all open requests of one kind at once, charge each search and split the reply."""
-    requests = [cast(Asked, run.request) for run in turn]
+    requests = [cast(_Asked, run.request) for run in turn]
     if kind is Verify:
         _check_budgets(turn, requests)
     items = tuple(item for request in requests for item in request.items)
@@ -180,7 +180,7 @@ def _width(item: Any) -> int:
     return int(item.count)
 
 
-def _check_budgets(turn: Sequence[_Run[T]], requests: Sequence[Asked]) -> None:
+def _check_budgets(turn: Sequence[_Run[_T]], requests: Sequence[_Asked]) -> None:
     for run, request in zip(turn, requests, strict=True):
         budget = run.search.budget
         if budget is not None and run.ledger.verifier_calls + len(request.items) > budget:
@@ -192,7 +192,7 @@ def _check_budgets(turn: Sequence[_Run[T]], requests: Sequence[Asked]) -> None:
 
 
 def _recorded(
-    request: Asked, reply: tuple[Any, ...], *, first: int, end_of_move: str
+    request: _Asked, reply: tuple[Any, ...], *, first: int, end_of_move: str
 ) -> Iterator[Event]:
     """One event an item, with its own share of the cost; ``first`` is its index."""
     kind: Any = type(request)

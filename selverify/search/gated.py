@@ -21,7 +21,7 @@ from selverify.types import Move, Outcome, Problem, Sample, State
 REJECT_PROBABILITY = "reject_probability"
 """The scorer of a Rank request whose reply is each move's probability of being rejected."""
 
-Step = tuple[Walk, Move | None]
+Decision = tuple[Walk, Move | None]
 """The walk after a rule was followed, and the move to commit at its place, if there is one."""
 
 
@@ -47,7 +47,7 @@ class Rules:
     width: Callable[[Sequence[float], int], int]
     accept: Callable[[float], bool]
     commit: Callable[[Judged], float]
-    recover: Callable[[Walk, Rules], Asking[Step]]
+    recover: Callable[[Walk, Rules], Asking[Decision]]
     max_moves: int
 
 
@@ -100,7 +100,7 @@ def outcome(domain: Domain, walk: Walk) -> Outcome:
     return Outcome(answer, walk.state.derivation, reason if answer is None else "answered")
 
 
-def compete(walk: Walk, rules: Rules) -> Asking[Step]:
+def compete(walk: Walk, rules: Rules) -> Asking[Decision]:
     """One round at a state: draw, then commit the top-ranked survivor or verify the top k(w).
 
     Verification can be skipped only until a move was verified at the state (docs/decisions/0024).

@@ -23,9 +23,9 @@ from selverify.search.requests import (
 )
 from selverify.types import Sample, State, Verdict
 
-T = TypeVar("T")
-Asking = Generator[Request, Reply, T]
-"""A search, or a part of one, that ends with a ``T``."""
+_T = TypeVar("_T")
+Asking = Generator[Request, Reply, _T]
+"""A search, or a part of one, that ends with a ``_T``."""
 
 
 def propose(*items: ProposeItem) -> Asking[tuple[tuple[Sample, ...], ...]]:

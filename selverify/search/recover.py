@@ -7,8 +7,8 @@ a round does (``gated``), nor any model.
 from __future__ import annotations
 
 from selverify.search.gated import (
+    Decision,
     Rules,
-    Step,
     best_accepted,
     compete,
     draw,
@@ -19,7 +19,7 @@ from selverify.search.protocol import Asking, note
 from selverify.search.walk import Walk
 
 
-def recover(walk: Walk, rules: Rules, *, max_retries: int, fallback: bool) -> Asking[Step]:
+def recover(walk: Walk, rules: Rules, *, max_retries: int, fallback: bool) -> Asking[Decision]:
     """Up to ``max_retries`` further rounds here, then the accepted moves of earlier states.
 
     Without ``fallback`` the search ends when both fail, or when calls run out. With ``fallback`` it
@@ -43,7 +43,7 @@ def recover(walk: Walk, rules: Rules, *, max_retries: int, fallback: bool) -> As
     return (walk.at(here), None) if move is None else (walk, move)
 
 
-def _retry(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Step]:
+def _retry(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
     """Further rounds at the same state while calls and candidates are left."""
     if walk.visit.depth >= rules.max_moves:
         return walk, None
@@ -57,7 +57,7 @@ def _retry(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Step]:
     return walk, None
 
 
-def _guess(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Step]:
+def _guess(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
     """Out of calls: the top-ranked survivor, unverified; resamples only while there is none."""
     if walk.visit.depth >= rules.max_moves:
         return walk, None
@@ -71,7 +71,7 @@ def _guess(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Step]:
     return walk, None
 
 
-def _go_back(walk: Walk, rules: Rules) -> Asking[Step]:
+def _go_back(walk: Walk, rules: Rules) -> Asking[Decision]:
     """The best accepted alternative of the latest ancestor that has one, or comes to have one.
 
     An ancestor without one has its unverified survivors verified, k(w) at a time. A committed move
@@ -94,7 +94,7 @@ def _go_back(walk: Walk, rules: Rules) -> Asking[Step]:
     return walk, None
 
 
-def _force_or_resample(walk: Walk, rules: Rules) -> Asking[Step]:
+def _force_or_resample(walk: Walk, rules: Rules) -> Asking[Decision]:
     """A rejected move; where there is none, an accepted or a rejected one of further samples."""
     walk, move = _force(walk)
     if move is None:
@@ -107,7 +107,7 @@ def _force_or_resample(walk: Walk, rules: Rules) -> Asking[Step]:
     return walk, move
 
 
-def _force(walk: Walk) -> Step:
+def _force(walk: Walk) -> Decision:
     """At the deepest visit (ties: the latest) with one, its best verified move; once a visit."""
     places = [
         (visit.depth, place)
@@ -120,7 +120,7 @@ def _force(walk: Walk) -> Step:
     return walk, max(walk.visit.open, key=lambda judged: judged.score).move
 
 
-def _resample(walk: Walk, rules: Rules) -> Asking[Step]:
+def _resample(walk: Walk, rules: Rules) -> Asking[Decision]:
     """One more round at each visited state, first to last, over and over.
 
     Until a move is accepted, or calls, or samples and survivors, are spent. A state where no sample

@@ -21,7 +21,7 @@ from selverify.errors import SchemaError
 from selverify.storage import read_json, write_json
 from selverify.types import Move, State
 
-SCHEMA, VERSION = "residual.patterns", 1
+_SCHEMA, VERSION = "residual.patterns", 1
 NORMAL_QUANTILE = 1.959963984540054  # of a two-sided 95 % interval
 
 _Count = Annotated[int, Field(ge=0)]
@@ -80,7 +80,7 @@ class PatternStore:
     def save(self, path: Path) -> None:
         """Write the counts as JSON; ``path`` is never half-written."""
         rows = [(count.name, count.tries, count.accepted) for count in self.counts]
-        write_json(path, rows, schema=SCHEMA, version=VERSION)
+        write_json(path, rows, schema=_SCHEMA, version=VERSION)
 
     @classmethod
     def load(cls, path: Path) -> PatternStore:
@@ -90,7 +90,7 @@ class PatternStore:
             ArtifactError: the file is not there.
             SchemaError: it was written under another schema or version, or a row is no count.
         """
-        data = read_json(path, schema=SCHEMA, version=VERSION)
+        data = read_json(path, schema=_SCHEMA, version=VERSION)
         try:
             rows = _ROWS.validate_python(data)
         except ValidationError as error:

@@ -21,7 +21,7 @@ from selverify.storage import atomic_path
 from selverify.types import Move, Problem, State
 
 COUNTERS = tuple(Ledger.__dataclass_fields__)
-SCHEMA = pa.schema(
+_SCHEMA = pa.schema(
     [
         ("search", pa.string()),
         ("index", pa.int64()),
@@ -54,7 +54,7 @@ def write_events(path: Path, events: Mapping[str, Sequence[Event]]) -> None:
     """Write the events of searches, each under its name, to one Parquet file, all or nothing."""
     rows = [_row(search, event) for search, listed in events.items() for event in listed]
     with atomic_path(path) as temporary:
-        table = pa.Table.from_pylist(rows, schema=SCHEMA)
+        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
         pq.write_table(table, temporary, write_page_checksum=True)
 
 
@@ -73,7 +73,7 @@ def read_events(
         table = pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
-    if not table.schema.equals(SCHEMA):
+    if not table.schema.equals(_SCHEMA):
         raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")
     rows = table.to_pylist()
     found: dict[str, list[Event]] = {}
