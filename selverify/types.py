@@ -6,7 +6,7 @@ Knows: problems, moves, states, verdicts. Does not know: any domain, any model, 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
@@ -75,7 +75,11 @@ class State:
 
     def spend(self, calls: int) -> State:
         """The same state with ``calls`` fewer verifier calls left."""
-        return replace(self, budget=self.budget - calls)
+        return self.with_budget(self.budget - calls)
+
+    def with_budget(self, budget: int) -> State:
+        """The same state with ``budget`` verifier calls left."""
+        return State(self.problem, self.derivation, self.context, budget)
 
     @property
     def said(self) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def breadth_first(
         best = sorted(scored, key=lambda pair: -pair[1])[:width]
         if traced:
             for state, score in best:
-                yield from note("keep", state, score=score)
+                yield note("keep", state, score=score)
         finished += [pair for pair in best if domain.is_final(pair[0])]
         kept = [state for state, _ in best if not domain.is_final(state)]
         if not kept:

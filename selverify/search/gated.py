@@ -7,7 +7,7 @@ any model, the gold answer, who counts, or how a rule decides (``rules``, ``reco
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from selverify.domains.base import Domain
 from selverify.errors import BudgetError
@@ -85,10 +85,10 @@ def gated_walk(
             walk, move = yield from rules.recover(walk, rules)
         if move is None:
             break
-        yield from note("commit", walk.state, move=move.text)
+        yield note("commit", walk.state, move=move.text)
         walk = walk.committed(move, domain.apply(walk.state, move))
     end = outcome(domain, walk)
-    yield from note("end", walk.state, reason=end.reason, answer=end.answer)
+    yield note("end", walk.state, reason=end.reason, answer=end.answer)
     return walk
 
 
@@ -130,10 +130,10 @@ def draw(walk: Walk, rules: Rules) -> Asking[Walk]:
     pooled = visit.pooled(
         (*zip(sifted.survivors, sifted.counts, strict=True), *((move, 0) for move in retrieved))
     )
-    pooled = replace(pooled, drawn=visit.drawn + len(samples))
+    pooled = pooled._replace(drawn=visit.drawn + len(samples))
     survivors = [move.text for move in pooled.pool]
-    yield from note("propose", visit.state, survivors=survivors, refused=dict(sifted.refused))
-    return replace(walk.with_visit(pooled), samples=walk.samples - len(samples))
+    yield note("propose", visit.state, survivors=survivors, refused=dict(sifted.refused))
+    return walk.with_visit(pooled)._replace(samples=walk.samples - len(samples))
 
 
 def top_ranked(visit: Visit, scores: Sequence[float]) -> Move:
@@ -148,7 +148,7 @@ def _skips(rules: Rules, state: State, *, top: Move) -> Asking[bool]:
     ((probability,),) = yield from rank(RankItem(state, (top,), REJECT_PROBABILITY))
     if not rules.skip(probability):
         return False
-    yield from note("trust", state, move=top.text, reject_probability=probability)
+    yield note("trust", state, move=top.text, reject_probability=probability)
     return True
 
 
@@ -157,7 +157,7 @@ def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[W
     visit, pool = walk.visit, walk.visit.pool
     most = min(len(pool), walk.calls)
     k = rules.width(scores, most)
-    yield from note("allocate", visit.state, sigma=dispersion(scores), k=k, scores=list(scores))
+    yield note("allocate", visit.state, sigma=dispersion(scores), k=k, scores=list(scores))
     order = sorted(range(len(pool)), key=scores.__getitem__)[: min(k, most)]
     verdicts = yield from verify(*(VerifyItem(visit.state, (pool[index],)) for index in order))
     return walk.judged(

@@ -48,6 +48,6 @@ def verify(*items: VerifyItem) -> Asking[tuple[Verdict, ...]]:
     return cast(tuple[Verdict, ...], (yield Verify(items)))
 
 
-def note(event: str, state: State, **data: object) -> Asking[None]:
-    """An event for the trace; ``data`` must be JSON."""
-    yield Note(event, state, tuple(data.items()))
+def note(event: str, state: State, **data: object) -> Note:
+    """An event for the trace, to be yielded; ``data`` must be JSON."""
+    return Note(event, state, tuple(data.items()))

@@ -50,7 +50,7 @@ def _retry(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
     for attempt in range(1, max_retries + 1):
         if walk.calls == 0 or not (walk.visit.pool or walk.samples):
             break
-        yield from note("retry", walk.state, attempt=attempt)
+        yield note("retry", walk.state, attempt=attempt)
         walk, move = yield from compete(walk, rules)
         if move is not None:
             return walk, move
@@ -66,7 +66,7 @@ def _guess(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
             walk = yield from draw(walk, rules)
         if walk.visit.pool:
             top = top_ranked(walk.visit, (yield from rules.rank(walk.visit)))
-            yield from note("fallback", walk.state, rule="unverified", move=top.text)
+            yield note("fallback", walk.state, rule="unverified", move=top.text)
             return walk, top
     return walk, None
 
@@ -83,12 +83,12 @@ def _go_back(walk: Walk, rules: Rules) -> Asking[Decision]:
         move = best_accepted(walk.visit, rules)
         while move is None and walk.visit.pool and walk.calls > 0:
             survivors = [one.text for one in walk.visit.pool]
-            yield from note("reopen", walk.state, survivors=survivors)
+            yield note("reopen", walk.state, survivors=survivors)
             scores = yield from rules.rank(walk.visit)
             walk = yield from verify_top(walk, rules, scores=scores)
             move = best_accepted(walk.visit, rules)
         if move is not None:
-            yield from note("backtrack", failed, to=walk.visit.depth)
+            yield note("backtrack", failed, to=walk.visit.depth)
             return walk, move
         parent = walk.visit.parent
     return walk, None
@@ -103,7 +103,7 @@ def _force_or_resample(walk: Walk, rules: Rules) -> Asking[Decision]:
             return walk, move
         walk, move = _force(walk)
     if move is not None:
-        yield from note("fallback", walk.state, rule="rejected", move=move.text)
+        yield note("fallback", walk.state, rule="rejected", move=move.text)
     return walk, move
 
 
@@ -138,7 +138,7 @@ def _resample(walk: Walk, rules: Rules) -> Asking[Decision]:
             if walk.calls == 0:
                 return walk, None
             walk = walk.at(place)
-            yield from note("resample", walk.state)
+            yield note("resample", walk.state)
             known = len(walk.visit.judged)
             walk, move = yield from compete(walk, rules)
             if len(walk.visit.judged) > known:

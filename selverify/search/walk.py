@@ -6,14 +6,13 @@ Knows: visits and how one value follows from another. Does not know: rules, requ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from selverify.types import Move, State
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(NamedTuple):
     """A verified move: its verifier score in [0, 1] and its rank score h (lower is better)."""
 
     move: Move
@@ -21,8 +20,7 @@ class Judged:
     h: float
 
 
-@dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(NamedTuple):
     """One visited state.
 
     ``parent`` is the place of the visit that it was entered from, ``drawn`` the number of samples
@@ -36,7 +34,7 @@ class Visit:
     parent: int | None = None
     drawn: int = 0
     pool: tuple[Move, ...] = ()
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = MappingProxyType({})
     judged: tuple[Judged, ...] = ()
     taken: tuple[str, ...] = ()
     forced: bool = False
@@ -60,11 +58,10 @@ class Visit:
             if move.text not in done:
                 pool.setdefault(move.text, move)
                 counts[move.text] = counts.get(move.text, 0) + times
-        return replace(self, pool=tuple(pool.values()), counts=counts)
+        return self._replace(pool=tuple(pool.values()), counts=counts)
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(NamedTuple):
     """All visits in their order, the place ``here``, and the calls and samples left."""
 
     visits: tuple[Visit, ...]
@@ -85,16 +82,16 @@ class Walk:
     def with_visit(self, visit: Visit) -> Walk:
         """The same walk with another value of the visit at ``here``."""
         before, after = self.visits[: self.here], self.visits[self.here + 1 :]
-        return replace(self, visits=(*before, visit, *after))
+        return Walk((*before, visit, *after), self.here, self.calls, self.samples)
 
     def changed(self, **changes: Any) -> Walk:
         """The same walk with fields of the visit at ``here`` replaced."""
-        return self.with_visit(replace(self.visit, **changes))
+        return self.with_visit(self.visit._replace(**changes))
 
     def at(self, place: int) -> Walk:
         """Back at an earlier visit; calls that were spent since then stay spent."""
-        walk = replace(self, here=place)
-        return walk.changed(state=replace(walk.state, budget=self.calls))
+        walk = Walk(self.visits, place, self.calls, self.samples)
+        return walk.changed(state=walk.state.with_budget(self.calls))
 
     def judged(self, verified: Sequence[Judged]) -> Walk:
         """With moves of the pool verified, one call each."""
@@ -104,7 +101,7 @@ class Walk:
             pool=tuple(move for move in self.visit.pool if move.text not in texts),
             judged=(*self.visit.judged, *verified),
         )
-        return replace(walk, calls=self.calls - len(verified))
+        return Walk(walk.visits, walk.here, self.calls - len(verified), walk.samples)
 
     def committed(self, move: Move, after: State) -> Walk:
         """With ``move`` committed here, standing at the state ``after`` it."""
@@ -113,4 +110,4 @@ class Walk:
             taken=(*self.visit.taken, move.text),
         )
         visits = (*left.visits, Visit(after, parent=self.here))
-        return replace(left, visits=visits, here=len(left.visits))
+        return Walk(visits, len(left.visits), self.calls, self.samples)
