@@ -21,7 +21,7 @@ run: $(INSTALLED)
 	@$(FLOWS) run $(PROFILE)
 
 test: $(INSTALLED)
-	@$(FLOWS) exec python -m pytest tests -m "not soak"
+	@$(FLOWS) exec python -m pytest tests -m "not soak" --numprocesses 2 --dist loadfile
 
 # What takes minutes: faults, power cuts, the whole pipeline in copies, two at a time.
 soak: $(INSTALLED)
