@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_layers import ROWS
 
 from flows.__main__ import COMMANDS, EXECUTE
 from flows.readme import BEGIN, END, Origin, fill, find_origin, section
@@ -40,7 +41,7 @@ PARTS = (
 FILES = (".csv", ".parquet", ".svg", ".png", ".json", ".md")
 OF_OTHERS = {"recorded-runs.md"}
 """Pages whose paths are those of other projects, where their records were found."""
-# Named by the pages before they are merged: remove with the search core's merge.
+# Named by the pages before they are merged: to be removed with the other parcels' merge.
 NOT_YET = {
     f"selverify/{name}.py"
     for name in (
@@ -181,6 +182,13 @@ def test_the_paper_is_covered() -> None:
     labels = {label for cell in left for label in re.findall(r"Eq\. (\w+)", cell)}
     assert " ".join(sorted(labels)) == EQUATIONS
     assert [part for part in PARTS.split("; ") if not any(part in cell for cell in left)] == []
+
+
+def test_the_tree_has_the_layers_in_order() -> None:
+    """A line a row of ``test_layers``."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    tree = re.findall(r"^  ([a-z]+(?: [a-z]+)*)/?  ", text, flags=re.MULTILINE)
+    assert tuple(tree) == ROWS
 
 
 def test_records_are_numbered_listed_and_whole() -> None:
