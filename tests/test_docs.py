@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
-RECORD_PARTS = ["Context", "Decision", "Alternative", "How it is compared"]
+RECORD_PARTS = ["Context", "Decision", "Alternative and comparison"]
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 STAGES = load_stages(load_params(ROOT / "params.yaml"), ROOT / "dvc.yaml")
 # What tools keep in the project; outputs of stages are known from dvc.yaml.
