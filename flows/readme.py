@@ -1,9 +1,9 @@
 """The measured table and the frontier figures, from the last report into the project's pages.
 
 Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
-number was measured. The pages are written by people; only what stands between the markers is ours.
-The README tells of one domain; the results of another, and a run that changes nothing but the
-strengths of the verifier, have pages of their own.
+number was measured. People write the pages; this module writes only between their markers. The
+README shows some rows of one domain's table; the results of another domain, and of a run that
+changes nothing but the strengths of the verifier, have pages of their own.
 """
 
 from __future__ import annotations
@@ -34,6 +34,18 @@ FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
 REPORT_NAME = "report.md"
 MAIN_SECTION = "Main table"
+README_ROWS = (
+    "0-shot CoT",
+    "Majority vote + gates",
+    "Best-of-N weighted + gates",
+    "Beam (keep b) + gates",
+    "DVTS + gates",
+    "Gates-only",
+    "Full (gates + hybrid + k(w))",
+    "Oracle",
+)
+README_COLUMNS = ("Method", "Accuracy, %", "Verifier calls", "Generated tokens")
+"""What the README shows of the main table; the page of results shows all of it."""
 FRONTIERS: Mapping[str, str] = {
     "accuracy_calls": "Accuracy against measured verifier calls",
     "accuracy_n": "Accuracy against the generation budget N",
@@ -149,12 +161,20 @@ def _short(text: str, origin: Origin) -> str:
     return "\n\n".join(
         (
             f"**{title}**",
-            section(text, MAIN_SECTION),
+            _excerpt(section(text, MAIN_SECTION).partition("\n\n")[0]),
             f"![{FRONTIERS[figure]}]({FIGURES.as_posix()}/{figure}.svg)",
-            f"{origin.sentence} The targets, met and missed, and every other table: "
+            f"{origin.sentence} All methods, and the targets, met and missed: "
             f"[{RESULTS.as_posix()}]({RESULTS.as_posix()}).",
         )
     )
+
+
+def _excerpt(table: str) -> str:
+    """The rows and columns of a Markdown table that the README shows."""
+    head, line, *rows = (row.strip("| ").split(" | ") for row in table.splitlines())
+    places = [place for place, name in enumerate(head) if name in README_COLUMNS]
+    shown = (head, line, *(row for row in rows if row[0] in README_ROWS))
+    return "\n".join(f"| {' | '.join(row[place] for place in places)} |" for row in shown)
 
 
 def _long(text: str, origin: Origin, figures: Path, drawn: Mapping[str, str]) -> str:

@@ -1,6 +1,6 @@
 """Where should a limited number of verifier calls be spent?
 
->>> policy = selverify.load_policy("models")
+>>> policy = selverify.load_policy("models/small-strong")
 >>> policy.solve("we count apples 7 . pears equal 3 times apples . find pears ?", budget=16).answer
 """
 

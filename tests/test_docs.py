@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 from collections.abc import Iterator
@@ -13,59 +12,53 @@ from pathlib import Path
 
 import pytest
 import yaml
+from test_layers import ROWS
 
-import selverify
 from flows.__main__ import COMMANDS, EXECUTE
 from flows.readme import BEGIN, END, Origin, fill, find_origin, section
 from flows.stages import load_stages
 from selverify.cli import app
-from selverify.domains.word_problems import WordProblems
 from selverify.errors import ArtifactError, SchemaError
 from selverify.params import load_params
-from selverify.policy import Solved, TrainedPolicy
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-RECORDS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+RECORD_PARTS = ["Context", "Decision", "Alternative and comparison"]
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 STAGES = load_stages(load_params(ROOT / "params.yaml"), ROOT / "dvc.yaml")
 # What tools keep in the project; outputs of stages are known from dvc.yaml.
 KEPT_BY_TOOLS = (".venv", ".cache", ".prefect", ".mlflow", "dvc_plots")
-PAPER = {
-    "move_union",
-    "gated_moves",
-    "ctx_gate",
-    "hybrid_score",
-    "dtype_embed",
-    "verifier_label",
-    "r_model_embed",
-    "rank_loss",
-    "traj_loss",
-    "training_loss",
-    "kw",
-    "ver_cost",
-    "budgeted_objective",
-}
+EQUATIONS = (
+    "budgeted_objective ctx_gate dtype_embed gated_moves hybrid_score kw move_union "
+    "r_model_embed rank_loss training_loss traj_loss ver_cost verifier_label"
+)
 PARTS = (
-    "Algorithm 1",
-    "0-shot CoT",
-    "majority voting",
-    "best-of-N",
-    "beam search",
-    "difficulty bins",
-    "two-fold cross-validation",
-    "Table 1",
-    "Table 2",
-    "Figure 2",
+    "Algorithm 1; 0-shot CoT; majority voting; best-of-N; beam search; difficulty bins; "
+    "two-fold cross-validation; Table 1; Table 2; Figure 2"
 )
 FILES = (".csv", ".parquet", ".svg", ".png", ".json", ".md")
 OF_OTHERS = {"recorded-runs.md"}
 """Pages whose paths are those of other projects, where their records were found."""
-RECORD_PARTS = ["Context", "Decision", "Alternative", "How it is compared"]
-
-every_page = pytest.mark.parametrize(
-    "page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES]
-)
+# Named by the pages before they are merged: to be removed with the other parcels' merge.
+NOT_YET = {
+    f"selverify/{name}.py"
+    for name in (
+        "experiment/methods",
+        "experiment/reuse",
+        "experiment/selection",
+        "experiment/statistics",
+        "models/generators/local",
+        "training/exploration",
+        "search/expand",
+        "search/exploration",
+        "search/gated",
+        "search/recover",
+    )
+}
+README_WORDS, README_ROWS = 600, 8
+"""What the README holds at most: words outside its one table, and rows in it."""
 
 
 def code(page: Path) -> list[str]:
@@ -78,27 +71,41 @@ def code(page: Path) -> list[str]:
     )
 
 
-def functions(page: Path) -> list[tuple[str, str]]:
-    """Every ``file.py:name`` that a page names."""
-    found = (re.fullmatch(r"([\w/]+\.py):([\w.]+)", span) for span in code(page))
-    return [(match[1], match[2]) for match in found if match]
+SPANS = [(page, span) for page in PAGES for span in code(page)]
 
 
-def parameters(page: Path) -> Iterator[str]:
+def named(pattern: str) -> set[str]:
+    """What the group of ``pattern`` finds in the code of all pages."""
+    return {name for _, span in SPANS for name in re.findall(pattern, span)}
+
+
+def parameters() -> Iterator[str]:
     """Every dotted name of a section of params.yaml, and every key given to ``-S``."""
-    for span in code(page):
-        yield from re.findall(r"-S '?([\w.]+)=", span)
+    yield from named(r"-S '?([\w.]+)=")
+    for _, span in SPANS:
         match = re.fullmatch(r"([a-z_]+)((?:\.[a-z_]+)+)(?:[:=].*)?", span)
         if match and match[1] in PARAMS and not match[2].endswith(FILES):
             yield match[1] + match[2]
 
 
-def paths(page: Path) -> Iterator[str]:
+def is_parameter(dotted: str) -> bool:
+    """Whether a dotted name leads to a value of params.yaml."""
+    value = PARAMS
+    for part in dotted.split("."):
+        if not isinstance(value, dict) or part not in value:
+            return False
+        value = value[part]
+    return True
+
+
+def paths() -> Iterator[str]:
     """Every span that looks like a path of the project."""
-    for span in code(page):
+    for page, span in SPANS:
         match = re.fullmatch(r"(\.?[\w-][\w.-]*(?:/[\w.-]+)*/?)(?::[\w.]+)?", span)
-        if match and ("/" in match[1] or (ROOT / match[1]).suffix in {".yaml", ".toml"}):
-            yield match[1].rstrip("/")
+        if match and page.name not in OF_OTHERS:
+            path = match[1].rstrip("/")
+            if "/" in path or Path(path).suffix in {".yaml", ".toml"}:
+                yield path
 
 
 def is_written(path: str) -> bool:
@@ -110,122 +117,117 @@ def is_written(path: str) -> bool:
     )
 
 
-@every_page
-def test_every_make_target_exists(page: Path) -> None:
-    """``make X`` in a page is a target of the Makefile."""
+def test_every_command_exists() -> None:
+    """Targets of make, stages and commands of ``flows``, and commands of ``selverify``."""
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z]+):", makefile, flags=re.MULTILINE))
-    named = {name for span in code(page) for name in re.findall(r"(?:^|&& )make ([a-z]+)", span)}
-    assert named <= targets
+    assert named(r"(?:^|&& )make ([a-z]+)") <= targets
+    flows = {*COMMANDS, EXECUTE, *(stage.task for stage in STAGES.values())}
+    assert named(r"-m flows ([a-z_]+)") <= flows
+    known = {one.name or one.callback.__name__ for one in app.registered_commands if one.callback}
+    assert named(r"^selverify ([a-z]+)") <= known
 
 
-@every_page
-def test_every_flows_command_exists(page: Path) -> None:
-    """``python -m flows X`` in a page is a stage or a command."""
-    known = {*COMMANDS, EXECUTE, *(stage.task for stage in STAGES.values())}
-    spans = code(page)
-    named = {name for span in spans for name in re.findall(r"-m flows ([a-z_]+)", span)}
-    assert named <= known
-
-
-@every_page
-def test_every_parameter_exists(page: Path) -> None:
+def test_every_parameter_exists() -> None:
     """A dotted key leads to a value of params.yaml."""
-    for dotted in parameters(page):
-        value = PARAMS
-        for part in dotted.split("."):
-            assert isinstance(value, dict) and part in value, dotted
-            value = value[part]
+    assert [dotted for dotted in parameters() if not is_parameter(dotted)] == []
 
 
-@every_page
-def test_every_path_exists_or_is_written_by_a_run(page: Path) -> None:
-    """A path in code stands in the repository, or a stage or tool writes it."""
-    if page.name in OF_OTHERS:
-        return
-    missing = [path for path in paths(page) if not (ROOT / path).exists() and not is_written(path)]
-    assert missing == []
+def test_every_path_exists_or_is_written_by_a_run() -> None:
+    """A path in code is in the repository, or a stage or tool writes it."""
+    found = set(paths()) - NOT_YET
+    assert len(found) > 50
+    assert [path for path in found if not (ROOT / path).exists() and not is_written(path)] == []
 
 
-@every_page
-def test_every_result_file_is_written_by_a_task(page: Path) -> None:
-    """The name of a table or figure stands in the code of a stage."""
+def test_every_result_file_is_written_by_a_task() -> None:
+    """The name of a table or figure is in the code of a stage."""
     tasks = "".join(file.read_text(encoding="utf-8") for file in (ROOT / "tasks").glob("*.py"))
-    spans = (re.fullmatch(r"(?:[\w/]+/)?(\w+)\.(?:csv|parquet|svg)", span) for span in code(page))
-    assert [match[1] for match in spans if match and match[1] not in tasks] == []
+    found = named(r"^(?:[\w/]+/)?(\w+)\.(?:csv|parquet|svg)$")
+    assert {stem for stem in found if stem not in tasks} == set()
 
 
-@every_page
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_leads_somewhere() -> None:
     """A relative link, of a page or a figure, names a file."""
-    links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
-    relative = [link for link in links if "://" not in link]
-    assert [link for link in relative if not (page.parent / link).exists()] == []
+    for page in PAGES:
+        links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+        relative = [link for link in links if "://" not in link]
+        assert [link for link in relative if not (page.parent / link).exists()] == [], page
 
 
-@every_page
-def test_no_page_names_a_machine(page: Path) -> None:
+def test_no_page_names_a_machine() -> None:
     """An absolute path would be that of one machine."""
-    text = page.read_text(encoding="utf-8")
-    assert re.findall(r"(?<![\w.:/])/(?:work|root|home|tmp|Users|opt|mnt)\b", text) == []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        machine = re.findall(r"(?<![\w.:/])/(?:work|root|home|tmp|Users|opt|mnt)\b", text)
+        assert machine == [], page
 
 
-@every_page
-def test_every_function_imports(page: Path) -> None:
+def test_every_function_imports() -> None:
     """``file.py:name`` is an attribute of that module."""
-    for file, name in functions(page):
-        module = import_module(file.removesuffix(".py").replace("/", "."))
+    found = {match for _, span in SPANS for match in re.findall(r"^([\w/]+)\.py:([\w.]+)$", span)}
+    assert len(found) > 40
+    for file, name in found:
+        if f"{file}.py" in NOT_YET:
+            continue
+        module = import_module(file.replace("/", "."))
         assert reduce(getattr, name.split("."), module) is not None
 
 
 def test_the_paper_is_covered() -> None:
     """Each labelled equation and each part has a row that names at least one function."""
-    text = (ROOT / "docs" / "paper-to-code.md").read_text(encoding="utf-8")
+    text = (DOCS / "paper-to-code.md").read_text(encoding="utf-8")
     rows = [line.split("|") for line in text.splitlines() if line.startswith("| ")]
     left = {cells[1] for cells in rows if re.search(r"`[\w/]+\.py:\w", cells[2])}
     labels = {label for cell in left for label in re.findall(r"Eq\. (\w+)", cell)}
-    assert labels == PAPER
-    assert [part for part in PARTS if not any(part in cell for cell in left)] == []
+    assert " ".join(sorted(labels)) == EQUATIONS
+    assert [part for part in PARTS.split("; ") if not any(part in cell for cell in left)] == []
 
 
-def test_records_are_numbered_and_listed() -> None:
-    """A record's number is its file's, and the index has every record under its title."""
-    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+def test_the_tree_has_the_layers_in_order() -> None:
+    """A line a row of ``test_layers``."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    tree = re.findall(r"^  ([a-z]+(?: [a-z]+)*)/?  ", text, flags=re.MULTILINE)
+    assert tuple(tree) == ROWS
+
+
+def test_records_are_numbered_listed_and_whole() -> None:
+    """A record's number is its file's, the index has its title, and no part is missing."""
+    index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
+    assert index.count("](0") == len(RECORDS)
     for record in RECORDS:
-        number, title = record.read_text(encoding="utf-8").splitlines()[0].split(". ", 1)
+        text = record.read_text(encoding="utf-8")
+        number, title = text.splitlines()[0].split(". ", 1)
         assert number == f"# {record.name[:4]}"
         assert f"| [{record.name[:4]}]({record.name}) | {title} |" in index
-    assert index.count("](0") == len(RECORDS)
+        assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == RECORD_PARTS, record
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.stem)
-def test_every_record_has_its_parts(record: Path) -> None:
-    """Context, decision, alternative and comparison, in this order."""
-    text = record.read_text(encoding="utf-8")
-    assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == RECORD_PARTS
+def test_the_readme_is_short() -> None:
+    """The command in the first lines, few words, and one small table."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert "make run" in lines[:10]
+    table = [line for line in lines if line.startswith("|")]
+    assert [line.startswith("| ---") for line in table].count(True) == 1
+    assert len(table) <= README_ROWS + 2
+    assert sum(len(line.split()) for line in lines if line not in table) <= README_WORDS
 
 
-@every_page
-def test_every_command_of_the_command_line_exists(page: Path) -> None:
-    """``selverify X`` in a page is a command."""
-    known = {one.name or one.callback.__name__ for one in app.registered_commands if one.callback}
-    named = {name for span in code(page) for name in re.findall(r"^selverify ([a-z]+)", span)}
-    assert named <= known
-
-
-@pytest.mark.parametrize("name", ["README.md", "docs/guide.md"])
-def test_the_library_example_uses_what_exists(name: str) -> None:
-    """Five lines: names, the result's fields, and a text that the domain reads."""
-    text = (ROOT / name).read_text(encoding="utf-8")
+def test_the_library_example_runs(
+    tiny_models: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its five lines as written, on models with random weights."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     assert len([line for line in example.splitlines() if line]) == 5
-    owners = {"selverify": selverify, "policy": TrainedPolicy, "solved": Solved}
-    for node in ast.walk(ast.parse(example)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            assert hasattr(owners[node.value.id], node.attr), node.attr
-    (problem,) = re.findall(r'^text = "(.*)"$', example, flags=re.MULTILINE)
-    assert set(problem.split()) <= set(WordProblems.vocabulary)
-    assert WordProblems().read(problem, problem_id="example").goal == "find pears ?"
+    (tmp_path / "models").symlink_to(tiny_models.parent)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    answer, calls, derivation = capsys.readouterr().out.split(maxsplit=2)
+    assert answer and int(calls) <= 16 and derivation.startswith("(")
 
 
 REPORT = """# Report: word_problems, 20 problems, N = 4
@@ -234,7 +236,8 @@ REPORT = """# Report: word_problems, 20 problems, N = 4
 
 | Method | Accuracy, % |
 | --- | ---: |
-| Full | 70.0 |
+| Majority vote | 60.0 |
+| Gates-only | 70.0 |
 
 Brackets are intervals.
 
@@ -249,11 +252,11 @@ ORIGIN = Origin("abc1234", (), "2026-01-02", "a processor", 2, "3.11.9")
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Two pages with markers, and a report with its figures."""
-    pages = {"README.md": "top", "docs/results.md": "results"}
-    for name, text in pages.items():
+    """Pages with markers, and a report with its figures."""
+    names = ("README.md", "docs/results.md", "docs/results-countdown.md")
+    for name in (*names, "docs/results-strengths.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(f"{text}\n{BEGIN}\nolder\n{END}\nend\n", encoding="utf-8")
+        (tmp_path / name).write_text(f"top\n{BEGIN}\nolder\n{END}\nend\n", encoding="utf-8")
     report = tmp_path / "report"
     report.mkdir()
     (report / "report.md").write_text(REPORT, encoding="utf-8")
@@ -263,90 +266,88 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_filling_replaces_what_stands_between_the_markers(project: Path) -> None:
-    """Table, figure and origin are in; text around the markers stays; figures are copied."""
-    fill(project, project / "report", origin=ORIGIN)
-    readme = (project / "README.md").read_text(encoding="utf-8")
-    assert readme.startswith(f"top\n{BEGIN}\n**word_problems, 20 problems, N = 4**\n")
-    assert readme.endswith(f"\n{END}\nend\n")
-    assert "| Full | 70.0 |" in readme
-    assert "older" not in readme and "| a | no |" not in readme
-    assert "at commit `abc1234`, 2026-01-02, on a processor (2 cores), Python 3.11.9." in readme
-    results = (project / "docs" / "results.md").read_text(encoding="utf-8")
-    assert "## Targets\n\n| Target | Met |" in results
-    for page in (project / "README.md", project / "docs" / "results.md"):
-        for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
-            assert (page.parent / link).is_file()
-    assert (project / "docs" / "figures" / "accuracy_n.png").read_bytes() == b"accuracy_n.png"
+def read_page(project: Path, name: str) -> str:
+    """A page whose figures are all there."""
+    text = (project / name).read_text(encoding="utf-8")
+    for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
+        assert ((project / name).parent / link).is_file()
+    return text
 
 
-def test_the_figure_of_several_backbones_is_shown_where_it_was_drawn(project: Path) -> None:
-    """On the page of results, and only by a run that has it."""
-    fill(project, project / "report", origin=ORIGIN)
-    page = project / "docs" / "results.md"
-    assert "backbones.svg" not in page.read_text(encoding="utf-8")
+def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
+    """The README has some rows of the table, the results everything; filling twice is filling."""
+    for _ in range(2):
+        fill(project, project / "report", origin=ORIGIN)
+        readme = read_page(project, "README.md")
+        assert readme.startswith(f"top\n{BEGIN}\n**word_problems, 20 problems, N = 4**\n")
+        assert readme.endswith(f"\n{END}\nend\n")
+        assert "| Gates-only | 70.0 |" in readme
+        assert not [one for one in ("older", "Majority", "| a | no |") if one in readme]
+        origin = "at commit `abc1234`, 2026-01-02, on a processor (2 cores), Python 3.11.9."
+        assert origin in readme
+        results = read_page(project, "docs/results.md")
+        assert "## Targets\n\n| Target | Met |" in results and "| Majority vote |" in results
+        assert "older" in read_page(project, "docs/results-countdown.md")
+    copied = project / "docs" / "figures" / "accuracy_n.png"
+    assert copied.read_bytes() == b"accuracy_n.png"
+    assert "backbones.svg" not in results
     for suffix in (".svg", ".png"):
         (project / "report" / f"backbones{suffix}").write_bytes(b"drawn")
-    fill(project, project / "report", origin=ORIGIN)
-    assert "](figures/backbones.svg)" in page.read_text(encoding="utf-8")
-    assert (project / "docs" / "figures" / "backbones.png").read_bytes() == b"drawn"
-
-
-def test_another_domain_has_a_page_of_its_own(project: Path) -> None:
-    """With figures of its own and the parameters that were changed; the README stays."""
-    before = (project / "README.md").read_text(encoding="utf-8")
-    text = (project / "report" / "report.md").read_text(encoding="utf-8")
-    (project / "report" / "report.md").write_text(
-        text.replace("word_problems", "countdown"), encoding="utf-8"
-    )
-    page = project / "docs" / "results-countdown.md"
-    with pytest.raises(ArtifactError, match=r"results-countdown\.md: missing"):
-        fill(project, project / "report", origin=ORIGIN)
-    page.write_text(f"{BEGIN}{END}", encoding="utf-8")
-    fill(project, project / "report", origin=replace(ORIGIN, changes=("domain=countdown",)))
-    filled = page.read_text(encoding="utf-8")
-    assert "Measured at commit `abc1234` with `domain=countdown`, 2026-01-02" in filled
-    for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", filled):
-        assert (page.parent / link).is_file()
-    assert "figures/countdown/accuracy_n.svg" in filled
-    assert (project / "README.md").read_text(encoding="utf-8") == before
-
-
-def test_filling_twice_changes_nothing(project: Path) -> None:
-    """Equal reports give equal pages, and a new origin replaces the old one."""
-    fill(project, project / "report", origin=ORIGIN)
-    once = [(project / name).read_bytes() for name in ("README.md", "docs/results.md")]
-    fill(project, project / "report", origin=ORIGIN)
-    assert [(project / name).read_bytes() for name in ("README.md", "docs/results.md")] == once
     fill(project, project / "report", origin=replace(ORIGIN, commit="fff0000"))
-    readme = (project / "README.md").read_text(encoding="utf-8")
+    assert "](figures/backbones.svg)" in read_page(project, "docs/results.md")
+    readme = read_page(project, "README.md")
     assert "fff0000" in readme and "abc1234" not in readme
 
 
-@pytest.mark.parametrize("text", ["no markers", f"{END}\n{BEGIN}", f"{BEGIN}{END}{BEGIN}{END}"])
-def test_a_page_without_its_markers_is_refused(project: Path, text: str) -> None:
-    """The message names the page, and no page is changed."""
-    before = (project / "README.md").read_text(encoding="utf-8")
-    (project / "docs" / "results.md").write_text(text, encoding="utf-8")
-    with pytest.raises(SchemaError, match=r"results\.md: expected one <!-- results:begin -->"):
-        fill(project, project / "report", origin=ORIGIN)
-    assert (project / "README.md").read_text(encoding="utf-8") == before
+@pytest.mark.parametrize(
+    ("domain", "change", "name"),
+    [
+        ("countdown", "domain=countdown", "countdown"),
+        ("word_problems", "strengths=[a]", "strengths"),
+    ],
+)
+def test_some_runs_have_a_page_of_their_own(
+    project: Path, domain: str, change: str, name: str
+) -> None:
+    """Another domain, or other strengths alone: with figures of their own; the README stays."""
+    before = read_page(project, "README.md")
+    report = project / "report" / "report.md"
+    report.write_text(REPORT.replace("word_problems", domain), encoding="utf-8")
+    alone = replace(ORIGIN, changes=(change,))
+    fill(project, project / "report", origin=alone)
+    filled = read_page(project, f"docs/results-{name}.md")
+    assert f"Measured at commit `abc1234` with `{change}`, 2026-01-02" in filled
+    assert f"figures/{name}/accuracy_n.svg" in filled
+    assert read_page(project, "README.md") == before
+    more = replace(alone, changes=(change, "evaluation.problems=500"))
+    fill(project, project / "report", origin=more)
+    assert (read_page(project, "README.md") == before) is (name == "countdown")
 
 
-@pytest.mark.parametrize("name", ["report.md", "accuracy_n.png"])
-def test_a_missing_part_of_the_report_is_named(project: Path, name: str) -> None:
-    """With the command that writes it; no page is changed."""
-    before = (project / "README.md").read_text(encoding="utf-8")
-    (project / "report" / name).unlink()
-    with pytest.raises(ArtifactError, match=rf"{name}: missing; stage 'report' .*make run"):
-        fill(project, project / "report", origin=ORIGIN)
-    assert (project / "README.md").read_text(encoding="utf-8") == before
-
-
-def test_a_report_without_the_section_is_refused() -> None:
-    """The section is named."""
+def test_what_is_missing_is_named_and_no_page_changes(project: Path) -> None:
+    """A page without its markers, a page, a part of the report, its main table."""
+    before = read_page(project, "README.md")
+    page, report = project / "docs" / "results.md", project / "report"
+    for text in ("no markers", f"{END}\n{BEGIN}", f"{BEGIN}{END}{BEGIN}{END}"):
+        page.write_text(text, encoding="utf-8")
+        with pytest.raises(SchemaError, match=r"results\.md: expected one <!-- results:begin -->"):
+            fill(project, report, origin=ORIGIN)
+    page.unlink()
+    with pytest.raises(ArtifactError, match=r"results\.md: missing"):
+        fill(project, report, origin=ORIGIN)
+    page.write_text(before, encoding="utf-8")
+    for name in ("accuracy_n.png", "report.md"):
+        (report / name).unlink()
+        with pytest.raises(ArtifactError, match=rf"{name}: missing; stage 'report' .*make run"):
+            fill(project, report, origin=ORIGIN)
+    assert read_page(project, "README.md") == before
     with pytest.raises(SchemaError, match="no section 'Main table'"):
         section("# Report: x\n\n## Targets\n", "Main table")
+
+
+def git(folder: Path, *arguments: str) -> None:
+    """Run git in ``folder``."""
+    subprocess.run(["git", "-C", str(folder), *arguments], check=True)
 
 
 def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> None:
@@ -371,23 +372,3 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
     changed = find_origin(project, project / "report")
     assert changed.commit == f"{clean.commit}+changes"
-
-
-def git(folder: Path, *arguments: str) -> None:
-    """Run git in ``folder``."""
-    subprocess.run(["git", "-C", str(folder), *arguments], check=True)
-
-
-def test_a_run_under_several_verifiers_alone_has_a_page_of_its_own(project: Path) -> None:
-    """The README stays; with anything else changed it is filled as usual."""
-    before = (project / "README.md").read_text(encoding="utf-8")
-    page = project / "docs" / "results-strengths.md"
-    page.write_text(f"{BEGIN}{END}", encoding="utf-8")
-    alone = replace(ORIGIN, changes=("strengths=['strong', 'weak']",))
-    fill(project, project / "report", origin=alone)
-    assert "Measured at commit `abc1234` with `strengths=" in page.read_text(encoding="utf-8")
-    assert (project / "docs" / "figures" / "strengths" / "accuracy_n.png").is_file()
-    assert (project / "README.md").read_text(encoding="utf-8") == before
-    more = replace(alone, changes=(*alone.changes, "evaluation.problems=500"))
-    fill(project, project / "report", origin=more)
-    assert (project / "README.md").read_text(encoding="utf-8") != before

@@ -13,11 +13,11 @@ from figures import ROOT, Figure
 PAGE = ROOT / "docs" / "reliability.md"
 HEAD = """# Reliability
 
-Every row is measured by a test; `python tests/faults/report.py` writes this page from what the
-tests recorded last, and `make soak` runs the long ones and writes it. Nothing here is typed. What
-is promised, and which test holds it, stands in [what survives what](what-survives-what.md).
+Tests measure every row. `python tests/faults/report.py` writes this page from their last records;
+`make soak` runs the long ones and writes it. The promises, each with its tests, are in
+[promises under faults](what-survives-what.md).
 
-"Undisturbed" is a run of the same copy of the project that nobody disturbed. Bytes are compared by
+"Undisturbed" is a run of the same copy of the project without a fault. Bytes are compared by
 digest, of every output of every stage. Seconds are those of the whole test.
 """
 

@@ -19,11 +19,11 @@ PAGE = ROOT / "docs" / "real-text.md"
 SHOWN = 100
 HEADING = """# Gates and grading on text that others recorded
 
-Written by `make real` at commit `{commit}`. The records are other projects' and no part of it;
-where they come from stands at the end. The reader of arithmetic was tuned on the training
-splits of GSM8K and MATH. That a second binding of a symbol is no offence was seen on ProcessBench,
-and which words take a claim back was checked on it and on PRM800K; when a side is put in dollars
-was chosen on the very facts that are counted under Grading.
+Written by `make real` at commit `{commit}`. The records belong to other projects, which are
+listed at the end. The reader of arithmetic was tuned on the training splits of GSM8K and MATH. The
+rule for a second binding of a symbol was decided on ProcessBench, the words that take a claim back
+were checked on it and on PRM800K, and the rule for dollars around a side was chosen on the same
+facts that are counted under Grading.
 
 """
 

@@ -15,10 +15,10 @@ PAGE = ROOT / "docs" / "recorded-runs.md"
 FIGURES = ROOT / "docs" / "figures" / "recorded"
 HEADING = """# Recorded runs of language models
 
-Written by `make real` at commit `{commit}`. What selective verification would have saved on runs
-that others made and recorded: the order and the number of verifier calls are ours, the moves, the
-samples and the verdicts are theirs. Each part says which records it used and how many were left
-out. How to ask the same of logs of your own stands in [recorded-log.md](recorded-log.md).
+Written by `make real` at commit `{commit}`. The savings of selective verification on runs that
+others made and recorded: the order and the number of verifier calls are ours; the moves, the
+samples and the verdicts are theirs. Each part names the records it used and how many were left
+out. [recorded-log.md](recorded-log.md) does the same for your own logs.
 Intervals are at 95 % and resample problems, because the states of one problem are not independent.
 
 """
