@@ -10,7 +10,7 @@ from selverify.domains import generated_by_name
 from selverify.errors import ParamsError
 from selverify.models.sources import write_generator_source
 from selverify.params import Benchmark, Generator, Params
-from selverify.training.generator import Progress, train_generator
+from selverify.training.generator import TrainedSteps, train_generator
 from tasks.artifacts import read_tasks, say, write_facts
 
 
@@ -53,5 +53,5 @@ def _train(params: Params, settings: Generator, benchmark: Path, folder: Path) -
     )
 
 
-def _report(progress: Progress) -> None:
+def _report(progress: TrainedSteps) -> None:
     say(f"generator: step {progress.step} of {progress.steps}, loss {progress.loss:.4f}")

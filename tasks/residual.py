@@ -21,7 +21,8 @@ from selverify.params import Params
 from selverify.search.requests import RankItem
 from selverify.search.retrieval import PatternStore
 from selverify.training.exploration import moves_of, state_of
-from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy
+from selverify.training.fit import Epoch
+from selverify.training.policy import LabelledList, split_lists, train_policy
 from selverify.training.reproducible import one_thread
 from selverify.types import Move, State
 from tasks.artifacts import read_rows, read_tasks, say, write_rows
@@ -117,7 +118,4 @@ def _audit(
 
 def _report(epoch: Epoch) -> None:
     if epoch.epoch % 5 == 0:
-        say(
-            f"residual: {epoch.part}, epoch {epoch.epoch}, loss {epoch.loss:.4f}, "
-            f"held out {epoch.held_out:.4f}"
-        )
+        say(f"residual: {epoch}")

@@ -6,7 +6,7 @@ were made, test problems.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,17 +20,10 @@ from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.models.verifiers.head import StepHead, save_head, single_steps
 from selverify.params import Verifier
 from selverify.search.requests import VerifyItem
-from selverify.training.best import Best
-from selverify.training.reproducible import adamw, one_thread
+from selverify.training.fit import ReportEpoch, adamw, batches_in_all, fit, shuffled
+from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import (
-    Epoch,
-    Report,
-    allowed,
-    held_out,
-    of_problems,
-    target,
-)
+from selverify.training.tuning import held_out, of_problems, target
 from selverify.types import Move
 
 
@@ -43,7 +36,7 @@ def train_head(
     share: float,
     backbone: str,
     folder: Path,
-    report: Report,
+    report: ReportEpoch,
 ) -> dict[str, float]:
     """Train a head on the values of all steps and write it to ``folder``; its losses.
 
@@ -52,56 +45,34 @@ def train_head(
     """
     torch.manual_seed(settings.seed)
     parts = [of_problems(solutions, part) for part in held_out(solutions, settings)]
-    (rows, wanted), (held_rows, held_wanted) = (
+    (rows, wanted), held = (
         (_embedded(part, domain, embed), _targets(part, settings)) for part in parts
     )
     sizes = (rows.after.shape[1], rows.token_logprobs.shape[1], settings.hidden)
     head = StepHead(*sizes)
-    loss = _fit(
-        head, (rows, wanted), (held_rows, held_wanted), settings, share=share, report=report
-    )
+    size, count = settings.rows_per_batch, len(wanted)
+
+    def losses() -> Iterator[Tensor]:
+        for chosen in shuffled(count, rows=size):
+            yield _loss(head, rows.take(chosen), wanted[chosen])
+
+    with one_thread():
+        lowest = fit(
+            "head",
+            head,
+            losses,
+            batches=batches_in_all(count, rows=size, epochs=settings.epochs, share=share),
+            update=adamw(head, rate=settings.rate, decay=0.01).step,
+            report=report,
+            validation=lambda: float(_loss(head, *held)),
+            keep_start=True,
+        )
     save_head(folder, head, sizes=sizes, backbone=backbone)
-    return {"verifier_validation_loss": loss, "verifier_training_solutions": len(parts[0])}
+    return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(parts[0])}
 
 
-@one_thread()
-def _fit(
-    head: StepHead,
-    training: tuple[Embeddings, Tensor],
-    held: tuple[Embeddings, Tensor],
-    settings: Verifier,
-    *,
-    share: float,
-    report: Report,
-) -> float:
-    """Fit ``head`` to the first rows and values; the lowest loss on the held-out ones."""
-    rows, wanted = training
-    best = Best(head)
-    best.offer(_loss(head, *held))
-    optimiser = adamw(head, rate=settings.rate, decay=0.01)
-    per_epoch = -(-len(wanted) // settings.rows_per_batch)
-    left = allowed(settings.epochs * per_epoch, share)
-    epoch = 0
-    while left:
-        losses = []
-        for chosen in torch.split(torch.randperm(len(wanted)), settings.rows_per_batch)[:left]:
-            odds = head(rows.take(chosen))
-            loss = functional.binary_cross_entropy_with_logits(odds, wanted[chosen])
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
-            losses.append(float(loss.detach()))
-        left, epoch = left - len(losses), epoch + 1
-        checked = _loss(head, *held)
-        report(Epoch("head", epoch, sum(losses) / len(losses), checked))
-        best.offer(checked)
-    best.restore()
-    return best.loss
-
-
-@torch.inference_mode()
-def _loss(head: StepHead, rows: Embeddings, wanted: Tensor) -> float:
-    return float(functional.binary_cross_entropy_with_logits(head(rows), wanted))
+def _loss(head: StepHead, rows: Embeddings, wanted: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(head(rows), wanted)
 
 
 def _targets(solutions: Sequence[ValuedSolution], settings: Verifier) -> Tensor:

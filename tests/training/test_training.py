@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,14 @@ from selverify.domains import domain_by_name
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.models.generators.checkpoints import load_backbone, load_reward_model
+from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.tokenizer import Words
+from selverify.models.verifiers.head import load_head, single_steps
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
-from selverify.search.requests import Complete
-from selverify.training.best import Best
-from selverify.training.generator import Progress, train_generator
+from selverify.search.requests import Complete, RankItem
+from selverify.training.fit import Epoch, batches_in_all, fit
+from selverify.training.generator import TrainedSteps, train_generator
+from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
     ValuedSolution,
@@ -26,8 +31,9 @@ from selverify.training.rollouts import (
     to_rows,
     value_solutions,
 )
-from selverify.training.tuning import batches_of_like, held_out, target, tune
-from selverify.training.verifier import KINDS, train_verifier
+from selverify.training.token_logprobs import train_token_logprob_model
+from selverify.training.tuning import batches_of_like, held_out, target
+from selverify.training.value import train_value_model
 from selverify.types import Sample
 
 DOMAIN = domain_by_name("word_problems")
@@ -75,13 +81,10 @@ VERIFIER = Verifier(
 )
 
 
-HARDER = {"tune_epochs": 15, "tune_rate": 1e-2}  # a value model has nothing to start from
-
-
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory) -> tuple[Path, list[Progress]]:
+def backbone(tmp_path_factory) -> tuple[Path, list[TrainedSteps]]:
     folder = tmp_path_factory.mktemp("backbone")
-    seen: list[Progress] = []
+    seen: list[TrainedSteps] = []
     train_generator(
         DOMAIN,
         SMALL,
@@ -181,34 +184,40 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     assert all(all(row["alive"]) for row in rows)
 
 
-def solutions(count: int) -> list[ValuedSolution]:
-    """Solutions whose last step is right exactly when it is one that a backbone would say."""
+def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:
+    """Solutions whose last step is right unless it is the ``odd`` one."""
     rng = random.Random(8)
     found = []
     for index in range(count):
         problem, truth = DOMAIN.generate(rng, problem_id=f"p{index}", minimum=4, maximum=5)
         moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
         good = index % 2 == 0
-        moves[-1] = moves[-1] if good else "together together ;"
+        moves[-1] = moves[-1] if good else odd
         found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good))))
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
+
+
+def train(kind: str, count: int, settings: Verifier, backbone: Path, folder: Path, **options):
+    """Train a reward model of ``kind`` on ``count`` solutions; its losses."""
+    return TRAINERS[kind](
+        solutions(count),
+        settings,
+        Words(DOMAIN.vocabulary),
+        end_of_move=DOMAIN.end_of_move,
+        backbone=backbone,
+        folder=folder,
+        **{"share": 1.0, "report": print, **options},
+    )
+
+
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
     """A step that the backbone finds odd is worth nothing: the loss falls below the coin's."""
-    folder, _ = backbone
-    metrics = train_verifier(
-        solutions(120),
-        kind,
-        VERIFIER if kind == "token_logprobs" else VERIFIER.model_copy(update=HARDER),
-        Words(DOMAIN.vocabulary),
-        share=1.0,
-        end_of_move=DOMAIN.end_of_move,
-        backbone=folder,
-        folder=tmp_path,
-        report=print,
-    )
+    changes = {} if kind == "token_logprobs" else {"tune_epochs": 15, "tune_rate": 1e-2}
+    metrics = train(kind, 120, VERIFIER.model_copy(update=changes), backbone[0], tmp_path)
     # Half of the steps are worth 1/2, which costs log 2; the others can be known.
     assert metrics["verifier_validation_loss"] < 0.45
     assert metrics["verifier_training_solutions"] == 96
@@ -216,61 +225,64 @@ def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
     assert loaded.multiplies == (kind == "token_logprobs")
 
 
-def test_a_weak_verifier_is_tuned_on_fewer_batches():
-    """A tuning stops after its share of the batches, in the middle of an epoch."""
-    settings = VERIFIER.model_copy(update={"tune_epochs": 3, "tune_rows": 8})
-    for share, expected in ((0.0, [1]), (0.5, [4, 2]), (1.0, [4, 4, 4])):
-        module = torch.nn.Linear(1, 1)
-        batches: list[int] = []
-
-        def loss_of(rows: list[int], batches=batches, module=module) -> torch.Tensor:
-            batches.append(len(rows))
-            return module.weight.sum()
-
-        epochs = list(tune(module, settings, [5] * 30, loss_of, share=share))
-        assert len(epochs) == len(expected)
-        assert len(batches) == sum(expected)
+def embed(items: Sequence[RankItem]) -> list[Embeddings]:
+    """Embeddings that tell of each move how deep it is, and whether it is an answer."""
+    found = []
+    for item in items:
+        odd = torch.tensor([[float(move.op == "answer")] for move in item.moves])
+        depth = torch.full_like(odd, len(item.state.derivation))
+        rows = torch.cat((odd, 1 - odd, depth), 1)
+        found.append(Embeddings(rows, rows, rows, rows, rows, odd.squeeze(1)))
+    return found
 
 
-def test_a_weak_evidence_model_sees_fewer_batches(backbone, tmp_path):
+@pytest.mark.parametrize("share", [1.0, 0.01])
+def test_a_head_on_a_frozen_generator_learns_its_targets(share, tmp_path):
+    """Given a hidden state that says it; a weak one is trained on its share of the batches."""
+    seen: list[Epoch] = []
+    metrics = train_head(
+        solutions(120, odd="answer 5 ;"),
+        VERIFIER,
+        DOMAIN,
+        embed,
+        share=share,
+        backbone="frozen",
+        folder=tmp_path,
+        report=seen.append,
+    )
+    assert (metrics["verifier_validation_loss"] < 0.45) is (share == 1.0)
+    assert len(seen) == (VERIFIER.epochs if share == 1.0 else 1)
+    head, _ = load_head(tmp_path, backbone="frozen")
+    items = single_steps(whole_solution(solutions(2, odd="answer 5 ;")[1], DOMAIN))
+    usual, odd = torch.sigmoid(head(concatenate(embed(items)))).tolist()
+    assert (odd < 0.3 < usual) is (share == 1.0)
+
+
+def test_a_step_that_cannot_be_read_is_refused():
+    """A head reads steps of its own domain only."""
+    one = replace(solutions(1)[0], moves=("by heart",))
+    with pytest.raises(SchemaError, match="p0: given a step that cannot be read"):
+        whole_solution(one, DOMAIN)
+
+
+def test_a_weak_token_logprob_model_sees_fewer_batches(backbone, tmp_path):
     """Neither its backbone nor its head is trained to the end."""
-    folder, _ = backbone
-    losses = {}
-    for strength, share in (("strong", 1.0), ("weak", 0.02)):
-        metrics = train_verifier(
-            solutions(60),
-            "token_logprobs",
-            VERIFIER,
-            Words(DOMAIN.vocabulary),
-            share=share,
-            end_of_move=DOMAIN.end_of_move,
-            backbone=folder,
-            folder=tmp_path,
-            report=lambda epoch: None,
-        )
-        losses[strength] = metrics["verifier_validation_loss"]
-    assert losses["weak"] > losses["strong"] + 0.1
+    strong, weak = (
+        train("token_logprobs", 60, VERIFIER, backbone[0], tmp_path, share=share)
+        for share in (1.0, 0.02)
+    )
+    name = "verifier_validation_loss"
+    assert weak[name] > strong[name] + 0.1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_weights_do_not_depend_on_how_many_threads_there_are(kind, backbone, tmp_path):
     """Two trainings under another number of threads write the same bytes."""
-    folder, _ = backbone
     before, written = torch.get_num_threads(), []
     for threads in (1, 3):
         torch.set_num_threads(threads)
         try:
-            train_verifier(
-                solutions(60),
-                kind,
-                VERIFIER,
-                Words(DOMAIN.vocabulary),
-                share=1.0,
-                end_of_move=DOMAIN.end_of_move,
-                backbone=folder,
-                folder=tmp_path / str(threads),
-                report=lambda _: None,
-            )
+            train(kind, 60, VERIFIER, backbone[0], tmp_path / str(threads))
             assert torch.get_num_threads() == threads
         finally:
             torch.set_num_threads(before)
@@ -279,19 +291,68 @@ def test_the_weights_do_not_depend_on_how_many_threads_there_are(kind, backbone,
     assert written[0] == written[1]
 
 
+def fitted(batches: int, losses: Sequence[float], *, keep_start: bool) -> tuple[float, list[Epoch]]:
+    """The weight left after epochs of 4 batches that each add 1, and the log.
+
+    ``losses`` are the held-out ones.
+    """
+    module = torch.nn.Linear(1, 1)
+    torch.nn.init.zeros_(module.weight)
+    held, seen = iter(losses), []
+
+    @torch.no_grad()
+    def update() -> None:
+        module.weight += 1
+
+    lowest = fit(
+        "one",
+        module,
+        lambda: (module(torch.ones(1)).sum() for _ in range(4)),
+        batches=batches,
+        update=update,
+        report=seen.append,
+        validation=held.__next__ if losses else None,
+        keep_start=keep_start,
+    )
+    assert lowest == min(losses, default=float("inf"))
+    return module.weight.item(), seen
+
+
+def test_the_best_weights_come_back():
+    """Those of the epoch of the lowest held-out loss, the start among them where it counts."""
+    assert fitted(12, [0.5, 0.2, 0.9], keep_start=False)[0] == 8
+    assert fitted(12, [0.1, 0.5, 0.2, 0.9], keep_start=True)[0] == 0
+    assert fitted(12, [], keep_start=False)[0] == 12
+    with pytest.raises(ProtocolError, match="not a number"):
+        fitted(4, [float("nan")], keep_start=False)
+
+
+def test_a_training_ends_after_its_share_of_the_batches():
+    """In the middle of an epoch, and with one batch at least."""
+    for share, expected in ((0.0, 1), (0.5, 6), (1.0, 12)):
+        batches = batches_in_all(30, rows=8, epochs=3, share=share)
+        assert batches == expected
+        weight, seen = fitted(batches, [], keep_start=False)
+        assert weight == batches
+        assert [one.epoch for one in seen] == list(range(1, 1 + -(-batches // 4)))
+    assert batches_in_all(0, rows=8, epochs=3) == 0
+    assert str(Epoch("head", 2, 0.25, 0.5)) == "head, epoch 2, loss 0.2500, held out 0.5000"
+    assert str(Epoch("head", 2, 0.25, None)) == "head, epoch 2, loss 0.2500"
+
+
 def test_trainings_side_by_side_end_when_the_one_who_wants_them_is_interrupted():
     """What is under way ends at its next batch, and what has not begun never does."""
     begun: list[int] = []
 
-    def train(number, stop):
+    def endless(number, stop):
         begun.append(number)
         if number == 0:
             raise KeyboardInterrupt
-        while True:
-            stop.check()
+        stop.wait()
+        raise CancelledError
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(train, range(20), workers=2)
+        side_by_side(endless, range(20), workers=2)
     assert len(begun) < 20
 
 
@@ -318,20 +379,6 @@ def test_too_few_valued_problems_are_refused():
     """One to learn from is not enough for two folds."""
     with pytest.raises(SchemaError, match="solutions of 2 problems, expected of at least 3"):
         held_out(solutions(2), VERIFIER)
-
-
-def test_the_best_weights_come_back():
-    """Those of the lowest loss, not the last; a loss that is no number is an error."""
-    module = torch.nn.Linear(1, 1)
-    best = Best(module)
-    for value, loss in ((1.0, 0.5), (2.0, 0.2), (3.0, 0.9)):
-        torch.nn.init.constant_(module.weight, value)
-        best.offer(loss)
-    best.restore()
-    assert float(module.weight) == 2.0
-    assert best.loss == 0.2
-    with pytest.raises(ProtocolError, match="not a number"):
-        best.offer(float("nan"))
 
 
 @pytest.mark.parametrize(
