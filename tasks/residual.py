@@ -20,7 +20,7 @@ from selverify.models.sources import has_source
 from selverify.params import Params
 from selverify.search.requests import RankItem
 from selverify.search.retrieval import PatternStore
-from selverify.training.exploration import moves_of, state_of
+from selverify.training.exploration import parse_moves, state_of
 from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList, split_lists, train_policy
 from selverify.training.reproducible import one_thread
@@ -67,7 +67,9 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -
     tasks = {task.problem.problem_id: task for task in read_tasks(benchmark, "train")}
     return [
         RankItem(
-            state_of(domain, tasks[row["problem_id"]], row), moves_of(domain, row["moves"]), ""
+            state_of(domain, tasks[row["problem_id"]], row),
+            parse_moves(domain, row["moves"], where="candidate list"),
+            "",
         )
         for row in rows
     ]

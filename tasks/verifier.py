@@ -20,7 +20,7 @@ from selverify.params import Params
 from selverify.search.requests import Verify
 from selverify.training.fit import Epoch
 from selverify.training.head import train_head, whole_solution
-from selverify.training.rollouts import ValuedSolution, from_rows
+from selverify.training.rollouts import ValuedSolution, solutions_from
 from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import held_out, of_problems, values_before
 from selverify.training.value import train_value_model
@@ -38,7 +38,7 @@ def run(
 ) -> dict[str, float]:
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
-    solutions = from_rows(read_rows(inputs["rollouts"], "rollouts", "values"))
+    solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
     folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
     if kind == "source":

@@ -15,16 +15,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from selverify.domains.base import Domain
-from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.models.verifiers.head import StepHead, save_head, single_steps
 from selverify.params import Verifier
 from selverify.search.requests import VerifyItem
+from selverify.training.exploration import parse_moves
 from selverify.training.fit import ReportEpoch, adamw, batches_in_all, fit, shuffled
 from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out, of_problems, target
-from selverify.types import Move
 
 
 def train_head(
@@ -95,11 +94,6 @@ def whole_solution(solution: ValuedSolution, domain: Domain) -> VerifyItem:
         SchemaError: a step that the domain cannot read.
     """
     problem = domain.read(solution.text, problem_id=solution.problem_id)
-    moves = [domain.parse(text) for text in solution.moves]
-    taken = tuple(move for move in moves if isinstance(move, Move))
-    if len(taken) < len(moves):
-        raise SchemaError(
-            f"rollouts.values: {solution.problem_id}: given a step that cannot be read, expected "
-            f"steps of {domain.name}"
-        )
-    return VerifyItem(domain.initial_state(problem, budget=1), taken)
+    where = f"rollouts.values: {solution.problem_id}"
+    moves = parse_moves(domain, solution.moves, where=where)
+    return VerifyItem(domain.initial_state(problem, budget=1), moves)

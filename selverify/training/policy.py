@@ -104,12 +104,11 @@ def train_policy(
 
 def reference_dispersion(heuristic: Heuristic, lists: Sequence[LabelledList]) -> dict[str, float]:
     """sigma-bar: the mean of sigma(w) over the exploration log, for each scorer."""
-    found: dict[str, float] = {}
     with torch.inference_mode():
-        for name, scorer in scorers(heuristic).items():
-            sigmas = [dispersion(scorer(item.rows).tolist()) for item in lists]
-            found[name] = sum(sigmas) / len(sigmas)
-    return found
+        return {
+            name: sum(dispersion(scorer(item.rows).tolist()) for item in lists) / len(lists)
+            for name, scorer in scorers(heuristic).items()
+        }
 
 
 def _states(lists: Sequence[LabelledList]) -> Tensor:
@@ -120,7 +119,8 @@ def _states(lists: Sequence[LabelledList]) -> Tensor:
 def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Random) -> _Data:
     labels: list[bool] = []
     pairs: list[tuple[int, int]] = []
-    path: list[tuple[int, int]] = []
+    path_rows: list[int] = []
+    path_steps: list[int] = []
     start = 0
     for item in lists:
         accepted = [start + row for row, label in enumerate(item.labels) if label]
@@ -131,17 +131,16 @@ def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Rando
                 for _ in range(settings.pairs_per_state)
             ]
         if item.remaining is not None and item.committed is not None:
-            path.append((start + item.committed, item.remaining))
+            path_rows.append(start + item.committed)
+            path_steps.append(item.remaining)
         labels += item.labels
         start += len(item.labels)
-    rows = [row for row, _ in path]
-    steps = [step for _, step in path]
     return _Data(
         concatenate([item.rows for item in lists]),
         torch.tensor(labels, dtype=torch.float32),
         torch.tensor(pairs, dtype=torch.long).reshape(-1, 2),
-        torch.tensor(rows, dtype=torch.long),
-        torch.tensor(steps, dtype=torch.float32),
+        torch.tensor(path_rows, dtype=torch.long),
+        torch.tensor(path_steps, dtype=torch.float32),
     )
 
 

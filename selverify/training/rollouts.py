@@ -42,7 +42,15 @@ class SampledSolution:
     count: int
 
 
-def sample_solutions(
+def complete(
+    backend: Backend, states: Sequence[State], count: int
+) -> tuple[tuple[Sample, ...], ...]:
+    """``count`` samples of the rest of a solution from each state."""
+    request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
+    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))
+
+
+def sample_training_solutions(
     domain: Domain, backend: Backend, tasks: Sequence[Task], *, solutions: int
 ) -> list[SampledSolution]:
     """The distinct solutions of each task, each cut before its first move that a gate refuses.
@@ -51,7 +59,7 @@ def sample_solutions(
     the gates refuse is never sent to the verifier.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
-    replies = _complete(backend, starts, solutions)
+    replies = complete(backend, starts, solutions)
     found: list[SampledSolution] = []
     for task, start, samples in zip(tasks, starts, replies, strict=True):
         cut: dict[tuple[str, ...], SampledSolution] = {}
@@ -98,7 +106,7 @@ def value_solutions(
         for state in one.states
         if not domain.is_final(state)
     }
-    replies = _complete(backend, [state for _, state in open_states.values()], rollouts)
+    replies = complete(backend, [state for _, state in open_states.values()], rollouts)
     values = {
         key: sum(_reaches(domain, state, sample, task.truth.answer, grader) for sample in samples)
         / rollouts
@@ -107,7 +115,7 @@ def value_solutions(
     return [_valued(domain, one, values, grader) for one in sampled]
 
 
-def to_rows(
+def solution_rows(
     domain: Domain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
 ) -> list[dict[str, Any]]:
     """Table rows: the solution, its values, and (for audits) the truth of each step if known."""
@@ -117,21 +125,17 @@ def to_rows(
             "text": one.text,
             "moves": list(one.moves),
             "values": list(one.values),
-            "alive": _alive(domain, source),
+            "alive": [domain.alive(state, source.task.truth) for state in source.states]
+            if knows_truth(domain)
+            else None,
             "count": source.count,
         }
         for one, source in zip(valued, sampled, strict=True)
     ]
 
 
-def _alive(domain: Domain, source: SampledSolution) -> list[bool] | None:
-    if not knows_truth(domain):
-        return None
-    return [domain.alive(state, source.task.truth) for state in source.states]
-
-
-def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
-    """The inverse of ``to_rows``, without the truth."""
+def solutions_from(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
+    """The inverse of ``solution_rows``, without the truth."""
     return [
         ValuedSolution(row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]))
         for row in rows
@@ -160,10 +164,3 @@ def _reaches(domain: Domain, state: State, sample: Sample, gold: str, grader: Gr
     if solution is None or not solution.legal:
         return False
     return grader.matches(gold, domain.answer(solution.state))
-
-
-def _complete(
-    backend: Backend, states: Sequence[State], count: int
-) -> tuple[tuple[Sample, ...], ...]:
-    request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
-    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))

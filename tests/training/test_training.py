@@ -26,9 +26,9 @@ from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
     ValuedSolution,
-    from_rows,
-    sample_solutions,
-    to_rows,
+    sample_training_solutions,
+    solution_rows,
+    solutions_from,
     value_solutions,
 )
 from selverify.training.token_logprobs import train_token_logprob_model
@@ -171,7 +171,7 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     """
     tasks = [task for task in build(DOMAIN, SMALL) if task.split == "train"][:3]
     backend = Scripted(tasks, right=True)
-    sampled = sample_solutions(DOMAIN, backend, tasks, solutions=3)
+    sampled = sample_training_solutions(DOMAIN, backend, tasks, solutions=3)
     assert [one.count for one in sampled] == [1, 2] * 3
     pairs = zip(sampled[::2], sampled[1::2], strict=True)
     assert all(len(cut.states) + 1 == len(whole.states) for cut, whole in pairs)
@@ -179,8 +179,8 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     for cut, whole in zip(valued[::2], valued[1::2], strict=True):
         assert set(cut.values) == {0.75}
         assert whole.values == (*cut.values, 1.0)
-    rows = to_rows(DOMAIN, valued, sampled)
-    assert from_rows(rows) == valued
+    rows = solution_rows(DOMAIN, valued, sampled)
+    assert solutions_from(rows) == valued
     assert all(all(row["alive"]) for row in rows)
 
 
@@ -261,7 +261,7 @@ def test_a_head_on_a_frozen_generator_learns_its_targets(share, tmp_path):
 def test_a_step_that_cannot_be_read_is_refused():
     """A head reads steps of its own domain only."""
     one = replace(solutions(1)[0], moves=("by heart",))
-    with pytest.raises(SchemaError, match="p0: given a step that cannot be read"):
+    with pytest.raises(SchemaError, match="p0: given 'by heart', expected a move of"):
         whole_solution(one, DOMAIN)
 
 
@@ -394,7 +394,7 @@ def test_rollouts_through_a_refused_move_do_not_count():
     """A right answer reached by defining a quantity twice says nothing of the steps before."""
     task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
     backend = Scripted([task], right=True)
-    sampled = sample_solutions(DOMAIN, backend, [task], solutions=2)
+    sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
     repeat = sampled[0].states[0].derivation[0].text
 
     class Repeating(Scripted):
