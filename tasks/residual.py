@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from selverify.domains.base import Domain
-from selverify.experiment.audits import CandidateList, ranker_table
+from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.statistics import Bootstrap
 from selverify.models.assembly import Models
 from selverify.models.generators.checkpoints import save_policy
@@ -105,7 +105,7 @@ def _audit(
     _, held_out = split_lists(lists, params.residual)
     with torch.inference_mode():
         audited = [
-            CandidateList(
+            ScoredCandidates(
                 item.problem_id,
                 np.array(item.labels),
                 np.array(quality[id(item)]),

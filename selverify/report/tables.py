@@ -20,10 +20,10 @@ from selverify.experiment.statistics import (
     Interval,
     area_under_frontier,
     calls_at_accuracy,
-    frontier,
     mcnemar,
     mean_interval,
     paired_difference,
+    pareto_frontier,
     ratio_interval,
     wilson_interval,
     with_free,
@@ -236,7 +236,7 @@ def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
     records = []
     for method in in_order(points["method"].tolist()):
         own = points[points["method"] == method]
-        curve = frontier(own["verifier_calls"], own["accuracy"])
+        curve = pareto_frontier(own["verifier_calls"], own["accuracy"])
         records.append(
             {
                 "method": method,

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -42,12 +41,40 @@ class Epoch:
 ReportEpoch = Callable[[Epoch], None]
 
 
+@dataclass(frozen=True)
+class Batches:
+    """Random batches of at most ``rows`` of ``count`` examples, drawn anew in each of ``epochs``.
+
+    The training ends after a ``share`` of all of them, within an epoch or not: a weak model stops
+    early, after one batch at least.
+    """
+
+    count: int
+    rows: int
+    epochs: int
+    share: float = 1.0
+
+    @property
+    def total(self) -> int:
+        """Batches of all epochs."""
+        return self.epochs * math.ceil(self.count / self.rows)
+
+    @property
+    def learned(self) -> int:
+        """How many of them are learned from."""
+        return max(1, round(self.total * self.share)) if self.total else 0
+
+    def epoch(self) -> Sequence[Tensor]:
+        """The indices [at most ``rows``] of each batch of one epoch."""
+        return torch.split(torch.randperm(self.count), self.rows)
+
+
 def fit(
     part: str,
     module: nn.Module,
-    losses: Callable[[], Iterable[Tensor]],
+    loss_of: Callable[[Tensor], Tensor],
+    batches: Batches,
     *,
-    batches: int,
     update: Update,
     report: ReportEpoch,
     validation: Callable[[], float] | None = None,
@@ -56,9 +83,7 @@ def fit(
     """Train ``module``; with a ``validation`` its weights are those of the epoch with the lowest.
 
     Args:
-        losses: called at the start of each epoch; the mean loss of each batch, computed when it is
-            the batch's turn.
-        batches: how many there are in all; the training ends after them, within an epoch or not.
+        loss_of: the mean loss of the examples of these indices.
         validation: the loss on held-out problems; None: the last weights stay.
         keep_start: whether the weights before the first epoch may be the best, too.
 
@@ -71,10 +96,10 @@ def fit(
     lowest, best = math.inf, copy.deepcopy(module.state_dict())
     if validation is not None and keep_start:
         lowest = _validated(validation)
-    epoch = 0
-    while batches:
-        trained = [descend(module, loss, update) for loss in islice(losses(), batches)]
-        batches, epoch = batches - len(trained), epoch + 1
+    left, epoch = batches.learned, 0
+    while left:
+        trained = [descend(module, loss_of(rows), update) for rows in batches.epoch()[:left]]
+        left, epoch = left - len(trained), epoch + 1
         held = None if validation is None else _validated(validation)
         report(Epoch(part, epoch, sum(trained) / len(trained), held))
         if held is not None and held < lowest:
@@ -90,20 +115,6 @@ def descend(module: nn.Module, loss: Tensor, update: Update) -> float:
     update()
     module.zero_grad()
     return float(loss.detach())
-
-
-def batches_in_all(count: int, *, rows: int, epochs: int, share: float = 1.0) -> int:
-    """Batches of ``rows`` examples to learn from, of ``count`` examples in each of ``epochs``.
-
-    Less than all for a ``share`` below 1 (a weak model stops early), but at least one if any.
-    """
-    batches = epochs * math.ceil(count / rows)
-    return max(1, round(batches * share)) if batches else 0
-
-
-def shuffled(count: int, *, rows: int) -> tuple[Tensor, ...]:
-    """All indices in random batches of at most ``rows``."""
-    return torch.split(torch.randperm(count), rows)
 
 
 def adamw(module: nn.Module, *, rate: float, decay: float) -> torch.optim.Optimizer:

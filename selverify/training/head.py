@@ -6,7 +6,7 @@ were made, test problems.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from selverify.models.verifiers.head import StepHead, save_head, single_steps
 from selverify.params import Verifier
 from selverify.search.requests import VerifyItem
 from selverify.training.exploration import parse_moves
-from selverify.training.fit import ReportEpoch, adamw, batches_in_all, fit, shuffled
+from selverify.training.fit import Batches, ReportEpoch, adamw, fit
 from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out, of_problems, target
@@ -49,18 +49,12 @@ def train_head(
     )
     sizes = (rows.after.shape[1], rows.token_logprobs.shape[1], settings.hidden)
     head = StepHead(*sizes)
-    size, count = settings.rows_per_batch, len(wanted)
-
-    def losses() -> Iterator[Tensor]:
-        for chosen in shuffled(count, rows=size):
-            yield _loss(head, rows.take(chosen), wanted[chosen])
-
     with one_thread():
         lowest = fit(
             "head",
             head,
-            losses,
-            batches=batches_in_all(count, rows=size, epochs=settings.epochs, share=share),
+            lambda chosen: _loss(head, rows.take(chosen), wanted[chosen]),
+            Batches(len(wanted), settings.rows_per_batch, settings.epochs, share),
             update=adamw(head, rate=settings.rate, decay=0.01).step,
             report=report,
             validation=lambda: float(_loss(head, *held)),

@@ -7,7 +7,7 @@ D_type, sigma-bar. Does not know: how lists were explored, the truth, test probl
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +19,7 @@ from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
-from selverify.training.fit import ReportEpoch, Update, adamw, batches_in_all, fit, shuffled
+from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
 from selverify.training.reproducible import one_thread
 
 _ROWS_PER_BATCH = 1024
@@ -151,16 +151,15 @@ def _fit_distance(
     rows = data.rows.take(data.path_rows)
     left = data.path_steps - 1
 
-    def losses() -> Iterator[Tensor]:
-        for chosen in shuffled(len(left), rows=_ROWS_PER_BATCH):
-            distances = heuristic.distance(rows.after[chosen], rows.goal[chosen])
-            yield functional.smooth_l1_loss(distances, left[chosen])
+    def loss_of(chosen: Tensor) -> Tensor:
+        distances = heuristic.distance(rows.after[chosen], rows.goal[chosen])
+        return functional.smooth_l1_loss(distances, left[chosen])
 
     fit(
         "distance",
         heuristic.distance,
-        losses,
-        batches=batches_in_all(len(left), rows=_ROWS_PER_BATCH, epochs=settings.epochs),
+        loss_of,
+        Batches(len(left), _ROWS_PER_BATCH, settings.epochs),
         update=_update(heuristic.distance, settings),
         report=report,
     )
@@ -186,16 +185,15 @@ def _fit_residual(
     scorer = summed if settings.rank_on == "hybrid" else module
     weight = 0.0 if plain else settings.trajectory_weight
 
-    def losses() -> Iterator[Tensor]:
-        for chosen in shuffled(len(data.pairs), rows=_ROWS_PER_BATCH):
-            loss = _rank_loss(scorer, data.rows, data.pairs[chosen])
-            yield loss + weight * _trajectory_loss(module, data, settings)
+    def loss_of(chosen: Tensor) -> Tensor:
+        loss = _rank_loss(scorer, data.rows, data.pairs[chosen])
+        return loss + weight * _trajectory_loss(module, data, settings)
 
     fit(
         name,
         module,
-        losses,
-        batches=batches_in_all(len(data.pairs), rows=_ROWS_PER_BATCH, epochs=settings.epochs),
+        loss_of,
+        Batches(len(data.pairs), _ROWS_PER_BATCH, settings.epochs),
         update=_update(module, settings),
         report=report,
         validation=lambda: _out_of_order(scorer, checked),
@@ -206,17 +204,11 @@ def _fit_acceptance(
     heuristic: Heuristic, data: _Data, checked: _Data, settings: Residual, report: ReportEpoch
 ) -> None:
     """Fit the log odds that the verifier accepts, to the labels of all moves."""
-    count, size = len(data.accepted), _ROWS_PER_BATCH // 4
-
-    def losses() -> Iterator[Tensor]:
-        for rows in shuffled(count, rows=size):
-            yield _label_loss(heuristic, data.rows.take(rows), data.accepted[rows])
-
     fit(
         "acceptance",
         heuristic.acceptance,
-        losses,
-        batches=batches_in_all(count, rows=size, epochs=settings.epochs),
+        lambda rows: _label_loss(heuristic, data.rows.take(rows), data.accepted[rows]),
+        Batches(len(data.accepted), _ROWS_PER_BATCH // 4, settings.epochs),
         update=_update(heuristic.acceptance, settings),
         report=report,
         validation=lambda: float(_label_loss(heuristic, checked.rows, checked.accepted)),

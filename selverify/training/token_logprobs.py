@@ -7,7 +7,7 @@ values were made, test problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from selverify.models.generators.checkpoints import save_reward_model
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import TokenLogprobHead, token_logprobs
 from selverify.params import Verifier
-from selverify.training.fit import ReportEpoch, adamw, batches_in_all, fit, shuffled
+from selverify.training.fit import Batches, ReportEpoch, adamw, fit
 from selverify.training.reproducible import one_thread, side_by_side
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import (
@@ -90,17 +90,12 @@ def train_token_logprob_model(
     training = _padded([*gather(halves[0], second), *gather(halves[1], first)])
     checked = _padded(gather(model, validation))
     head = TokenLogprobHead(model.config.hidden_size, settings.hidden)
-    count, rows = len(training.mask), settings.rows_per_batch
-
-    def losses() -> Iterator[Tensor]:
-        for chosen in shuffled(count, rows=rows):
-            yield _loss(head, _Data(*(column[chosen] for column in training)))
-
+    count = len(training.mask)
     lowest = fit(
         "head",
         head,
-        losses,
-        batches=batches_in_all(count, rows=rows, epochs=settings.epochs, share=share),
+        lambda rows: _loss(head, _Data(*(column[rows] for column in training))),
+        Batches(count, settings.rows_per_batch, settings.epochs, share),
         update=adamw(head, rate=settings.rate, decay=0.01).step,
         report=report,
         validation=lambda: float(_loss(head, checked)),
@@ -132,10 +127,10 @@ def _tuned(
         )
     ]
 
-    def loss_of(rows: list[int]) -> Tensor:
+    def loss_of(rows: Tensor) -> Tensor:
         if stop.is_set():
             raise CancelledError
-        return language_loss(model, *pad([examples[row] for row in rows], words), words)
+        return language_loss(model, *pad([examples[row] for row in rows.tolist()], words), words)
 
     tune(model, settings, examples, loss_of, share=share, report=report)
     return model

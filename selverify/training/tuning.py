@@ -6,7 +6,8 @@ Knows: how a backbone is tuned on batches of solutions. Does not know: which los
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -19,13 +20,12 @@ from selverify.errors import SchemaError
 from selverify.models.tokenizer import Words
 from selverify.params import Verifier
 from selverify.storage import check_digests
-from selverify.training.fit import ReportEpoch, batches_in_all, fit, one_cycle
+from selverify.training.fit import Batches, ReportEpoch, fit, one_cycle
 from selverify.training.rollouts import ValuedSolution
 
-FEWEST_PROBLEMS = 3
+_FEWEST_PROBLEMS = 3
 """One of each fold, and one held out."""
-SORTED_BATCHES = 16
-"""Batches whose rows are sorted by length together."""
+_SORTED_BATCHES = 16
 Encoded = tuple[list[int], list[int]]
 """Word ids of a problem's text, after the one that begins it, and of what follows it."""
 
@@ -58,10 +58,10 @@ def held_out(
     """
     problems = sorted({solution.problem_id for solution in solutions})
     random.Random(settings.seed).shuffle(problems)
-    if len(problems) < FEWEST_PROBLEMS:
+    if len(problems) < _FEWEST_PROBLEMS:
         raise SchemaError(
             f"rollouts.values: solutions of {len(problems)} problems, expected of at least "
-            f"{FEWEST_PROBLEMS}"
+            f"{_FEWEST_PROBLEMS}"
         )
     held = min(len(problems) - 2, max(1, round(settings.validation_fraction * len(problems))))
     return problems[held:], problems[:held]
@@ -128,49 +128,54 @@ def tune(
     module: nn.Module,
     settings: Verifier,
     examples: Sequence[Encoded],
-    loss_of: Callable[[list[int]], Tensor],
+    loss_of: Callable[[Tensor], Tensor],
     *,
     share: float,
     report: ReportEpoch,
     validation: Callable[[], float] | None = None,
 ) -> float:
-    """Tune every weight of ``module`` on ``examples``; returns as ``fit`` does.
+    """Tune every weight of ``module`` on a ``share`` of the batches of ``examples``, by ``fit``.
 
-    ``loss_of`` gives the mean loss of the examples with these indices. The tuning ends after
-    ``share`` of its batches. They are drawn from ``settings.seed``, whatever else is drawn
-    meanwhile.
+    Batches are drawn from ``settings.seed``, whatever else is drawn meanwhile.
     """
-    lengths = [length(row) for row in examples]
-    draws = torch.Generator().manual_seed(settings.seed)
-    rows, epochs = settings.tune_rows, settings.tune_epochs
-
-    def losses() -> Iterable[Tensor]:
-        return map(loss_of, batches_of_like(lengths, rows, draws))
-
-    batches = batches_in_all(len(lengths), rows=rows, epochs=epochs)
+    batches = BatchesOfLike(
+        count=len(examples),
+        rows=settings.tune_rows,
+        epochs=settings.tune_epochs,
+        share=share,
+        lengths=tuple(length(row) for row in examples),
+        draws=torch.Generator().manual_seed(settings.seed),
+    )
     return fit(
         "backbone",
         module,
-        losses,
-        batches=batches_in_all(len(lengths), rows=rows, epochs=epochs, share=share),
-        update=one_cycle(module, rate=settings.tune_rate, batches=max(1, batches)),
+        loss_of,
+        batches,
+        update=one_cycle(module, rate=settings.tune_rate, batches=max(1, batches.total)),
         report=report,
         validation=validation,
         keep_start=True,
     )
 
 
-def batches_of_like(lengths: Sequence[int], rows: int, draws: torch.Generator) -> list[list[int]]:
-    """All indices in random batches of at most ``rows`` whose lengths are alike.
+@dataclass(frozen=True, kw_only=True)
+class BatchesOfLike(Batches):
+    """Batches of examples whose ``lengths`` are alike, drawn by ``draws``.
 
     Padded to the longest of its batch, a row then costs little more than it is long.
     """
-    order = torch.randperm(len(lengths), generator=draws).tolist()
-    together = SORTED_BATCHES * rows
-    batches = [
-        ranked[start : start + rows]
-        for first in range(0, len(order), together)
-        for ranked in [sorted(order[first : first + together], key=lengths.__getitem__)]
-        for start in range(0, len(ranked), rows)
-    ]
-    return [batches[place] for place in torch.randperm(len(batches), generator=draws).tolist()]
+
+    lengths: Sequence[int]
+    draws: torch.Generator
+
+    def epoch(self) -> Sequence[Tensor]:
+        """Sorted by length are the rows of a few batches together, so that batches stay random."""
+        order = torch.randperm(self.count, generator=self.draws).tolist()
+        together = _SORTED_BATCHES * self.rows
+        batches = [
+            batch
+            for start in range(0, self.count, together)
+            for ranked in [sorted(order[start : start + together], key=self.lengths.__getitem__)]
+            for batch in torch.split(torch.tensor(ranked), self.rows)
+        ]
+        return [batches[at] for at in torch.randperm(len(batches), generator=self.draws).tolist()]

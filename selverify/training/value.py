@@ -80,7 +80,7 @@ def train_value_model(
         nn.ModuleList((model, head)),
         settings,
         [row for row, _ in training],
-        lambda rows: loss_of([training[row] for row in rows])[0],
+        lambda rows: loss_of([training[row] for row in rows.tolist()])[0],
         share=share,
         report=report,
         validation=validation,

@@ -20,7 +20,7 @@ from selverify.models.tokenizer import Words
 from selverify.models.verifiers.head import load_head, single_steps
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
 from selverify.search.requests import Complete, RankItem
-from selverify.training.fit import Epoch, batches_in_all, fit
+from selverify.training.fit import Batches, Epoch, fit
 from selverify.training.generator import TrainedSteps, train_generator
 from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
@@ -32,7 +32,7 @@ from selverify.training.rollouts import (
     value_solutions,
 )
 from selverify.training.token_logprobs import train_token_logprob_model
-from selverify.training.tuning import batches_of_like, held_out, target
+from selverify.training.tuning import BatchesOfLike, held_out, target
 from selverify.training.value import train_value_model
 from selverify.types import Sample
 
@@ -291,7 +291,7 @@ def test_the_weights_do_not_depend_on_how_many_threads_there_are(kind, backbone,
     assert written[0] == written[1]
 
 
-def fitted(batches: int, losses: Sequence[float], *, keep_start: bool) -> tuple[float, list[Epoch]]:
+def fitted(share: float, losses: Sequence[float], *, keep_start: bool) -> tuple[float, list[Epoch]]:
     """The weight left after epochs of 4 batches that each add 1, and the log.
 
     ``losses`` are the held-out ones.
@@ -307,8 +307,8 @@ def fitted(batches: int, losses: Sequence[float], *, keep_start: bool) -> tuple[
     lowest = fit(
         "one",
         module,
-        lambda: (module(torch.ones(1)).sum() for _ in range(4)),
-        batches=batches,
+        lambda rows: module(rows[:1] * 0.0).sum(),
+        Batches(count=30, rows=8, epochs=3, share=share),
         update=update,
         report=seen.append,
         validation=held.__next__ if losses else None,
@@ -320,22 +320,20 @@ def fitted(batches: int, losses: Sequence[float], *, keep_start: bool) -> tuple[
 
 def test_the_best_weights_come_back():
     """Those of the epoch of the lowest held-out loss, the start among them where it counts."""
-    assert fitted(12, [0.5, 0.2, 0.9], keep_start=False)[0] == 8
-    assert fitted(12, [0.1, 0.5, 0.2, 0.9], keep_start=True)[0] == 0
-    assert fitted(12, [], keep_start=False)[0] == 12
+    assert fitted(1.0, [0.5, 0.2, 0.9], keep_start=False)[0] == 8
+    assert fitted(1.0, [0.1, 0.5, 0.2, 0.9], keep_start=True)[0] == 0
+    assert fitted(1.0, [], keep_start=False)[0] == 12
     with pytest.raises(ProtocolError, match="not a number"):
-        fitted(4, [float("nan")], keep_start=False)
+        fitted(0.3, [float("nan")], keep_start=False)
 
 
 def test_a_training_ends_after_its_share_of_the_batches():
     """In the middle of an epoch, and with one batch at least."""
     for share, expected in ((0.0, 1), (0.5, 6), (1.0, 12)):
-        batches = batches_in_all(30, rows=8, epochs=3, share=share)
-        assert batches == expected
-        weight, seen = fitted(batches, [], keep_start=False)
-        assert weight == batches
-        assert [one.epoch for one in seen] == list(range(1, 1 + -(-batches // 4)))
-    assert batches_in_all(0, rows=8, epochs=3) == 0
+        weight, seen = fitted(share, [], keep_start=False)
+        assert weight == expected
+        assert [one.epoch for one in seen] == list(range(1, 1 + -(-expected // 4)))
+    assert Batches(count=0, rows=8, epochs=3).learned == 0
     assert str(Epoch("head", 2, 0.25, 0.5)) == "head, epoch 2, loss 0.2500, held out 0.5000"
     assert str(Epoch("head", 2, 0.25, None)) == "head, epoch 2, loss 0.2500"
 
@@ -367,7 +365,9 @@ def test_batches_hold_each_example_once_and_pad_little():
     rng = random.Random(3)
     lengths = [rng.randint(10, 90) for _ in range(501)]
     draws = torch.Generator().manual_seed(1)
-    one, other = (batches_of_like(lengths, 32, draws) for _ in range(2))
+    batches = BatchesOfLike(count=501, rows=32, epochs=2, lengths=lengths, draws=draws)
+    one, other = ([rows.tolist() for rows in batches.epoch()] for _ in range(2))
+    assert batches.total == len(one) + len(other)
     assert sorted(index for batch in one for index in batch) == list(range(501))
     assert max(map(len, one)) == 32
     assert one != other
