@@ -21,7 +21,7 @@ from selverify.models.verifiers.head import load_head, single_steps
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
 from selverify.search.requests import Complete, RankItem
 from selverify.training.fit import Batches, Epoch, fit
-from selverify.training.generator import TrainedSteps, train_generator
+from selverify.training.generator import TrainedSteps, _drill, train_generator
 from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
@@ -34,7 +34,7 @@ from selverify.training.rollouts import (
 from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import BatchesOfLike, held_out, target
 from selverify.training.value import train_value_model
-from selverify.types import Sample
+from selverify.types import Sample, State
 
 DOMAIN = domain_by_name("word_problems")
 SMALL = Benchmark(
@@ -85,14 +85,7 @@ VERIFIER = Verifier(
 def backbone(tmp_path_factory) -> tuple[Path, list[TrainedSteps]]:
     folder = tmp_path_factory.mktemp("backbone")
     seen: list[TrainedSteps] = []
-    train_generator(
-        DOMAIN,
-        SMALL,
-        GENERATOR,
-        forbidden=(),
-        folder=folder,
-        report=seen.append,
-    )
+    train_generator(DOMAIN, SMALL, GENERATOR, forbidden=(), folder=folder, report=seen.append)
     return folder, seen
 
 
@@ -108,43 +101,44 @@ def test_held_out_problems_are_never_trained_on(tmp_path, monkeypatch):
     """A forbidden problem is drawn again, so no batch is made from it."""
     rng = random.Random(GENERATOR.seed)
     first, _ = DOMAIN.generate(rng, problem_id="", minimum=2, maximum=3, hard=SMALL.hard)
-    told: list[str] = []
+    solved: list[str] = []
     solve = WordProblems.solution
-    monkeypatch.setattr(
-        WordProblems,
-        "solution",
-        lambda self, problem, truth, rng, misread: (
-            told.append(problem.text),
-            solve(self, problem, truth, rng, misread=misread),
-        )[1],
-    )
-    settings = GENERATOR.model_copy(update={"stop": 1})
-    for forbidden, expected in (((), True), ((DOMAIN.fingerprint(first),), False)):
-        told.clear()
-        train_generator(
-            DOMAIN,
-            SMALL,
-            settings,
-            forbidden=forbidden,
-            folder=tmp_path,
-            report=print,
-        )
-        assert (first.text in told) is expected
 
+    def noted(self, problem, truth, rng, misread):
+        solved.append(problem.text)
+        return solve(self, problem, truth, rng, misread=misread)
 
-def test_a_benchmark_that_holds_every_problem_leaves_none_to_train_on(tmp_path, monkeypatch):
-    """An error instead of a search without end."""
+    monkeypatch.setattr(WordProblems, "solution", noted)
+    short = GENERATOR.model_copy(update={"stop": 1})
+    for forbidden in ((), (DOMAIN.fingerprint(first),)):
+        solved.clear()
+        train_generator(DOMAIN, SMALL, short, forbidden=forbidden, folder=tmp_path, report=print)
+        assert (first.text in solved) is (not forbidden)
     monkeypatch.setattr(WordProblems, "fingerprint", lambda self, problem: "same")
     with pytest.raises(ParamsError, match="expected fewer problems"):
-        train_generator(DOMAIN, SMALL, GENERATOR, forbidden={"same"}, folder=tmp_path, report=print)
+        train_generator(DOMAIN, SMALL, short, forbidden={"same"}, folder=tmp_path, report=print)
+
+
+def test_drills_come_first_and_fade():
+    """Of recall, then of moves; none once their share of the training is over."""
+    settings = GENERATOR.model_copy(update={"drill_fraction": 0.2})
+    rng = random.Random(3)
+    drilled = [
+        sum(_drill(DOMAIN, rng, progress, settings) is not None for _ in range(300)) / 300
+        for progress in (0.0, 0.15, 0.3, 0.6)
+    ]
+    assert drilled == pytest.approx([0.67, 0.67 / 4, 0.3, 0.0], abs=0.08)
 
 
 class Scripted:
-    """Answers every completion with the right rest of the solution, or with a wrong answer."""
+    """Answers every completion with the right rest of the solution, the first with a wrong answer.
 
-    def __init__(self, tasks: Sequence[Task], *, right: bool) -> None:
+    ``before`` is said first, again.
+    """
+
+    def __init__(self, tasks: Sequence[Task], before: str = "") -> None:
         self.truths = {task.problem.problem_id: task.truth for task in tasks}
-        self.right = right
+        self.before = before
 
     def identity(self, kind: str) -> str:
         return "scripted"
@@ -155,13 +149,13 @@ class Scripted:
             for item in request.items
         )
 
-    def _rest(self, state, index: int) -> Sample:
+    def _rest(self, state: State, index: int) -> Sample:
         truth = self.truths[state.problem.problem_id]
         moves = [m.text for m in DOMAIN.solution(state.problem, truth, random.Random(1))]
         rest = moves[len(state.derivation) :]
-        if not self.right or index == 0:
+        if index == 0 and not self.before:
             rest[-1] = f"answer {(int(truth.answer) + 1) % 23} ;"
-        return Sample(" ".join(rest), len(rest), 0.0)
+        return Sample(" ".join([self.before, *rest]), len(rest), 0.0)
 
 
 def test_values_are_shares_of_rollouts_that_reach_the_gold():
@@ -170,7 +164,7 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     The first sample ends in an answer that a gate refuses, and is cut before it.
     """
     tasks = [task for task in build(DOMAIN, SMALL) if task.split == "train"][:3]
-    backend = Scripted(tasks, right=True)
+    backend = Scripted(tasks)
     sampled = sample_training_solutions(DOMAIN, backend, tasks, solutions=3)
     assert [one.count for one in sampled] == [1, 2] * 3
     pairs = zip(sampled[::2], sampled[1::2], strict=True)
@@ -182,6 +176,15 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     rows = solution_rows(DOMAIN, valued, sampled)
     assert solutions_from(rows) == valued
     assert all(all(row["alive"]) for row in rows)
+
+
+def test_rollouts_through_a_refused_move_do_not_count():
+    """A right answer reached by defining a quantity twice says nothing of the steps before."""
+    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
+    sampled = sample_training_solutions(DOMAIN, Scripted([task]), [task], solutions=2)
+    backend = Scripted([task], before=sampled[0].states[0].derivation[0].text)
+    valued = value_solutions(DOMAIN, backend, sampled, rollouts=2, grader=GRADER)
+    assert {value for one in valued for value in one.values[:-1]} == {0.0}
 
 
 def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:
@@ -381,28 +384,7 @@ def test_too_few_valued_problems_are_refused():
         held_out(solutions(2), VERIFIER)
 
 
-@pytest.mark.parametrize(
-    ("value", "targets", "expected"),
-    [(0.25, "soft", 0.25), (0.25, "hard", 1.0), (0.0, "hard", 0.0), (1.0, "soft", 1.0)],
-)
-def test_targets(value, targets, expected):
+def test_targets():
     """Soft keeps the share, hard asks whether any rollout got there."""
-    assert target(value, targets) == expected
-
-
-def test_rollouts_through_a_refused_move_do_not_count():
-    """A right answer reached by defining a quantity twice says nothing of the steps before."""
-    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
-    backend = Scripted([task], right=True)
-    sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
-    repeat = sampled[0].states[0].derivation[0].text
-
-    class Repeating(Scripted):
-        def _rest(self, state, index: int) -> Sample:
-            rest = super()._rest(state, 1)
-            return Sample(f"{repeat} {rest.text}", rest.tokens, 0.0)
-
-    valued = value_solutions(
-        DOMAIN, Repeating([task], right=True), sampled, rollouts=2, grader=GRADER
-    )
-    assert {value for one in valued for value in one.values[:-1]} == {0.0}
+    assert [target(value, "soft") for value in (0.0, 0.25, 1.0)] == [0.0, 0.25, 1.0]
+    assert [target(value, "hard") for value in (0.0, 0.25, 1.0)] == [0.0, 1.0, 1.0]
