@@ -7,7 +7,7 @@ is the exact expectation over it; so a random order is a ranker that scores ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -157,20 +157,17 @@ def verifier_table(
         "precision": np.where(accepted, right, blank),
         "base_rate": right.astype(np.float64),
     }
-    table: dict[str, Interval | None] = {
-        "step_auc": area_under_roc_interval(values, right, clusters=problems, bootstrap=bootstrap)
-    }
-    for name, share in shares.items():
-        table[name] = clustered_mean(share, problems, bootstrap=bootstrap)
     error = _expected_calibration_error(reliability_table(values, right, bins=bins))
-    table["calibration_error"] = Interval(error, np.nan, np.nan)
-    return pd.DataFrame(
-        [
-            {"metric": name, "value": found.value, "low": found.low, "high": found.high}
-            for name, found in table.items()
-            if found is not None
-        ]
-    )
+    table = {
+        "step_auc": area_under_roc_interval(values, right, clusters=problems, bootstrap=bootstrap),
+        **{
+            name: clustered_mean(share, problems, bootstrap=bootstrap)
+            for name, share in shares.items()
+        },
+        "calibration_error": Interval(error, np.nan, np.nan),
+    }
+    rows = [(name, one.value, one.low, one.high) for name, one in table.items() if one is not None]
+    return pd.DataFrame(rows, columns=["metric", "value", "low", "high"])
 
 
 def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int) -> pd.DataFrame:
@@ -209,12 +206,11 @@ def gate_table(candidates: pd.DataFrame) -> pd.DataFrame:
         gate, reason, refused, share (of all candidates), false_rejects; most frequent first.
     """
     refused = candidates[candidates["gate"] != ""]
-    grouped = refused.groupby(["gate", "reason"], sort=True)["right"]
-    table = pd.DataFrame({"refused": grouped.size(), "false_rejects": grouped.sum()}).reset_index()
-    table["share"] = table["refused"] / max(len(candidates), 1)
-    table["false_rejects"] = table["false_rejects"].astype(int)
-    table = table.sort_values(["refused", "gate", "reason"], ascending=[False, True, True])
-    return table[["gate", "reason", "refused", "share", "false_rejects"]].reset_index(drop=True)
+    grouped = refused.groupby(["gate", "reason"])["right"]
+    table = grouped.agg(refused="size", false_rejects="sum").reset_index()
+    table.insert(3, "share", table["refused"] / max(len(candidates), 1))
+    order = table.sort_values(["refused", "gate", "reason"], ascending=[False, True, True])
+    return order.astype({"false_rejects": int}).reset_index(drop=True)
 
 
 def _expected_calibration_error(table: pd.DataFrame) -> float:
@@ -225,29 +221,24 @@ def _expected_calibration_error(table: pd.DataFrame) -> float:
 
 def _ranker_rows(
     ranker: str, lists: Sequence[ScoredCandidates], *, ks: Sequence[int], bootstrap: Bootstrap
-) -> Iterable[dict[str, object]]:
+) -> Iterator[tuple[str, str, int, float, float, float, int]]:
     reachable = [item for item in lists if item.accepted.any()]
-    clusters = [item.problem_id for item in reachable]
     best = _places(ranker, [(item, _best_accepted(item)) for item in reachable])
     any_accepted = _places(ranker, [(item, item.accepted) for item in reachable])
-    columns = [(f"recall_at_{k}", k, recall_at_k(best, k=k)) for k in ks]
-    columns.append(("calls_to_first_accept", 0, calls_to_first_accept(any_accepted)))
     pairs = [
         pairwise_accuracy(_scores(item, ranker, item.accepted), item.accepted) for item in reachable
     ]
-    columns.append(("pairwise_accuracy", 0, np.array(pairs, dtype=np.float64)))
+    columns = [
+        *((f"recall_at_{k}", k, recall_at_k(best, k=k)) for k in ks),
+        ("calls_to_first_accept", 0, calls_to_first_accept(any_accepted)),
+        ("pairwise_accuracy", 0, np.array(pairs, dtype=np.float64)),
+    ]
+    problems = [item.problem_id for item in reachable]
     for metric, k, values in columns:
-        found = clustered_mean(values, clusters, bootstrap=bootstrap)
+        found = clustered_mean(values, problems, bootstrap=bootstrap)
         if found is not None:
-            yield {
-                "ranker": ranker,
-                "metric": metric,
-                "k": k,
-                "value": found.value,
-                "low": found.low,
-                "high": found.high,
-                "states": int(np.sum(~np.isnan(values))),
-            }
+            states = int(np.sum(~np.isnan(values)))
+            yield ranker, metric, k, found.value, found.low, found.high, states
 
 
 def _places(ranker: str, targets: Iterable[tuple[ScoredCandidates, BoolArray]]) -> list[Place]:

@@ -5,6 +5,7 @@ Knows: the ``outcomes`` table and difficulty bins. Does not know: what a setting
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,7 +21,6 @@ SelectionRule = Literal["one_standard_error", "accuracy"]
 KEY = ("method", "setting", "n", "problem_id")
 _COSTS = ("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
 _UNGRADED = ("unparsed", "timeout")
-ANY_BIN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,14 @@ class CrossValidated:
     Attributes:
         rows: the outcome of each problem under the setting chosen without its fold, for the first
             repetition; columns of ``outcomes`` and ``fold``. ``correct`` is the share of its runs.
-        chosen: repetition, method, n, fold (the one scored), difficulty_bin (ANY_BIN: for all),
-            setting.
-        repetitions: repetition, method, n, accuracy, verifier_calls (means over all problems).
         spread: method, n, accuracy_mean, accuracy_sd, verifier_calls_mean, verifier_calls_sd
-            over the repetitions; the standard deviation divides by their number.
+            over the repetitions (the standard deviation divides by their number), settings (those
+            of each fold of the first repetition, joined by " | "). Without strategies that choose
+            by bin.
         runs: how often each problem was run: the number of sampling seeds.
     """
 
     rows: pd.DataFrame
-    chosen: pd.DataFrame
-    repetitions: pd.DataFrame
     spread: pd.DataFrame
     runs: int
 
@@ -107,35 +104,29 @@ def cross_validate(
     assigned = np.stack(
         [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
     )
-    anywhere, columns = np.full(len(problems), ANY_BIN), np.arange(len(problems))
-    rows, chosen, scores = [], [], []
+    columns = np.arange(len(problems))
+    rows, scores = [], []
     for method, n, group in _groups(pooled, methods, strategies):
         by_bin = method in strategies and strategies[method].by_bin
-        bin_of = np.asarray(strata) if by_bin else anywhere
         table = _sorted(group, problems)
-        choices = _choose_all(table, assigned, bin_of, folds=folds, rule=rule)
-        picked = _picked(choices, assigned, bin_of)
-        rows.append(table.rows.iloc[picked[0] * len(problems) + columns].assign(fold=assigned[0]))
-        chosen += _chosen_rows(method, n, settings=table.settings, choices=choices)
-        scores.append(
-            pd.DataFrame(
-                {
-                    "repetition": np.arange(repetitions),
-                    "method": method,
-                    "n": n,
-                    "accuracy": table.correct[picked, columns].mean(axis=1),
-                    "verifier_calls": table.calls[picked, columns].mean(axis=1),
-                }
-            )
-        )
-    repeated = pd.concat(scores, ignore_index=True)
-    repeated["accuracy"] /= runs
+        bin_of = np.asarray(strata) if by_bin else np.zeros(len(problems), dtype=np.int64)
+        picked = _picked(table, assigned, bin_of, rule=rule)
+        own = table.rows.iloc[picked[0] * len(problems) + columns].assign(fold=assigned[0])
+        rows.append(own)
+        if not by_bin:
+            of_folds = own.drop_duplicates("fold").sort_values("fold")["setting"]
+            accuracy = table.correct[picked, columns].mean(axis=1) / runs
+            calls = table.calls[picked, columns].mean(axis=1)
+            score = {
+                "accuracy": accuracy,
+                "verifier_calls": calls,
+                "settings": " | ".join(of_folds),
+            }
+            scores.append(pd.DataFrame({"method": method, "n": n, **score}))
     held_out = pd.concat(rows, ignore_index=True)
     return CrossValidated(
         rows=held_out.assign(correct=held_out["correct"] / runs),
-        chosen=pd.DataFrame(chosen),
-        repetitions=repeated,
-        spread=_spread(repeated),
+        spread=_spread(pd.concat(scores)),
         runs=runs,
     )
 
@@ -239,54 +230,28 @@ def _sorted(group: pd.DataFrame, problems: Sequence[str]) -> _Sorted:
     )
 
 
-def _choose_all(
-    table: _Sorted, assigned: IntArray, bin_of: IntArray, *, folds: int, rule: SelectionRule
-) -> dict[int, IntArray]:
-    """By bin the chosen row [repetition, fold], each chosen on the bin outside the fold."""
-    found = {}
-    for number in np.unique(bin_of).tolist():
-        chosen = np.empty((len(assigned), folds), dtype=np.int64)
-        for repetition, fold_of in enumerate(assigned):
-            for fold in range(folds):
-                seen = (fold_of != fold) & (bin_of == number)
-                if not seen.any():  # a bin of one fold only: what is best on all of the others
-                    seen = fold_of != fold
-                chosen[repetition, fold] = choose_setting(
-                    table.correct[:, seen], table.calls[:, seen], rule=rule
-                )
-        found[number] = chosen
-    return found
+def _picked(
+    table: _Sorted, assigned: IntArray, bin_of: IntArray, *, rule: SelectionRule
+) -> IntArray:
+    """The row of ``table.settings`` for each problem [repetition, problem].
 
-
-def _picked(choices: Mapping[int, IntArray], assigned: IntArray, bin_of: IntArray) -> IntArray:
-    """The row under which each problem is scored [repetition, problem]."""
+    It is chosen on the problems of its bin outside its fold.
+    """
     picked = np.empty_like(assigned)
-    for number, chosen in choices.items():
-        inside = bin_of == number
-        picked[:, inside] = np.take_along_axis(chosen, assigned[:, inside], axis=1)
+    for repetition, fold_of in enumerate(assigned):
+        for fold, number in itertools.product(np.unique(fold_of), np.unique(bin_of)):
+            others, inside = fold_of != fold, bin_of == number
+            seen = others & inside
+            if not seen.any():  # a bin of one fold only: what is best on all of the others
+                seen = others
+            row = choose_setting(table.correct[:, seen], table.calls[:, seen], rule=rule)
+            picked[repetition, ~others & inside] = row
     return picked
 
 
-def _chosen_rows(
-    method: str, n: int, *, settings: Sequence[str], choices: Mapping[int, IntArray]
-) -> list[dict[str, object]]:
-    return [
-        {
-            "repetition": repetition,
-            "method": method,
-            "n": n,
-            "fold": fold,
-            "difficulty_bin": number,
-            "setting": settings[int(row)],
-        }
-        for number, chosen in choices.items()
-        for (repetition, fold), row in np.ndenumerate(chosen)
-    ]
-
-
-def _spread(repeated: pd.DataFrame) -> pd.DataFrame:
-    grouped = repeated.groupby(["method", "n"], sort=False)
-    return pd.DataFrame(
+def _spread(scores: pd.DataFrame) -> pd.DataFrame:
+    grouped = scores.groupby(["method", "n", "settings"], sort=False)
+    spread = pd.DataFrame(
         {
             "accuracy_mean": grouped["accuracy"].mean(),
             "accuracy_sd": grouped["accuracy"].std(ddof=0),
@@ -294,3 +259,4 @@ def _spread(repeated: pd.DataFrame) -> pd.DataFrame:
             "verifier_calls_sd": grouped["verifier_calls"].std(ddof=0),
         }
     ).reset_index()
+    return spread.assign(settings=spread.pop("settings"))

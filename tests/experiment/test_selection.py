@@ -8,7 +8,6 @@ import pytest
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.selection import (
-    ANY_BIN,
     CrossValidated,
     Strategy,
     choose_setting,
@@ -142,7 +141,7 @@ def test_a_problem_is_scored_under_the_setting_chosen_without_it(seeds: int) -> 
         own = found.rows[found.rows["fold"] == fold]
         assert set(own["setting"]) == {best}
         assert own["correct"].mean() == pytest.approx(scored["correct"].mean())
-    assert found.repetitions["accuracy"].iloc[0] == pytest.approx(found.rows["correct"].mean())
+    assert found.spread["accuracy_mean"].iloc[0] == pytest.approx(found.rows["correct"].mean())
 
 
 def test_choosing_on_the_scored_problems_would_look_better() -> None:
@@ -165,7 +164,7 @@ def test_a_single_setting_has_no_spread_and_keeps_its_rows() -> None:
     spread = found.spread.iloc[0]
     assert (spread["accuracy_mean"], spread["accuracy_sd"]) == (0.5, 0.0)
     assert (spread["verifier_calls_mean"], spread["verifier_calls_sd"]) == (4.0, 0.0)
-    assert len(found.chosen) == 10
+    assert spread["settings"] == " | "
     kept = found.rows.sort_values("problem_id").reset_index(drop=True)
     for column in ("problem_id", "setting", "correct", "verifier_calls"):
         assert kept[column].tolist() == table[column].tolist()
@@ -206,12 +205,13 @@ def test_a_strategy_chooses_between_methods() -> None:
     assert set(rows["once"]["setting"]) == {"beam_gated"}
     assert rows["each"]["correct"].mean() == 1.0
     assert rows["each"]["verifier_calls"].mean() == pytest.approx(0.6 * 8)
-    chosen = found.chosen.set_index("method")
-    assert set(chosen.loc["once", "difficulty_bin"]) == {ANY_BIN}
-    by_bin = found.chosen[found.chosen["method"] == "each"].groupby("difficulty_bin")["setting"]
-    assert by_bin.agg(set).to_dict() == {
+    bins = rows["each"]["problem_id"].map(bins_of(40))
+    assert rows["each"].groupby(bins)["setting"].agg(set).to_dict() == {
         number: {"beam_gated" if number <= 3 else "majority_gated"} for number in range(1, 6)
     }
+    settings = found.spread.set_index("method")["settings"]
+    assert settings["once"] == "beam_gated | beam_gated"
+    assert "each" not in settings
 
 
 def test_a_bin_that_only_one_fold_holds_is_chosen_for_on_all_of_the_other() -> None:
@@ -231,7 +231,7 @@ def test_order_of_the_rows_does_not_matter() -> None:
     one = validated(table, repetitions=3)
     two = validated(table.sample(frac=1, random_state=0), repetitions=3)
     pd.testing.assert_frame_equal(one.rows, two.rows.reset_index(drop=True))
-    pd.testing.assert_frame_equal(one.chosen, two.chosen)
+    pd.testing.assert_frame_equal(one.spread, two.spread)
 
 
 @pytest.mark.parametrize(
