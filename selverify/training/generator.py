@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -38,16 +37,6 @@ _DRILLS_END = 2.5
 _LOCAL_PLANES = 4
 _LOCAL_GAIN = 6.0
 _LOCAL_CONTENT = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedSteps:
-    """One line of the training log: step of steps, smoothed loss in nats a word."""
-
-    step: int
-    steps: int
-    loss: float
-    tokens: int
 
 
 def build_backbone(shape: Shape, words: Words) -> LlamaForCausalLM:
@@ -82,12 +71,15 @@ def train_generator(
     *,
     forbidden: Collection[str],
     folder: Path,
-    report: Callable[[TrainedSteps], None],
+    report: Callable[[int, float], None],
 ) -> dict[str, float]:
     """Train and write config, weights and tokenizer to ``folder``; returns the last loss.
 
-    What stands there before belongs to the checkpoint, and its digests are written, too.
-    Problems whose fingerprint is in ``forbidden`` (the benchmark's) are drawn again.
+    Files that are in ``folder`` before belong to the checkpoint, and get a digest, too.
+
+    Args:
+        forbidden: fingerprints (the benchmark's); problems that have one are drawn again.
+        report: called after every 100 steps with the step and the smoothed loss in nats a word.
 
     Raises:
         ParamsError: the domain has no other problems of these sizes.
@@ -105,7 +97,7 @@ def train_generator(
         tokens += batch.numel()
         smoothed = trained if step == 1 else 0.98 * smoothed + 0.02 * trained
         if step % 100 == 0:
-            report(TrainedSteps(step, settings.stop, smoothed, tokens))
+            report(step, smoothed)
     model.save_pretrained(folder)
     words.save(folder)
     write_digests(folder)
