@@ -27,7 +27,7 @@ def exploration_rows(task: Task, exploration: Exploration, *, right: bool) -> li
     for index, item in enumerate(exploration.lists):
         depth = len(item.state.derivation)
         taken = item.moves[item.committed].text if item.committed is not None else None
-        said = [move.text for move in item.state.derivation]
+        said = list(item.state.said)
         on_path = taken is not None and [*said, taken] == path[: depth + 1]
         rows.append(
             {

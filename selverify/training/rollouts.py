@@ -66,7 +66,7 @@ def sample_training_solutions(
         for sample in samples:
             solution = read_solution(domain, start, sample.text, count=1)
             states = _legal_states(domain, start, solution) if solution is not None else ()
-            if solution is not None and states:
+            if states:
                 key = states[-1].said
                 count = cut[key].count if key in cut else 0
                 cut[key] = SampledSolution(task, states, count + 1)
@@ -112,7 +112,21 @@ def value_solutions(
         / rollouts
         for (key, (task, state)), samples in zip(open_states.items(), replies, strict=True)
     }
-    return [_valued(domain, one, values, grader) for one in sampled]
+
+    def value(task: Task, state: State) -> float:
+        if domain.is_final(state):
+            return float(grader.matches(task.truth.answer, domain.answer(state)))
+        return values[task.problem.problem_id, state.said]
+
+    return [
+        ValuedSolution(
+            one.task.problem.problem_id,
+            one.task.problem.text,
+            one.states[-1].said,
+            tuple(value(one.task, state) for state in one.states),
+        )
+        for one in sampled
+    ]
 
 
 def solution_rows(
@@ -140,23 +154,6 @@ def solutions_from(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
         ValuedSolution(row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]))
         for row in rows
     ]
-
-
-def _valued(
-    domain: Domain,
-    one: SampledSolution,
-    values: dict[tuple[str, tuple[str, ...]], float],
-    grader: Grader,
-) -> ValuedSolution:
-    problem, gold = one.task.problem, one.task.truth.answer
-    steps = tuple(
-        float(grader.matches(gold, domain.answer(state)))
-        if domain.is_final(state)
-        else values[problem.problem_id, state.said]
-        for state in one.states
-    )
-    moves = tuple(move.text for move in one.states[-1].derivation)
-    return ValuedSolution(problem.problem_id, problem.text, moves, steps)
 
 
 def _reaches(domain: Domain, state: State, sample: Sample, gold: str, grader: Grader) -> bool:
