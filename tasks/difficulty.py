@@ -12,8 +12,8 @@ from selverify.data.difficulty import bin_agreement, difficulty_bins
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
 from selverify.params import Params
+from selverify.search.backend import complete
 from selverify.search.solutions import read_solution
-from selverify.training.rollouts import complete
 from selverify.types import Sample
 from tasks.artifacts import read_tasks, say, write_rows
 from tasks.models import open_grader, open_models

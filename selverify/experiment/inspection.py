@@ -11,10 +11,9 @@ from typing import Any, cast
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth, split_moves
-from selverify.search.backend import Backend
+from selverify.search.backend import Backend, complete
 from selverify.search.gates import reject
 from selverify.search.requests import Verify, VerifyItem
-from selverify.training.rollouts import complete
 from selverify.types import Candidate, Move, Sample, State, Verdict
 
 

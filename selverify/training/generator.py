@@ -23,8 +23,8 @@ from selverify.models.tokenizer import Words
 from selverify.params import Benchmark, Generator, Shape
 from selverify.storage import write_digests
 from selverify.training.fit import Update, descend
+from selverify.training.language import Encoded, encode, language_loss, length, pad
 from selverify.training.reproducible import one_thread
-from selverify.training.tuning import Encoded, encode, language_loss, length, pad
 from selverify.types import Problem, Truth
 
 _POOL_BATCHES = 16

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
-from selverify.search.backend import Backend
+from selverify.search.backend import Backend, complete
 from selverify.search.gates import reject
-from selverify.search.requests import Complete, CompleteItem
 from selverify.search.solutions import Solution, read_solution
 from selverify.types import Sample, State
 
@@ -40,14 +39,6 @@ class SampledSolution:
     task: Task
     states: tuple[State, ...]
     count: int
-
-
-def complete(
-    backend: Backend, states: Sequence[State], count: int
-) -> tuple[tuple[Sample, ...], ...]:
-    """``count`` samples of the rest of a solution from each state."""
-    request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
-    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))
 
 
 def sample_training_solutions(

@@ -25,19 +25,10 @@ from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import TokenLogprobHead, token_logprobs
 from selverify.params import Verifier
 from selverify.training.fit import Batches, ReportEpoch, adamw, fit
+from selverify.training.language import encode, language_loss, length, pad
 from selverify.training.reproducible import one_thread, side_by_side
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import (
-    encode,
-    held_out,
-    language_loss,
-    length,
-    load_trainable,
-    of_problems,
-    pad,
-    target,
-    tune,
-)
+from selverify.training.tuning import held_out, load_trainable, of_problems, target, tune
 
 _ROWS_AT_ONCE = 32
 _CERTAIN = -1e-6

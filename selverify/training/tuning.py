@@ -12,22 +12,18 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
 from selverify.errors import SchemaError
-from selverify.models.tokenizer import Words
 from selverify.params import Verifier
 from selverify.storage import check_digests
 from selverify.training.fit import Batches, ReportEpoch, fit, one_cycle
+from selverify.training.language import Encoded, length
 from selverify.training.rollouts import ValuedSolution
 
 _FEWEST_PROBLEMS = 3
 """One of each fold, and one held out."""
 _SORTED_BATCHES = 16
-Encoded = tuple[list[int], list[int]]
-"""Word ids of a problem's text, after the one that begins it, and of what follows it."""
 
 
 def load_trainable(folder: Path) -> LlamaForCausalLM:
@@ -82,46 +78,6 @@ def values_before(
     problem that are right."""
     ends = [one.values[-1] for one in solutions if one.problem_id == solution.problem_id]
     return (sum(ends) / len(ends), *solution.values[:-1])
-
-
-def encode(text: str, moves: Sequence[str], words: Words) -> Encoded:
-    """The word ids of a problem and of moves."""
-    return [words.bos, *words.encode(text)], words.encode(" ".join(moves))
-
-
-def length(row: Encoded) -> int:
-    """Words of the problem and of what follows it."""
-    return len(row[0]) + len(row[1])
-
-
-def pad(rows: Sequence[Encoded], words: Words) -> tuple[Tensor, Tensor]:
-    """Word ids [rows, longest], and how many of them are the problem's [rows]."""
-    tokens = [torch.tensor([*problem, *moves]) for problem, moves in rows]
-    lengths = torch.tensor([len(problem) for problem, _ in rows])
-    return pad_sequence(tokens, batch_first=True, padding_value=words.pad), lengths
-
-
-def language_loss(
-    model: LlamaForCausalLM,
-    tokens: Tensor,
-    lengths: Tensor,
-    words: Words,
-    *,
-    bfloat16: bool = False,
-) -> Tensor:
-    """Mean cross-entropy of the words after the problems, in nats a word.
-
-    ``tokens`` and ``lengths`` as ``pad`` gives them.
-    """
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
-        logits = model(input_ids=tokens[:, :-1]).logits
-    losses = functional.cross_entropy(
-        logits.float().flatten(0, 1), tokens[:, 1:].flatten(), reduction="none"
-    ).view(len(tokens), -1)
-    places = torch.arange(1, tokens.shape[1])
-    followed = (places >= lengths[:, None]) & (tokens[:, 1:] != words.pad)
-    mean: Tensor = (losses * followed).sum() / followed.sum()
-    return mean
 
 
 def tune(

@@ -17,18 +17,10 @@ from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import ValueHead
 from selverify.params import Verifier
 from selverify.training.fit import ReportEpoch
+from selverify.training.language import Encoded, encode, pad
 from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import (
-    Encoded,
-    encode,
-    held_out,
-    load_trainable,
-    of_problems,
-    pad,
-    target,
-    tune,
-)
+from selverify.training.tuning import held_out, load_trainable, of_problems, target, tune
 
 _ROWS_AT_ONCE = 128
 _Example = tuple[Encoded, list[float]]
