@@ -44,9 +44,7 @@ def train_head(
     """
     torch.manual_seed(settings.seed)
     parts = [of_problems(solutions, part) for part in held_out(solutions, settings)]
-    (rows, wanted), held = (
-        (_embedded(part, domain, embed), _targets(part, settings)) for part in parts
-    )
+    (rows, wanted), held = (_embedded(part, settings, domain, embed) for part in parts)
     sizes = (rows.after.shape[1], rows.token_logprobs.shape[1], settings.hidden)
     head = StepHead(*sizes)
     with one_thread():
@@ -68,17 +66,15 @@ def _loss(head: StepHead, rows: Embeddings, wanted: Tensor) -> Tensor:
     return functional.binary_cross_entropy_with_logits(head(rows), wanted)
 
 
-def _targets(solutions: Sequence[ValuedSolution], settings: Verifier) -> Tensor:
-    return torch.tensor(
-        [target(value, settings.targets) for one in solutions for value in one.values]
-    )
-
-
-def _embedded(solutions: Sequence[ValuedSolution], domain: Domain, embed: Embed) -> Embeddings:
-    """A row a step, as tensors that can be learned from."""
+def _embedded(
+    solutions: Sequence[ValuedSolution], settings: Verifier, domain: Domain, embed: Embed
+) -> tuple[Embeddings, Tensor]:
+    """A row a step, as tensors that can be learned from, and the steps' targets."""
     items = [item for one in solutions for item in single_steps(whole_solution(one, domain))]
     rows = concatenate(embed(items))
-    return Embeddings(*(getattr(rows, field.name).clone() for field in fields(Embeddings)))
+    values = [target(value, settings.targets) for one in solutions for value in one.values]
+    learnable = Embeddings(*(getattr(rows, field.name).clone() for field in fields(Embeddings)))
+    return learnable, torch.tensor(values)
 
 
 def whole_solution(solution: ValuedSolution, domain: Domain) -> VerifyItem:

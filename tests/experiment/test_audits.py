@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.audits import (
-    Place,
     ScoredCandidates,
     calls_to_first_accept,
     first_target,
@@ -43,11 +42,6 @@ def test_expectations_equal_the_mean_over_every_tie_break(moves: list[tuple[int,
     for k in range(len(scores) + 2):
         expected = np.mean([position <= k for position in first])
         assert recall_at_k([place], k=k)[0] == pytest.approx(expected)
-
-
-def test_first_target_by_hand() -> None:
-    """One move ranks better, then two tie of which one is looked for."""
-    assert first_target([0.1, 0.5, 0.5, 0.9], [0, 1, 0, 1]) == Place(before=1, tied=2, targets=1)
 
 
 def test_scores_that_do_not_fit_are_refused() -> None:
@@ -105,9 +99,6 @@ def test_states_without_an_accepted_move_are_left_out() -> None:
     )
     table = ranker_table([nothing, one], ks=[1], bootstrap=BOOTSTRAP)
     assert set(table["states"]) == {1}
-
-
-def test_without_a_list_there_is_no_table() -> None:
     with pytest.raises(SchemaError, match="given none"):
         ranker_table([], ks=[1], bootstrap=BOOTSTRAP)
 
