@@ -295,11 +295,11 @@ def _fault(points: pd.DataFrame) -> str | None:
 
 
 def _frontier_table(points: pd.DataFrame) -> Table:
-    from selverify.experiment.statistics import frontier
+    from selverify.experiment.statistics import pareto_frontier
     from selverify.report.names import ORACLES, method_name
 
     honest = points[~points["method"].isin(ORACLES)]
-    best = set(frontier(honest["verifier_calls"], honest["accuracy"]))
+    best = set(pareto_frontier(honest["verifier_calls"], honest["accuracy"]))
     table = Table(box=box.SIMPLE_HEAD)
     for place, name in enumerate(("Method", "N", "Accuracy", "Interval", "Calls", "Tokens", "")):
         table.add_column(name, justify="right" if place else "left", no_wrap=True)

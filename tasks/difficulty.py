@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from selverify.data.difficulty import bin_agreement, difficulty_bins
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
 from selverify.params import Params
-from selverify.search.requests import Complete, CompleteItem
+from selverify.search.backend import complete
 from selverify.search.solutions import read_solution
 from selverify.types import Sample
 from tasks.artifacts import read_tasks, say, write_rows
@@ -68,11 +67,8 @@ def sample_shard(shard: Shard) -> list[list[tuple[bool, bool]]]:
     settings = shard.params.difficulty
     models = open_models(shard.params, shard.inputs, seed=settings.seed)
     domain = models.domain
-    items = tuple(
-        CompleteItem(domain.initial_state(task.problem, budget=1), 0, settings.samples)
-        for task in shard.tasks
-    )
-    replies = cast(tuple[tuple[Sample, ...], ...], models.backend.answer(Complete(items)))
+    starts = [domain.initial_state(task.problem, budget=1) for task in shard.tasks]
+    replies = complete(models.backend, starts, settings.samples)
     say(f"difficulty: to {shard.tasks[-1].problem.problem_id}, {settings.samples} samples each")
     with open_grader(shard.params) as grader:
         return [

@@ -10,7 +10,7 @@ from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params, settled
 from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.exploration import Exploration, explore
-from selverify.training.exploration import to_rows
+from selverify.training.exploration import exploration_rows
 from tasks.artifacts import read_training, say, write_rows
 from tasks.models import open_grader, open_models, resolve_tau
 from tasks.shards import Mapper, Shard, map_shards, work_on
@@ -38,7 +38,7 @@ def run(
     rows = [
         row
         for (task, result), matches in zip(by_task, right, strict=True)
-        for row in to_rows(task, result.outcome, right=matches)
+        for row in exploration_rows(task, result.outcome, right=matches)
     ]
     write_rows(outputs["exploration"], "exploration", "lists", rows)
     labels = [label for row in rows for label in row["labels"]]

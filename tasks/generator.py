@@ -10,7 +10,7 @@ from selverify.domains import generated_by_name
 from selverify.errors import ParamsError
 from selverify.models.sources import write_generator_source
 from selverify.params import Benchmark, Generator, Params
-from selverify.training.generator import Progress, train_generator
+from selverify.training.generator import train_generator
 from tasks.artifacts import read_tasks, say, write_facts
 
 
@@ -49,9 +49,7 @@ def _train(params: Params, settings: Generator, benchmark: Path, folder: Path) -
         settings,
         forbidden=frozenset(task.fingerprint for task in held_out),
         folder=folder,
-        report=_report,
+        report=lambda step, loss: say(
+            f"generator: step {step} of {settings.stop}, loss {loss:.4f}"
+        ),
     )
-
-
-def _report(progress: Progress) -> None:
-    say(f"generator: step {progress.step} of {progress.steps}, loss {progress.loss:.4f}")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from selverify.domains.base import Domain
-from selverify.experiment.audits import CandidateList, ranker_table
+from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.statistics import Bootstrap
 from selverify.models.assembly import Models
 from selverify.models.generators.checkpoints import save_policy
@@ -20,8 +20,9 @@ from selverify.models.sources import has_source
 from selverify.params import Params
 from selverify.search.requests import RankItem
 from selverify.search.retrieval import PatternStore
-from selverify.training.exploration import moves_of, state_of
-from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy
+from selverify.training.exploration import parse_moves, state_of
+from selverify.training.fit import Epoch
+from selverify.training.policy import LabelledList, split_lists, train_policy
 from selverify.training.reproducible import one_thread
 from selverify.types import Move, State
 from tasks.artifacts import read_rows, read_tasks, say, write_rows
@@ -66,7 +67,9 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -
     tasks = {task.problem.problem_id: task for task in read_tasks(benchmark, "train")}
     return [
         RankItem(
-            state_of(domain, tasks[row["problem_id"]], row), moves_of(domain, row["moves"]), ""
+            state_of(domain, tasks[row["problem_id"]], row),
+            parse_moves(domain, row["moves"], where="candidate list"),
+            "",
         )
         for row in rows
     ]
@@ -102,7 +105,7 @@ def _audit(
     _, held_out = split_lists(lists, params.residual)
     with torch.inference_mode():
         audited = [
-            CandidateList(
+            ScoredCandidates(
                 item.problem_id,
                 np.array(item.labels),
                 np.array(quality[id(item)]),
@@ -117,7 +120,4 @@ def _audit(
 
 def _report(epoch: Epoch) -> None:
     if epoch.epoch % 5 == 0:
-        say(
-            f"residual: {epoch.part}, epoch {epoch.epoch}, loss {epoch.loss:.4f}, "
-            f"held out {epoch.held_out:.4f}"
-        )
+        say(f"residual: {epoch}")

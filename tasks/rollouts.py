@@ -9,7 +9,7 @@ from selverify.data.benchmark import SPLITS, check_held_out
 from selverify.models.sources import has_source
 from selverify.params import Params
 from selverify.storage import check_digests
-from selverify.training.rollouts import sample_solutions, to_rows, value_solutions
+from selverify.training.rollouts import sample_training_solutions, solution_rows, value_solutions
 from tasks.artifacts import read_facts, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, map_shards, work_on
@@ -43,12 +43,13 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     settings = shard.params.rollouts
     models = open_models(shard.params, shard.inputs, seed=settings.seed)
     domain, backend = models.domain, models.backend
-    sampled = sample_solutions(domain, backend, shard.tasks, solutions=settings.solutions)
+    count = settings.solutions
+    sampled = sample_training_solutions(domain, backend, shard.tasks, solutions=count)
     with open_grader(shard.params) as grader:
         valued = value_solutions(
             domain, backend, sampled, rollouts=settings.rollouts, grader=grader
         )
-    rows = to_rows(domain, valued, sampled)
+    rows = solution_rows(domain, valued, sampled)
     say(f"rollouts: to {shard.tasks[-1].problem.problem_id}, {len(rows)} solutions valued")
     return rows, sum(one.count for one in sampled)
 

@@ -18,15 +18,19 @@ from selverify.models.threshold import choose_threshold, save_threshold
 from selverify.models.tokenizer import load_words
 from selverify.params import Params
 from selverify.search.requests import Verify
+from selverify.training.fit import Epoch
 from selverify.training.head import train_head, whole_solution
-from selverify.training.rollouts import ValuedSolution, from_rows
-from selverify.training.tuning import Epoch, held_out, of_problems, values_before
-from selverify.training.verifier import train_verifier
+from selverify.training.rollouts import ValuedSolution, solutions_from
+from selverify.training.token_logprobs import train_token_logprob_model
+from selverify.training.tuning import held_out, of_problems, values_before
+from selverify.training.value import train_value_model
 from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, say
 from tasks.models import chooses_tau, open_grader, open_models
 
 REPORT_EVERY = 5
+TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
+"""The training of each kind of reward model that is a model of its own."""
 
 
 def run(
@@ -34,7 +38,7 @@ def run(
 ) -> dict[str, float]:
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
-    solutions = from_rows(read_rows(inputs["rollouts"], "rollouts", "values"))
+    solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
     folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
     if kind == "source":
@@ -52,9 +56,8 @@ def _train_model(
 ) -> dict[str, float]:
     """A reward model of its own, tuned from the backbone."""
     domain = generated_by_name(params.domain)
-    return train_verifier(
+    return TRAINERS[params.verifier.kind[params.domain]](
         solutions,
-        params.verifier.kind[params.domain],
         params.verifier,
         load_words(inputs["generator"], domain.vocabulary),
         share=params.verifier.share[params.strengths[0]],
@@ -130,5 +133,4 @@ def _columns(rows: list[dict[str, Any]]) -> tuple[list[float], list[bool]]:
 
 def _report(epoch: Epoch) -> None:
     if epoch.part == "backbone" or epoch.epoch % REPORT_EVERY == 0:
-        held = "" if epoch.validation_loss is None else f", held out {epoch.validation_loss:.4f}"
-        say(f"verifier: {epoch.part}, epoch {epoch.epoch}, loss {epoch.training_loss:.4f}{held}")
+        say(f"verifier: {epoch}")

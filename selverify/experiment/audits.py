@@ -7,7 +7,7 @@ is the exact expectation over it; so a random order is a ranker that scores ever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,18 +15,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from selverify.errors import SchemaError
+from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.statistics import (
     Bootstrap,
+    FloatArray,
     Interval,
     area_under_roc_interval,
     clustered_mean,
-    expected_calibration_error,
     pass_at_k,
-    reliability_bins,
 )
 
-FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
 
 RANDOM = "random"
@@ -34,7 +32,7 @@ ORACLE = "oracle"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CandidateList:
+class ScoredCandidates:
     """The post-gating candidates at one state, with what the verifier said of each.
 
     Attributes:
@@ -102,7 +100,7 @@ def pairwise_accuracy(scores: npt.ArrayLike, accepted: npt.ArrayLike) -> float |
 
 
 def ranker_table(
-    lists: Sequence[CandidateList], *, ks: Sequence[int], bootstrap: Bootstrap
+    lists: Sequence[ScoredCandidates], *, ks: Sequence[int], bootstrap: Bootstrap
 ) -> pd.DataFrame:
     """Every ranker of the lists, and the random and the oracle order, on the same states.
 
@@ -115,17 +113,15 @@ def ranker_table(
         ``pairwise_accuracy``), k (0 where there is none), value, low, high, states.
 
     Raises:
-        SchemaError: no list, or lists that do not score with the same rankers.
+        SchemaError: no list.
     """
     if not lists:
         raise SchemaError("candidate lists: given none, expected at least one")
-    names = set(lists[0].scores)
-    if any(set(item.scores) != names for item in lists):
-        raise SchemaError(f"candidate lists: not all of them are scored by {sorted(names)}")
-    rankers = sorted(names - {RANDOM, ORACLE})
-    rows: list[dict[str, object]] = []
-    for ranker in [RANDOM, *rankers, ORACLE]:
-        rows += _ranker_rows(ranker, lists, ks=ks, bootstrap=bootstrap)
+    rows = [
+        row
+        for ranker in [RANDOM, *sorted(lists[0].scores), ORACLE]
+        for row in _ranker_rows(ranker, lists, ks=ks, bootstrap=bootstrap)
+    ]
     return pd.DataFrame(rows, columns=["ranker", "metric", "k", "value", "low", "high", "states"])
 
 
@@ -161,36 +157,42 @@ def verifier_table(
         "precision": np.where(accepted, right, blank),
         "base_rate": right.astype(np.float64),
     }
-    table: dict[str, Interval | None] = {
-        "step_auc": area_under_roc_interval(values, right, clusters=problems, bootstrap=bootstrap)
+    error = _expected_calibration_error(reliability_table(values, right, bins=bins))
+    table = {
+        "step_auc": area_under_roc_interval(values, right, clusters=problems, bootstrap=bootstrap),
+        **{
+            name: clustered_mean(share, problems, bootstrap=bootstrap)
+            for name, share in shares.items()
+        },
+        "calibration_error": Interval(error, np.nan, np.nan),
     }
-    for name, share in shares.items():
-        table[name] = clustered_mean(share, problems, bootstrap=bootstrap)
-    error = expected_calibration_error(reliability_bins(values, right, bins=bins))
-    table["calibration_error"] = Interval(error, np.nan, np.nan)
-    return pd.DataFrame(
-        [
-            {"metric": name, "value": found.value, "low": found.low, "high": found.high}
-            for name, found in table.items()
-            if found is not None
-        ]
-    )
+    rows = [(name, one.value, one.low, one.high) for name, one in table.items() if one is not None]
+    return pd.DataFrame(rows, columns=["metric", "value", "low", "high"])
 
 
 def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int) -> pd.DataFrame:
-    """One row a bin of scores: low, high, count, mean_score, rate."""
-    return pd.DataFrame(
-        [
-            {
-                "low": b.low,
-                "high": b.high,
-                "count": b.count,
-                "mean_score": b.mean_score,
-                "rate": b.rate,
-            }
-            for b in reliability_bins(scores, truth, bins=bins)
-        ]
-    )
+    """Scores in [0, 1] cut into ``bins`` equal widths; bins without a score are left out.
+
+    Args:
+        scores: [step].
+        truth: [step], whether the step is right.
+
+    Returns:
+        One row a bin [low, high): low, high, count, mean_score, rate (the share that is right).
+
+    Raises:
+        ParamsError: no bin, or a score outside [0, 1].
+    """
+    values, right = np.asarray(scores, np.float64), np.asarray(truth, np.float64)
+    if bins < 1 or values.min() < 0.0 or values.max() > 1.0:
+        raise ParamsError(f"given {bins} bins, expected at least 1, and scores in [0, 1]")
+    which = np.minimum((values * bins).astype(np.int64), bins - 1)
+    rows = [
+        (b / bins, (b + 1) / bins, np.sum(inside), values[inside].mean(), right[inside].mean())
+        for b in np.unique(which).tolist()
+        for inside in [which == b]
+    ]
+    return pd.DataFrame(rows, columns=["low", "high", "count", "mean_score", "rate"])
 
 
 def gate_table(candidates: pd.DataFrame) -> pd.DataFrame:
@@ -204,49 +206,47 @@ def gate_table(candidates: pd.DataFrame) -> pd.DataFrame:
         gate, reason, refused, share (of all candidates), false_rejects; most frequent first.
     """
     refused = candidates[candidates["gate"] != ""]
-    grouped = refused.groupby(["gate", "reason"], sort=True)["right"]
-    table = pd.DataFrame({"refused": grouped.size(), "false_rejects": grouped.sum()}).reset_index()
-    table["share"] = table["refused"] / max(len(candidates), 1)
-    table["false_rejects"] = table["false_rejects"].astype(int)
-    table = table.sort_values(["refused", "gate", "reason"], ascending=[False, True, True])
-    return table[["gate", "reason", "refused", "share", "false_rejects"]].reset_index(drop=True)
+    grouped = refused.groupby(["gate", "reason"])["right"]
+    table = grouped.agg(refused="size", false_rejects="sum").reset_index()
+    table.insert(3, "share", table["refused"] / max(len(candidates), 1))
+    order = table.sort_values(["refused", "gate", "reason"], ascending=[False, True, True])
+    return order.astype({"false_rejects": int}).reset_index(drop=True)
+
+
+def _expected_calibration_error(table: pd.DataFrame) -> float:
+    """sum_b (n_b / n) |mean score - share right| (Naeini et al. 2015), in [0, 1]."""
+    gaps = table["count"] * (table["mean_score"] - table["rate"]).abs()
+    return float(sum(gaps)) / int(table["count"].sum())
 
 
 def _ranker_rows(
-    ranker: str, lists: Sequence[CandidateList], *, ks: Sequence[int], bootstrap: Bootstrap
-) -> Iterable[dict[str, object]]:
+    ranker: str, lists: Sequence[ScoredCandidates], *, ks: Sequence[int], bootstrap: Bootstrap
+) -> Iterator[tuple[str, str, int, float, float, float, int]]:
     reachable = [item for item in lists if item.accepted.any()]
-    clusters = [item.problem_id for item in reachable]
-    best = [_place(item, ranker, _best_accepted(item)) for item in reachable]
-    any_accepted = [_place(item, ranker, item.accepted) for item in reachable]
-    columns = [(f"recall_at_{k}", k, recall_at_k(best, k=k)) for k in ks]
-    columns.append(("calls_to_first_accept", 0, calls_to_first_accept(any_accepted)))
+    best = _places(ranker, [(item, _best_accepted(item)) for item in reachable])
+    any_accepted = _places(ranker, [(item, item.accepted) for item in reachable])
     pairs = [
         pairwise_accuracy(_scores(item, ranker, item.accepted), item.accepted) for item in reachable
     ]
-    columns.append(("pairwise_accuracy", 0, np.array(pairs, dtype=np.float64)))
+    columns = [
+        *((f"recall_at_{k}", k, recall_at_k(best, k=k)) for k in ks),
+        ("calls_to_first_accept", 0, calls_to_first_accept(any_accepted)),
+        ("pairwise_accuracy", 0, np.array(pairs, dtype=np.float64)),
+    ]
+    problems = [item.problem_id for item in reachable]
     for metric, k, values in columns:
-        found = clustered_mean(values, clusters, bootstrap=bootstrap)
+        found = clustered_mean(values, problems, bootstrap=bootstrap)
         if found is not None:
-            yield {
-                "ranker": ranker,
-                "metric": metric,
-                "k": k,
-                "value": found.value,
-                "low": found.low,
-                "high": found.high,
-                "states": int(np.sum(~np.isnan(values))),
-            }
+            states = int(np.sum(~np.isnan(values)))
+            yield ranker, metric, k, found.value, found.low, found.high, states
 
 
-def _place(item: CandidateList, ranker: str, targets: BoolArray) -> Place:
-    place = first_target(_scores(item, ranker, targets), targets)
-    if place is None:
-        raise SchemaError(f"candidate list of {item.problem_id!r}: no accepted move")
-    return place
+def _places(ranker: str, targets: Iterable[tuple[ScoredCandidates, BoolArray]]) -> list[Place]:
+    found = [first_target(_scores(item, ranker, wanted), wanted) for item, wanted in targets]
+    return [place for place in found if place is not None]
 
 
-def _scores(item: CandidateList, ranker: str, targets: BoolArray) -> FloatArray:
+def _scores(item: ScoredCandidates, ranker: str, targets: BoolArray) -> FloatArray:
     if ranker == RANDOM:
         return np.zeros(targets.shape)
     if ranker == ORACLE:
@@ -254,6 +254,6 @@ def _scores(item: CandidateList, ranker: str, targets: BoolArray) -> FloatArray:
     return item.scores[ranker]
 
 
-def _best_accepted(item: CandidateList) -> BoolArray:
+def _best_accepted(item: ScoredCandidates) -> BoolArray:
     best: BoolArray = item.accepted & (item.quality == item.quality[item.accepted].max())
     return best

@@ -11,9 +11,9 @@ from typing import Any, cast
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth, split_moves
-from selverify.search.backend import Backend
+from selverify.search.backend import Backend, complete
 from selverify.search.gates import reject
-from selverify.search.requests import Complete, CompleteItem, Verify, VerifyItem
+from selverify.search.requests import Verify, VerifyItem
 from selverify.types import Candidate, Move, Sample, State, Verdict
 
 
@@ -31,8 +31,7 @@ def inspect_samples(
     then true of moves that answer, and ``alive`` and ``right`` say whether the answer is right.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
-    request = Complete(tuple(CompleteItem(start, 0, samples) for start in starts))
-    replies = cast(tuple[tuple[Sample, ...], ...], backend.answer(request))
+    replies = complete(backend, starts, samples)
     rows: list[dict[str, Any]] = []
     items: list[VerifyItem] = []
     for task, start, reply in zip(tasks, starts, replies, strict=True):

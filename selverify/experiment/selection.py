@@ -5,24 +5,22 @@ Knows: the ``outcomes`` table and difficulty bins. Does not know: what a setting
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from selverify.errors import ParamsError, SchemaError
+from selverify.experiment.statistics import FloatArray, IntArray
 
-Rule = Literal["one_standard_error", "accuracy"]
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+SelectionRule = Literal["one_standard_error", "accuracy"]
 KEY = ("method", "setting", "n", "problem_id")
-COSTS = ("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
-UNGRADED = ("unparsed", "timeout")
-ANY_BIN = -1
+_COSTS = ("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
+_UNGRADED = ("unparsed", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,30 +41,26 @@ class CrossValidated:
     Attributes:
         rows: the outcome of each problem under the setting chosen without its fold, for the first
             repetition; columns of ``outcomes`` and ``fold``. ``correct`` is the share of its runs.
-        chosen: repetition, method, n, fold (the one scored), difficulty_bin (ANY_BIN: for all),
-            setting.
-        repetitions: repetition, method, n, accuracy, verifier_calls (means over all problems).
         spread: method, n, accuracy_mean, accuracy_sd, verifier_calls_mean, verifier_calls_sd
-            over the repetitions; the standard deviation divides by their number.
+            over the repetitions (the standard deviation divides by their number), settings (those
+            of each fold of the first repetition, joined by " | "). Without strategies that choose
+            by bin.
         runs: how often each problem was run: the number of sampling seeds.
     """
 
     rows: pd.DataFrame
-    chosen: pd.DataFrame
-    repetitions: pd.DataFrame
     spread: pd.DataFrame
     runs: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Arrays:
-    """One method at one budget: names [setting], and [setting, problem] for the rest.
+class _Sorted(NamedTuple):
+    """One method at one budget, its rows sorted by setting and by problem.
 
-    ``correct`` counts runs.
+    ``correct`` (counts of runs) and ``calls`` are [setting, problem].
     """
 
+    rows: pd.DataFrame
     settings: tuple[str, ...]
-    position: IntArray
     correct: IntArray
     calls: FloatArray
 
@@ -79,7 +73,7 @@ def cross_validate(
     repetitions: int,
     seed: int,
     methods: Sequence[str],
-    rule: Rule,
+    rule: SelectionRule,
     strategies: Mapping[str, Strategy] = MappingProxyType({}),
 ) -> CrossValidated:
     """Choose each method's setting for each budget on the other folds, score it on the held-out.
@@ -110,25 +104,29 @@ def cross_validate(
     assigned = np.stack(
         [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
     )
-    anywhere = np.full(len(problems), ANY_BIN)
-    rows, chosen, scores = [], [], []
+    columns = np.arange(len(problems))
+    rows, scores = [], []
     for method, n, group in _groups(pooled, methods, strategies):
         by_bin = method in strategies and strategies[method].by_bin
-        bin_of = np.asarray(strata) if by_bin else anywhere
-        arrays = _pivot(group, problems)
-        choices = _choose_all(arrays, assigned, bin_of, folds=folds, rule=rule)
-        picked = _picked(choices, assigned, bin_of)
-        rows.append(_held_out(group, arrays, picked[0], assigned[0]))
-        chosen.append(_chosen_table(method, n, settings=arrays.settings, choices=choices))
-        scores.append(_score_table(method, n, arrays=arrays, picked=picked))
-    repeated = pd.concat(scores, ignore_index=True)
-    repeated["accuracy"] /= runs
+        table = _sorted(group, problems)
+        bin_of = np.asarray(strata) if by_bin else np.zeros(len(problems), dtype=np.int64)
+        picked = _picked(table, assigned, bin_of, rule=rule)
+        own = table.rows.iloc[picked[0] * len(problems) + columns].assign(fold=assigned[0])
+        rows.append(own)
+        if not by_bin:
+            of_folds = own.drop_duplicates("fold").sort_values("fold")["setting"]
+            accuracy = table.correct[picked, columns].mean(axis=1) / runs
+            calls = table.calls[picked, columns].mean(axis=1)
+            score = {
+                "accuracy": accuracy,
+                "verifier_calls": calls,
+                "settings": " | ".join(of_folds),
+            }
+            scores.append(pd.DataFrame({"method": method, "n": n, **score}))
     held_out = pd.concat(rows, ignore_index=True)
     return CrossValidated(
         rows=held_out.assign(correct=held_out["correct"] / runs),
-        chosen=pd.concat(chosen, ignore_index=True),
-        repetitions=repeated,
-        spread=_spread(repeated),
+        spread=_spread(pd.concat(scores)),
         runs=runs,
     )
 
@@ -146,11 +144,11 @@ def pool_runs(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, int]:
         raise SchemaError("outcomes: a (method, setting, n, problem, sampling seed) stands twice")
     counted = outcomes.assign(
         correct=outcomes["correct"].astype(np.int64),
-        **{name: (outcomes["status"] == name).astype(np.int64) for name in UNGRADED},
+        **{name: (outcomes["status"] == name).astype(np.int64) for name in _UNGRADED},
     )
     grouped = counted.groupby(list(KEY), sort=False)
     pooled = grouped.agg(
-        {"correct": "sum", **dict.fromkeys(COSTS, "mean"), **dict.fromkeys(UNGRADED, "sum")}
+        {"correct": "sum", **dict.fromkeys(_COSTS, "mean"), **dict.fromkeys(_UNGRADED, "sum")}
     )
     sizes = grouped.size().reset_index(name="runs")
     if len(incomplete := sizes[sizes["runs"] != seeds]):
@@ -177,7 +175,7 @@ def stratified_folds(strata: Sequence[int], *, folds: int, seed: int | tuple[int
     return assigned
 
 
-def choose(correct: IntArray, calls: FloatArray, *, rule: Rule) -> int:
+def choose_setting(correct: IntArray, calls: FloatArray, *, rule: SelectionRule) -> int:
     """Row of the chosen setting. Rows are in the order in which ties break.
 
     A setting loses D runs net to the best one, and Q is the sum over problems of the squared
@@ -202,116 +200,58 @@ def _groups(
     pooled: pd.DataFrame, methods: Sequence[str], strategies: Mapping[str, Strategy]
 ) -> Iterator[tuple[str, int, pd.DataFrame]]:
     """Name, budget and rows of each method and each strategy; a strategy's rows are renamed."""
-    by_method = dict(iter(pooled.groupby("method", sort=False)))
-    for method in methods:
-        if method not in by_method:
-            raise SchemaError(f"outcomes: no row of method {method!r}")
-        yield from ((method, n, group) for n, group in _by_budget(by_method[method]))
+    named = {method: pooled[pooled["method"] == method] for method in methods}
     for name, strategy in strategies.items():
         own = pooled[pooled["method"].isin(strategy.methods)]
         settings = (own["method"] + " " + own["setting"]).str.strip()
-        renamed = own.assign(method=name, setting=settings)
-        yield from ((name, n, group) for n, group in _by_budget(renamed))
+        named[name] = own.assign(method=name, setting=settings)
+    for name, rows in named.items():
+        if rows.empty:
+            raise SchemaError(f"outcomes: no row of method {name!r}")
+        for n in sorted(set(rows["n"].tolist())):
+            yield name, n, rows[rows["n"] == n]
 
 
-def _by_budget(rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
-    for n in sorted(rows["n"].unique().tolist()):
-        yield n, rows[rows["n"] == n]
-
-
-def _pivot(group: pd.DataFrame, problems: Sequence[str]) -> _Arrays:
-    first = group.iloc[0]
-    where = f"outcomes: method {first['method']!r}, n {first['n']}"
-    if group.duplicated(list(KEY)).any():
-        raise SchemaError(f"{where}: a (setting, problem) stands there twice")
+def _sorted(group: pd.DataFrame, problems: Sequence[str]) -> _Sorted:
     settings = tuple(sorted(set(group["setting"])))
     if len(group) != len(settings) * len(problems):
+        first = group.iloc[0]
         raise SchemaError(
-            f"{where}: given {len(group)} rows, expected {len(settings)} settings x "
-            f"{len(problems)} problems"
+            f"outcomes: method {first['method']!r}, n {first['n']}: given {len(group)} rows, "
+            f"expected {len(settings)} settings x {len(problems)} problems"
         )
-    order = np.lexsort((group["problem_id"].to_numpy(str), group["setting"].to_numpy(str)))
-    position = order.reshape(len(settings), len(problems)).astype(np.int64)
-    return _Arrays(
+    rows = group.sort_values(["setting", "problem_id"])
+    shape = len(settings), len(problems)
+    return _Sorted(
+        rows,
         settings,
-        position,
-        correct=group["correct"].to_numpy(np.int64)[position],
-        calls=group["verifier_calls"].to_numpy(np.float64)[position],
+        correct=rows["correct"].to_numpy(np.int64).reshape(shape),
+        calls=rows["verifier_calls"].to_numpy(np.float64).reshape(shape),
     )
 
 
-def _choose_all(
-    arrays: _Arrays, assigned: IntArray, bin_of: IntArray, *, folds: int, rule: Rule
-) -> dict[int, IntArray]:
-    """By bin the chosen row [repetition, fold], each chosen on the bin outside the fold."""
-    found = {}
-    for number in np.unique(bin_of).tolist():
-        chosen = np.empty((len(assigned), folds), dtype=np.int64)
-        for repetition, fold_of in enumerate(assigned):
-            for fold in range(folds):
-                seen = (fold_of != fold) & (bin_of == number)
-                if not seen.any():  # a bin of one fold only: what is best on all of the others
-                    seen = fold_of != fold
-                chosen[repetition, fold] = choose(
-                    arrays.correct[:, seen], arrays.calls[:, seen], rule=rule
-                )
-        found[number] = chosen
-    return found
+def _picked(
+    table: _Sorted, assigned: IntArray, bin_of: IntArray, *, rule: SelectionRule
+) -> IntArray:
+    """The row of ``table.settings`` for each problem [repetition, problem].
 
-
-def _picked(choices: Mapping[int, IntArray], assigned: IntArray, bin_of: IntArray) -> IntArray:
-    """The row under which each problem is scored [repetition, problem]."""
+    It is chosen on the problems of its bin outside its fold.
+    """
     picked = np.empty_like(assigned)
-    for number, chosen in choices.items():
-        inside = bin_of == number
-        picked[:, inside] = np.take_along_axis(chosen, assigned[:, inside], axis=1)
+    for repetition, fold_of in enumerate(assigned):
+        for fold, number in itertools.product(np.unique(fold_of), np.unique(bin_of)):
+            others, inside = fold_of != fold, bin_of == number
+            seen = others & inside
+            if not seen.any():  # a bin of one fold only: what is best on all of the others
+                seen = others
+            row = choose_setting(table.correct[:, seen], table.calls[:, seen], rule=rule)
+            picked[repetition, ~others & inside] = row
     return picked
 
 
-def _held_out(
-    group: pd.DataFrame, arrays: _Arrays, picked: IntArray, fold_of: IntArray
-) -> pd.DataFrame:
-    columns = np.arange(len(fold_of))
-    return group.iloc[arrays.position[picked, columns]].assign(fold=fold_of)
-
-
-def _chosen_table(
-    method: str, n: int, *, settings: Sequence[str], choices: Mapping[int, IntArray]
-) -> pd.DataFrame:
-    tables = []
-    for number, chosen in choices.items():
-        repetition, fold = np.indices(chosen.shape)
-        tables.append(
-            pd.DataFrame(
-                {
-                    "repetition": repetition.ravel(),
-                    "method": method,
-                    "n": n,
-                    "fold": fold.ravel(),
-                    "difficulty_bin": number,
-                    "setting": [settings[row] for row in chosen.ravel().tolist()],
-                }
-            )
-        )
-    return pd.concat(tables, ignore_index=True)
-
-
-def _score_table(method: str, n: int, *, arrays: _Arrays, picked: IntArray) -> pd.DataFrame:
-    columns = np.arange(picked.shape[1])
-    return pd.DataFrame(
-        {
-            "repetition": np.arange(len(picked)),
-            "method": method,
-            "n": n,
-            "accuracy": arrays.correct[picked, columns].mean(axis=1),
-            "verifier_calls": arrays.calls[picked, columns].mean(axis=1),
-        }
-    )
-
-
-def _spread(repeated: pd.DataFrame) -> pd.DataFrame:
-    grouped = repeated.groupby(["method", "n"], sort=False)
-    return pd.DataFrame(
+def _spread(scores: pd.DataFrame) -> pd.DataFrame:
+    grouped = scores.groupby(["method", "n", "settings"], sort=False)
+    spread = pd.DataFrame(
         {
             "accuracy_mean": grouped["accuracy"].mean(),
             "accuracy_sd": grouped["accuracy"].std(ddof=0),
@@ -319,3 +259,4 @@ def _spread(repeated: pd.DataFrame) -> pd.DataFrame:
             "verifier_calls_sd": grouped["verifier_calls"].std(ddof=0),
         }
     ).reset_index()
+    return spread.assign(settings=spread.pop("settings"))

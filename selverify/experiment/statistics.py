@@ -64,7 +64,9 @@ def _drawn(bootstrap: Bootstrap, problems: int) -> Iterator[FloatArray]:
     rows = max(1, _CHUNK_ELEMENTS // problems)
     for start in range(0, bootstrap.resamples, rows):
         size = (min(rows, bootstrap.resamples - start), problems)
-        yield _draw_counts(rng.integers(0, problems, size=size), problems)
+        drawn = rng.integers(0, problems, size=size) + problems * np.arange(size[0])[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=size[0] * problems)
+        yield counts.reshape(size).astype(np.float64)
 
 
 @lru_cache(maxsize=1)
@@ -78,17 +80,6 @@ class Point(NamedTuple):
 
     calls: float
     accuracy: float
-
-
-@dataclass(frozen=True, slots=True)
-class ReliabilityBin:
-    """Scores in [low, high): how many, their mean, and the share that is right."""
-
-    low: float
-    high: float
-    count: int
-    mean_score: float
-    rate: float
 
 
 def mean_interval(values: npt.ArrayLike, bootstrap: Bootstrap) -> Interval:
@@ -229,7 +220,7 @@ def mcnemar(correct_a: npt.ArrayLike, correct_b: npt.ArrayLike, *, runs: int = 1
     return min(1.0, float(chances[far].sum()))
 
 
-def frontier(calls: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Point, ...]:
+def pareto_frontier(calls: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Point, ...]:
     """The points that no other point beats (upper envelope), by rising calls and accuracy.
 
     A point stays when every point with as few or fewer calls is less accurate. Accuracies that
@@ -252,8 +243,8 @@ def calls_at_accuracy(points: Sequence[Point], target: float) -> float | None:
     """
     if not points or target > points[-1].accuracy:
         return None
-    heights = [point.accuracy for point in points]
-    return float(np.interp(target, heights, [point.calls for point in points]))
+    costs, heights = zip(*points, strict=True)
+    return float(np.interp(target, heights, costs))
 
 
 def with_free(points: Sequence[Point], free: float) -> tuple[Point, ...]:
@@ -261,15 +252,14 @@ def with_free(points: Sequence[Point], free: float) -> tuple[Point, ...]:
 
     Between it and the first point one asks for a share of the problems only, as between any two.
     """
-    return frontier(
-        [0.0, *(point.calls for point in points)], [free, *(point.accuracy for point in points)]
-    )
+    calls, accuracy = zip(Point(0.0, free), *points, strict=True)
+    return pareto_frontier(calls, accuracy)
 
 
 def accuracy_at_calls(points: Sequence[Point], calls: npt.ArrayLike) -> FloatArray:
     """The best accuracy for at most ``calls``, linear between neighbours, flat at both ends."""
-    heights = [one.accuracy for one in points]
-    return np.asarray(np.interp(np.asarray(calls), [one.calls for one in points], heights))
+    costs, heights = zip(*points, strict=True)
+    return np.asarray(np.interp(np.asarray(calls), costs, heights))
 
 
 def area_under_frontier(points: Sequence[Point], *, limit: float) -> float:
@@ -344,32 +334,6 @@ def area_under_roc_interval(
     return _percentiles(value, np.concatenate(draws))
 
 
-def reliability_bins(
-    scores: npt.ArrayLike, labels: npt.ArrayLike, *, bins: int
-) -> tuple[ReliabilityBin, ...]:
-    """Scores in [0, 1] cut into ``bins`` equal widths; bins without a score are left out."""
-    values, truth = _pair(scores, labels)
-    if bins < 1 or values.min() < 0.0 or values.max() > 1.0:
-        raise ParamsError(f"given {bins} bins, expected at least 1, and scores in [0, 1]")
-    which = np.minimum((values * bins).astype(np.int64), bins - 1)
-    return tuple(
-        ReliabilityBin(
-            low=b / bins,
-            high=(b + 1) / bins,
-            count=int(np.sum(which == b)),
-            mean_score=float(values[which == b].mean()),
-            rate=float(truth[which == b].mean()),
-        )
-        for b in np.unique(which).tolist()
-    )
-
-
-def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
-    """sum_b (n_b / n) |mean score - share right| (Naeini et al. 2015), in [0, 1]."""
-    total = sum(b.count for b in bins)
-    return sum(b.count * abs(b.mean_score - b.rate) for b in bins) / total
-
-
 def _wins_between(
     values: FloatArray, right: npt.NDArray[np.bool_], index: IntArray, clusters: int
 ) -> FloatArray:
@@ -381,12 +345,6 @@ def _wins_between(
         below_or_equal = np.searchsorted(negatives, positives, side="right")
         wins[:, j] = np.bincount(owners, weights=(below + below_or_equal) / 2, minlength=clusters)
     return wins
-
-
-def _draw_counts(rows: IntArray, problems: int) -> FloatArray:
-    offsets = np.arange(len(rows))[:, None] * problems
-    flat = np.bincount((rows + offsets).ravel(), minlength=len(rows) * problems)
-    return flat.reshape(len(rows), problems).astype(np.float64)
 
 
 def _percentiles(value: float, draws: npt.NDArray[Any]) -> Interval:

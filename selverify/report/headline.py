@@ -19,7 +19,7 @@ from selverify.experiment.statistics import (
     accuracy_at_calls,
     area_under_frontier,
     calls_at_accuracy,
-    frontier,
+    pareto_frontier,
     with_free,
 )
 from selverify.report.names import BUDGET_FREE, FULL, GATES_ONLY, ORACLES, in_order
@@ -62,7 +62,7 @@ def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
         for row in range(len(counts)):
             free = max((float(means[one][1][row].max()) for one in unasked), default=0.0)
             curve = {
-                method: with_free(frontier(calls[row], correct[row]), free)
+                method: with_free(pareto_frontier(calls[row], correct[row]), free)
                 for method, (calls, correct) in means.items()
             }
             allowance = float(means[FULL][0][row, n_of_full])

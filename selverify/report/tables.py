@@ -13,17 +13,17 @@ from typing import NamedTuple
 import pandas as pd
 
 from selverify.errors import SchemaError
-from selverify.experiment.selection import ANY_BIN, CrossValidated
+from selverify.experiment.selection import CrossValidated
 from selverify.experiment.statistics import (
     DIGITS,
     Bootstrap,
     Interval,
     area_under_frontier,
     calls_at_accuracy,
-    frontier,
     mcnemar,
     mean_interval,
     paired_difference,
+    pareto_frontier,
     ratio_interval,
     wilson_interval,
     with_free,
@@ -236,7 +236,7 @@ def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
     records = []
     for method in in_order(points["method"].tolist()):
         own = points[points["method"] == method]
-        curve = frontier(own["verifier_calls"], own["accuracy"])
+        curve = pareto_frontier(own["verifier_calls"], own["accuracy"])
         records.append(
             {
                 "method": method,
@@ -256,14 +256,8 @@ def settings_table(cross: CrossValidated, *, budget: int) -> pd.DataFrame:
         method, settings (one for each fold of the first repetition, joined by " | "),
         accuracy_mean, accuracy_sd, verifier_calls_mean, verifier_calls_sd.
     """
-    first = cross.chosen[
-        (cross.chosen["repetition"] == 0)
-        & (cross.chosen["n"] == budget)
-        & (cross.chosen["difficulty_bin"] == ANY_BIN)
-    ]
-    joined = first.sort_values("fold").groupby("method")["setting"].agg(" | ".join)
-    spread = cross.spread[cross.spread["n"] == budget].set_index("method").drop(columns="n")
-    table = spread.join(joined.rename("settings"), how="inner")
+    spread = cross.spread[cross.spread["n"] == budget]
+    table = spread.set_index("method").drop(columns="n")
     table = table[table["settings"].str.replace(" | ", "") != ""]
     return table.loc[in_order(table.index.tolist())].reset_index()
 

@@ -7,7 +7,7 @@ caching, or any search.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from selverify.errors import ProtocolError
 from selverify.search.requests import (
@@ -22,7 +22,7 @@ from selverify.search.requests import (
     Verify,
     VerifyItem,
 )
-from selverify.types import Sample, Verdict
+from selverify.types import Sample, State, Verdict
 
 NOTHING = Sample("", 0, 0.0)
 """What is sampled where the prompt leaves no room: no move, so it is refused and costs nothing."""
@@ -144,3 +144,11 @@ class ComposedBackend:
     def _parts(self) -> list[Proposer | Ranker | Verifier]:
         parts = (self._proposer, self._ranker, self._verifier)
         return [part for part in parts if part is not None]
+
+
+def complete(
+    backend: Backend, states: Sequence[State], count: int
+) -> tuple[tuple[Sample, ...], ...]:
+    """``count`` samples of the rest of a solution from each state."""
+    request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
+    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))

@@ -15,7 +15,7 @@ from selverify.search.exploration import Exploration
 from selverify.types import Move, State
 
 
-def to_rows(task: Task, exploration: Exploration, *, right: bool) -> list[dict[str, Any]]:
+def exploration_rows(task: Task, exploration: Exploration, *, right: bool) -> list[dict[str, Any]]:
     """One row a visited state; ``remaining`` is g(w) on the path to a right answer, else None.
 
     Args:
@@ -27,7 +27,7 @@ def to_rows(task: Task, exploration: Exploration, *, right: bool) -> list[dict[s
     for index, item in enumerate(exploration.lists):
         depth = len(item.state.derivation)
         taken = item.moves[item.committed].text if item.committed is not None else None
-        said = [move.text for move in item.state.derivation]
+        said = list(item.state.said)
         on_path = taken is not None and [*said, taken] == path[: depth + 1]
         rows.append(
             {
@@ -47,13 +47,16 @@ def to_rows(task: Task, exploration: Exploration, *, right: bool) -> list[dict[s
 def state_of(domain: Domain, task: Task, row: Mapping[str, Any]) -> State:
     """The state that a row stands for."""
     state = domain.initial_state(task.problem, budget=1)
-    for move in moves_of(domain, row["derivation"]):
+    for move in parse_moves(domain, row["derivation"], where="candidate list"):
         state = domain.apply(state, move)
     return state
 
 
-def moves_of(domain: Domain, texts: Sequence[str]) -> tuple[Move, ...]:
+def parse_moves(domain: Domain, texts: Sequence[str], *, where: str) -> tuple[Move, ...]:
     """Parse stored moves.
+
+    Args:
+        where: what holds them, for the error.
 
     Raises:
         SchemaError: a stored text is no move of this domain.
@@ -62,6 +65,6 @@ def moves_of(domain: Domain, texts: Sequence[str]) -> tuple[Move, ...]:
     for text in texts:
         move = domain.parse(text)
         if not isinstance(move, Move):
-            raise SchemaError(f"candidate list: given {text!r}, expected a move of {domain.name}")
+            raise SchemaError(f"{where}: given {text!r}, expected a move of {domain.name}")
         moves.append(move)
     return tuple(moves)

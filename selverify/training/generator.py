@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
@@ -22,29 +22,21 @@ from selverify.errors import ParamsError
 from selverify.models.tokenizer import Words
 from selverify.params import Benchmark, Generator, Shape
 from selverify.storage import write_digests
+from selverify.training.fit import Update, descend
+from selverify.training.language import Encoded, encode, language_loss, length, pad
 from selverify.training.reproducible import one_thread
 from selverify.types import Problem, Truth
 
-POOL_BATCHES = 16
-DRAWS = 10_000
-QUERY_KEY_GAIN = 0.7
-VALUE_OUTPUT_GAIN = 0.4
-RECALL_SHARE = 0.67
-MOVE_SHARE = 0.3
-DRILLS_END = 2.5
-LOCAL_PLANES = 4
-LOCAL_GAIN = 6.0
-LOCAL_CONTENT = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One line of the training log: step of steps, smoothed loss in nats a word."""
-
-    step: int
-    steps: int
-    loss: float
-    tokens: int
+_POOL_BATCHES = 16
+_DRAWS = 10_000
+_QUERY_KEY_GAIN = 0.7
+_VALUE_OUTPUT_GAIN = 0.4
+_RECALL_SHARE = 0.67
+_MOVE_SHARE = 0.3
+_DRILLS_END = 2.5
+_LOCAL_PLANES = 4
+_LOCAL_GAIN = 6.0
+_LOCAL_CONTENT = 0.2
 
 
 def build_backbone(shape: Shape, words: Words) -> LlamaForCausalLM:
@@ -79,12 +71,15 @@ def train_generator(
     *,
     forbidden: Collection[str],
     folder: Path,
-    report: Callable[[Progress], None],
+    report: Callable[[int, float], None],
 ) -> dict[str, float]:
     """Train and write config, weights and tokenizer to ``folder``; returns the last loss.
 
-    What stands there before belongs to the checkpoint, and its digests are written, too.
-    Problems whose fingerprint is in ``forbidden`` (the benchmark's) are drawn again.
+    Files that are in ``folder`` before belong to the checkpoint, and get a digest, too.
+
+    Args:
+        forbidden: fingerprints (the benchmark's); problems that have one are drawn again.
+        report: called after every 100 steps with the step and the smoothed loss in nats a word.
 
     Raises:
         ParamsError: the domain has no other problems of these sizes.
@@ -93,21 +88,16 @@ def train_generator(
     words = Words(domain.vocabulary)
     model = build_backbone(settings.shape, words)
     examples = _batches(domain, benchmark, settings, words, forbidden)
-    optimisers = _optimisers(model, settings)
+    update = _update(model, settings)
     smoothed, tokens = 0.0, 0
-    for step in range(settings.stop):
-        factor = _schedule(step, settings)
-        for optimiser, rate in optimisers:
-            optimiser.param_groups[0]["lr"] = rate * factor
-        batch, weights = next(examples)
-        loss = _step(model, batch, weights, bfloat16=settings.bfloat16)
-        for optimiser, _ in optimisers:
-            optimiser.step()
-            optimiser.zero_grad(set_to_none=True)
-        tokens += int(weights.numel())
-        smoothed = loss if step == 0 else 0.98 * smoothed + 0.02 * loss
-        if (step + 1) % 100 == 0:
-            report(Progress(step + 1, settings.stop, smoothed, tokens))
+    for step, rows in enumerate(islice(examples, settings.stop), start=1):
+        batch, lengths = pad(rows, words)
+        loss = language_loss(model, batch, lengths, words, bfloat16=settings.bfloat16)
+        trained = descend(model, loss, update)
+        tokens += batch.numel()
+        smoothed = trained if step == 1 else 0.98 * smoothed + 0.02 * trained
+        if step % 100 == 0:
+            report(step, smoothed)
     model.save_pretrained(folder)
     words.save(folder)
     write_digests(folder)
@@ -123,10 +113,10 @@ def _start_mimetic(attention: LlamaAttention) -> None:
     """
     width = attention.q_proj.weight.shape[1]
     like, copied = (torch.linalg.qr(torch.randn(width, width))[0] for _ in range(2))
-    attention.q_proj.weight.copy_(QUERY_KEY_GAIN * like)
-    attention.k_proj.weight.copy_(QUERY_KEY_GAIN * like)
-    attention.v_proj.weight.copy_(VALUE_OUTPUT_GAIN * copied)
-    attention.o_proj.weight.copy_(VALUE_OUTPUT_GAIN * copied.T)
+    attention.q_proj.weight.copy_(_QUERY_KEY_GAIN * like)
+    attention.k_proj.weight.copy_(_QUERY_KEY_GAIN * like)
+    attention.v_proj.weight.copy_(_VALUE_OUTPUT_GAIN * copied)
+    attention.o_proj.weight.copy_(_VALUE_OUTPUT_GAIN * copied.T)
 
 
 @torch.no_grad()
@@ -139,46 +129,35 @@ def _start_local(attention: LlamaAttention, frequencies: Tensor, heads: int) -> 
     """
     half = len(frequencies)
     for projection in (attention.q_proj, attention.k_proj):
-        projection.weight.mul_(LOCAL_CONTENT)
+        projection.weight.mul_(_LOCAL_CONTENT)
     for head in range(heads):
-        lag = frequencies[:LOCAL_PLANES] * (head + 1)
+        lag = frequencies[:_LOCAL_PLANES] * (head + 1)
         start = 2 * half * head
-        attention.k_proj.bias[start : start + LOCAL_PLANES] = LOCAL_GAIN
-        attention.q_proj.bias[start : start + LOCAL_PLANES] = LOCAL_GAIN * lag.cos()
+        attention.k_proj.bias[start : start + _LOCAL_PLANES] = _LOCAL_GAIN
+        attention.q_proj.bias[start : start + _LOCAL_PLANES] = _LOCAL_GAIN * lag.cos()
         after = start + half
-        attention.q_proj.bias[after : after + LOCAL_PLANES] = -LOCAL_GAIN * lag.sin()
+        attention.q_proj.bias[after : after + _LOCAL_PLANES] = -_LOCAL_GAIN * lag.sin()
 
 
-def _step(model: LlamaForCausalLM, batch: Tensor, weights: Tensor, *, bfloat16: bool) -> float:
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
-        logits = model(input_ids=batch[:, :-1]).logits
-    losses = functional.cross_entropy(
-        logits.float().flatten(0, 1), batch[:, 1:].flatten(), reduction="none"
-    )
-    picked = weights[:, 1:].flatten()
-    loss = (losses * picked).sum() / picked.sum()
-    loss.backward()  # type: ignore[no-untyped-call]
-    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    return float(loss.detach())
-
-
-def _optimisers(
-    model: LlamaForCausalLM, settings: Generator
-) -> list[tuple[torch.optim.Optimizer, float]]:
+def _update(model: LlamaForCausalLM, settings: Generator) -> Update:
     """Muon for the matrices of the blocks (Jordan et al. 2024), AdamW for everything else."""
     named = list(model.named_parameters())
     matrices = [weight for name, weight in named if weight.ndim == 2 and ".layers." in name]
     others = [weight for name, weight in named if weight.ndim != 2 or ".layers." not in name]
-    return [
-        (
-            torch.optim.Muon(matrices, lr=settings.matrix_rate, weight_decay=0.01),
-            settings.matrix_rate,
-        ),
-        (
-            torch.optim.AdamW(others, lr=settings.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
-            settings.other_rate,
-        ),
-    ]
+    optimisers = (
+        torch.optim.Muon(matrices, lr=settings.matrix_rate, weight_decay=0.01),
+        torch.optim.AdamW(others, lr=settings.other_rate, betas=(0.9, 0.95), weight_decay=0.0),
+    )
+    factor = partial(_schedule, settings=settings)
+    schedules = [torch.optim.lr_scheduler.LambdaLR(one, factor) for one in optimisers]
+
+    def update() -> None:
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimiser, schedule in zip(optimisers, schedules, strict=True):
+            optimiser.step()
+            schedule.step()
+
+    return update
 
 
 def _schedule(step: int, settings: Generator) -> float:
@@ -191,17 +170,17 @@ def _schedule(step: int, settings: Generator) -> float:
 def _drill(
     domain: GeneratedDomain, rng: random.Random, progress: float, settings: Generator
 ) -> tuple[str, str] | None:
-    """Recall drills for RECALL_SHARE of the first examples, fading; then drills of moves.
+    """Recall drills for _RECALL_SHARE of the first examples, fading; then drills of moves.
 
     Recall first: once arithmetic was learned, recall did not come for a long time. Recall drills
-    end at ``drill_fraction`` of the training and those of moves at DRILLS_END times that.
+    end at ``drill_fraction`` of the training and those of moves at _DRILLS_END times that.
     """
-    if progress >= DRILLS_END * settings.drill_fraction:
+    if progress >= _DRILLS_END * settings.drill_fraction:
         return None
     picked = rng.random()
     if progress >= settings.drill_fraction:
-        return domain.drill(rng, recall=False) if picked < MOVE_SHARE else None
-    share = RECALL_SHARE * (1.0 - progress / settings.drill_fraction)
+        return domain.drill(rng, recall=False) if picked < _MOVE_SHARE else None
+    share = _RECALL_SHARE * (1.0 - progress / settings.drill_fraction)
     return domain.drill(rng, recall=True) if picked < share else None
 
 
@@ -220,15 +199,15 @@ def _batches(
     settings: Generator,
     words: Words,
     forbidden: Collection[str],
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[list[Encoded]]:
     """Batches of about ``tokens_per_batch`` words; rows of a batch have like lengths."""
     rng = random.Random(settings.seed)
     step = 0
     while True:
         progress = step / settings.steps
         sizes = _sizes(progress, benchmark, settings.curriculum_fraction)
-        examples: list[tuple[list[int], list[int]]] = []
-        size, wanted = 0, POOL_BATCHES * settings.tokens_per_batch
+        examples: list[Encoded] = []
+        size, wanted = 0, _POOL_BATCHES * settings.tokens_per_batch
         while size < wanted:
             example = _drill(domain, rng, progress, settings)
             if example is None:
@@ -236,13 +215,11 @@ def _batches(
                 moves = domain.solution(problem, truth, rng, misread=settings.misread)
                 example = problem.text, " ".join(move.text for move in moves)
             text, solution = example
-            told = [words.bos, *words.encode(text)]
-            solved = [*words.encode(solution), words.eos]
-            examples.append((told, solved))
-            size += len(told) + len(solved)
-        for rows in _like_lengths(examples, settings.tokens_per_batch, rng):
-            yield _pad(rows, words.pad)
-            step += 1
+            question, answer = encode(text, [solution], words)
+            examples.append((question, [*answer, words.eos]))
+            size += length(examples[-1])
+        yield from (batches := _like_lengths(examples, settings.tokens_per_batch, rng))
+        step += len(batches)
 
 
 def _problem(
@@ -254,35 +231,21 @@ def _problem(
 ) -> tuple[Problem, Truth]:
     """A problem that is not held out."""
     low, high = sizes
-    for _ in range(DRAWS):
+    for _ in range(_DRAWS):
         drawn = domain.generate(rng, problem_id="", minimum=low, maximum=high, hard=hard)
         if domain.fingerprint(drawn[0]) not in forbidden:
             return drawn
     raise ParamsError(
-        f"benchmark.{domain.name}: its splits hold all of {DRAWS} problems drawn for the "
+        f"benchmark.{domain.name}: its splits hold all of {_DRAWS} problems drawn for the "
         "generator, expected fewer problems in them"
     )
 
 
-def _like_lengths(
-    examples: list[tuple[list[int], list[int]]], tokens: int, rng: random.Random
-) -> list[list[tuple[list[int], list[int]]]]:
-    examples.sort(key=lambda example: len(example[0]) + len(example[1]))
-    batches: list[list[tuple[list[int], list[int]]]] = [[]]
-    for example in examples:
-        if (len(batches[-1]) + 1) * (len(example[0]) + len(example[1])) > tokens and batches[-1]:
+def _like_lengths(examples: list[Encoded], tokens: int, rng: random.Random) -> list[list[Encoded]]:
+    batches: list[list[Encoded]] = [[]]
+    for example in sorted(examples, key=length):
+        if (len(batches[-1]) + 1) * length(example) > tokens and batches[-1]:
             batches.append([])
         batches[-1].append(example)
     rng.shuffle(batches)
     return batches
-
-
-def _pad(rows: list[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor, Tensor]:
-    """Words [rows, longest] and the weight of each as a target: 1 within the solution."""
-    longest = max(len(told) + len(solved) for told, solved in rows)
-    batch = torch.full((len(rows), longest), pad)
-    weights = torch.zeros(len(rows), longest)
-    for row, (told, solved) in enumerate(rows):
-        batch[row, : len(told) + len(solved)] = torch.tensor(told + solved)
-        weights[row, len(told) : len(told) + len(solved)] = 1.0
-    return batch, weights

@@ -7,7 +7,7 @@ D_type, sigma-bar. Does not know: how lists were explored, the truth, test probl
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,10 +19,10 @@ from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
-from selverify.training.best import Best
-from selverify.training.reproducible import adamw, one_thread
+from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
+from selverify.training.reproducible import one_thread
 
-ROWS_PER_BATCH = 1024
+_ROWS_PER_BATCH = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,6 @@ class LabelledList:
     labels: tuple[bool, ...]
     committed: int | None
     remaining: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One line of the training log, with what is looked at on held-out problems.
-
-    That is the share of pairs out of order for the part ``residual``, the loss for ``acceptance``.
-    """
-
-    part: str
-    epoch: int
-    loss: float
-    held_out: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +66,7 @@ def split_lists(
 
 @one_thread()
 def train_policy(
-    lists: Sequence[LabelledList], settings: Residual, *, report: Callable[[Epoch], None]
+    lists: Sequence[LabelledList], settings: Residual, *, report: ReportEpoch
 ) -> tuple[Heuristic, dict[str, float]]:
     """The trained heuristic, and sigma-bar of each scorer over all ``lists``.
 
@@ -105,7 +92,7 @@ def train_policy(
         data.rows.state.shape[1], data.rows.token_logprobs.shape[1], settings.hidden
     )
     heuristic.familiarity.fit(_states(training), _states(held), familiar=settings.familiar)
-    _fit_distance(heuristic, data, settings)
+    _fit_distance(heuristic, data, settings, report)
     start = torch.random.get_rng_state()
     _fit_residual(heuristic, data, checked, settings, report, plain=False)
     _fit_acceptance(heuristic, data, checked, settings, report)
@@ -117,12 +104,11 @@ def train_policy(
 
 def reference_dispersion(heuristic: Heuristic, lists: Sequence[LabelledList]) -> dict[str, float]:
     """sigma-bar: the mean of sigma(w) over the exploration log, for each scorer."""
-    found: dict[str, float] = {}
     with torch.inference_mode():
-        for name, scorer in scorers(heuristic).items():
-            sigmas = [dispersion(scorer(item.rows).tolist()) for item in lists]
-            found[name] = sum(sigmas) / len(sigmas)
-    return found
+        return {
+            name: sum(dispersion(scorer(item.rows).tolist()) for item in lists) / len(lists)
+            for name, scorer in scorers(heuristic).items()
+        }
 
 
 def _states(lists: Sequence[LabelledList]) -> Tensor:
@@ -133,7 +119,8 @@ def _states(lists: Sequence[LabelledList]) -> Tensor:
 def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Random) -> _Data:
     labels: list[bool] = []
     pairs: list[tuple[int, int]] = []
-    path: list[tuple[int, int]] = []
+    path_rows: list[int] = []
+    path_steps: list[int] = []
     start = 0
     for item in lists:
         accepted = [start + row for row, label in enumerate(item.labels) if label]
@@ -144,35 +131,38 @@ def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Rando
                 for _ in range(settings.pairs_per_state)
             ]
         if item.remaining is not None and item.committed is not None:
-            path.append((start + item.committed, item.remaining))
+            path_rows.append(start + item.committed)
+            path_steps.append(item.remaining)
         labels += item.labels
         start += len(item.labels)
-    rows = [row for row, _ in path]
-    steps = [step for _, step in path]
     return _Data(
         concatenate([item.rows for item in lists]),
         torch.tensor(labels, dtype=torch.float32),
         torch.tensor(pairs, dtype=torch.long).reshape(-1, 2),
-        torch.tensor(rows, dtype=torch.long),
-        torch.tensor(steps, dtype=torch.float32),
+        torch.tensor(path_rows, dtype=torch.long),
+        torch.tensor(path_steps, dtype=torch.float32),
     )
 
 
-def _fit_distance(heuristic: Heuristic, data: _Data, settings: Residual) -> None:
+def _fit_distance(
+    heuristic: Heuristic, data: _Data, settings: Residual, report: ReportEpoch
+) -> None:
     """Regress the remaining steps after each committed move of a right trajectory."""
-    if not len(data.path_rows):
-        heuristic.distance.requires_grad_(False)
-        return
-    after = data.rows.after[data.path_rows]
-    goal = data.rows.goal[data.path_rows]
+    rows = data.rows.take(data.path_rows)
     left = data.path_steps - 1
-    optimiser = _optimiser(heuristic.distance, settings)
-    for _ in range(settings.epochs):
-        for rows in torch.split(torch.randperm(len(left)), ROWS_PER_BATCH):
-            loss = functional.smooth_l1_loss(
-                heuristic.distance(after[rows], goal[rows]), left[rows]
-            )
-            _descend(optimiser, loss)
+
+    def loss_of(chosen: Tensor) -> Tensor:
+        distances = heuristic.distance(rows.after[chosen], rows.goal[chosen])
+        return functional.smooth_l1_loss(distances, left[chosen])
+
+    fit(
+        "distance",
+        heuristic.distance,
+        loss_of,
+        Batches(len(left), _ROWS_PER_BATCH, settings.epochs),
+        update=_update(heuristic.distance, settings),
+        report=report,
+    )
     heuristic.distance.requires_grad_(False)
 
 
@@ -181,77 +171,48 @@ def _fit_residual(
     data: _Data,
     checked: _Data,
     settings: Residual,
-    report: Callable[[Epoch], None],
+    report: ReportEpoch,
     *,
     plain: bool,
 ) -> None:
-    """Fit the residual, or the ``plain`` one, which goes without the trajectory term."""
+    """Fit the residual, or the ``plain`` one, which goes without the trajectory term.
+
+    A batch's loss is L_rank + trajectory_weight L_traj (Eq. training_loss).
+    """
     name = "plain residual" if plain else "residual"
     module = heuristic.plain if plain else heuristic.residual
     summed: Scorer = heuristic.without_trajectory if plain else heuristic
     scorer = summed if settings.rank_on == "hybrid" else module
     weight = 0.0 if plain else settings.trajectory_weight
-    losses, held_out = _ordering((scorer, module), data, checked, settings, weight=weight)
-    _fit(name, module, losses, held_out, settings=settings, report=report)
 
+    def loss_of(chosen: Tensor) -> Tensor:
+        loss = _rank_loss(scorer, data.rows, data.pairs[chosen])
+        return loss + weight * _trajectory_loss(module, data, settings)
 
-def _ordering(
-    scored: tuple[Scorer, MoveHead],
-    data: _Data,
-    checked: _Data,
-    settings: Residual,
-    *,
-    weight: float,
-) -> tuple[Callable[[], Iterator[Tensor]], Callable[[], float]]:
-    """An epoch's losses L_rank + weight L_traj (Eq. training_loss), and the held-out loss.
-
-    ``scored``: what is ranked on, and the residual in it.
-    """
-    scorer, residual = scored
-
-    def losses() -> Iterator[Tensor]:
-        for chosen in torch.split(torch.randperm(len(data.pairs)), ROWS_PER_BATCH):
-            loss = _rank_loss(scorer, data.rows, data.pairs[chosen])
-            yield loss + weight * _trajectory_loss(residual, data, settings)
-
-    return losses, lambda: _out_of_order(scorer, checked)
+    fit(
+        name,
+        module,
+        loss_of,
+        Batches(len(data.pairs), _ROWS_PER_BATCH, settings.epochs),
+        update=_update(module, settings),
+        report=report,
+        validation=lambda: _out_of_order(scorer, checked),
+    )
 
 
 def _fit_acceptance(
-    heuristic: Heuristic,
-    data: _Data,
-    checked: _Data,
-    settings: Residual,
-    report: Callable[[Epoch], None],
+    heuristic: Heuristic, data: _Data, checked: _Data, settings: Residual, report: ReportEpoch
 ) -> None:
-    def losses() -> Iterator[Tensor]:
-        for rows in torch.split(torch.randperm(len(data.accepted)), ROWS_PER_BATCH // 4):
-            yield _label_loss(heuristic, data.rows.take(rows), data.accepted[rows])
-
-    def held_out() -> float:
-        return float(_label_loss(heuristic, checked.rows, checked.accepted))
-
-    _fit("acceptance", heuristic.acceptance, losses, held_out, settings=settings, report=report)
-
-
-def _fit(
-    part: str,
-    module: torch.nn.Module,
-    losses: Callable[[], Iterator[Tensor]],
-    held_out: Callable[[], float],
-    *,
-    settings: Residual,
-    report: Callable[[Epoch], None],
-) -> None:
-    """Descend along each epoch's ``losses``; the epoch with the lowest ``held_out`` is kept."""
-    optimiser, best = _optimiser(module, settings), Best(module)
-    for epoch in range(settings.epochs):
-        trained = [_descend(optimiser, loss) for loss in losses()]
-        with torch.inference_mode():
-            checked = held_out()
-        report(Epoch(part, epoch + 1, sum(trained) / max(1, len(trained)), checked))
-        best.offer(checked)
-    best.restore()
+    """Fit the log odds that the verifier accepts, to the labels of all moves."""
+    fit(
+        "acceptance",
+        heuristic.acceptance,
+        lambda rows: _label_loss(heuristic, data.rows.take(rows), data.accepted[rows]),
+        Batches(len(data.accepted), _ROWS_PER_BATCH // 4, settings.epochs),
+        update=_update(heuristic.acceptance, settings),
+        report=report,
+        validation=lambda: float(_label_loss(heuristic, checked.rows, checked.accepted)),
+    )
 
 
 def _label_loss(heuristic: Heuristic, rows: Embeddings, accepted: Tensor) -> Tensor:
@@ -269,7 +230,7 @@ def _trajectory_loss(residual: MoveHead, data: _Data, settings: Residual) -> Ten
     """E[(r(w_i, m_i) - alpha g(w_i))^2] over a batch of committed moves (Eq. traj_loss)."""
     if not len(data.path_rows):
         return torch.zeros(())
-    chosen = torch.randint(len(data.path_rows), (min(ROWS_PER_BATCH, len(data.path_rows)),))
+    chosen = torch.randint(len(data.path_rows), (min(_ROWS_PER_BATCH, len(data.path_rows)),))
     predicted = residual(data.rows.take(data.path_rows[chosen]))
     return functional.mse_loss(predicted, settings.trajectory_scale * data.path_steps[chosen])
 
@@ -283,12 +244,5 @@ def _out_of_order(scorer: Scorer, data: _Data) -> float:
     return 1.0 - float(ordered.float().mean())
 
 
-def _optimiser(module: torch.nn.Module, settings: Residual) -> torch.optim.Optimizer:
-    return adamw(module, rate=settings.rate, decay=settings.weight_decay)
-
-
-def _descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> float:
-    optimiser.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimiser.step()
-    return float(loss.detach())
+def _update(module: torch.nn.Module, settings: Residual) -> Update:
+    return adamw(module, rate=settings.rate, decay=settings.weight_decay).step

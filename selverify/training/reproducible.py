@@ -17,10 +17,9 @@ from threading import Event
 from typing import TypeVar
 
 import torch
-from torch import nn
 
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @contextmanager
@@ -34,42 +33,19 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def adamw(module: nn.Module, *, rate: float, decay: float) -> torch.optim.Optimizer:
-    """AdamW in the one form whose square roots are the same on every processor."""
-    return torch.optim.AdamW(module.parameters(), lr=rate, weight_decay=decay, fused=True)
-
-
-class Stopped(Exception):
-    """A training on another thread was told to end."""
-
-
-class Stop:
-    """Tells trainings on other threads to end, because the one who wants them was interrupted."""
-
-    def __init__(self) -> None:
-        self._event = Event()
-
-    def set(self) -> None:
-        """From now on ``check`` raises."""
-        self._event.set()
-
-    def check(self) -> None:
-        """Raise Stopped after ``set``; to be asked before every batch."""
-        if self._event.is_set():
-            raise Stopped
-
-
 def side_by_side(
-    train: Callable[[Given, Stop], Made], given: Iterable[Given], *, workers: int
-) -> list[Made]:
-    """What ``train`` makes of each, in order; each on one thread of its own.
+    train: Callable[[_Item, Event], _Result], items: Iterable[_Item], *, workers: int
+) -> list[_Result]:
+    """The result of ``train`` for each item, in order; each is computed on one thread of its own.
 
-    ``train`` draws from a generator of its own: PyTorch's is shared between threads.
+    ``train`` draws from a generator of its own: PyTorch's is shared between threads. Before every
+    batch it looks at the event, and raises once it is set: another training failed, or the caller
+    was interrupted.
     """
-    stop = Stop()
+    stop = Event()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        trainings = [pool.submit(train, one, stop) for one in given]
+        trainings = [pool.submit(train, item, stop) for item in items]
         for training in as_completed(trainings):
             training.result()  # the first that fails ends all
         return [training.result() for training in trainings]

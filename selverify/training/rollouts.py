@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
-from selverify.search.backend import Backend
+from selverify.search.backend import Backend, complete
 from selverify.search.gates import reject
-from selverify.search.requests import Complete, CompleteItem
 from selverify.search.solutions import Solution, read_solution
 from selverify.types import Sample, State
 
@@ -42,7 +41,7 @@ class SampledSolution:
     count: int
 
 
-def sample_solutions(
+def sample_training_solutions(
     domain: Domain, backend: Backend, tasks: Sequence[Task], *, solutions: int
 ) -> list[SampledSolution]:
     """The distinct solutions of each task, each cut before its first move that a gate refuses.
@@ -51,14 +50,14 @@ def sample_solutions(
     the gates refuse is never sent to the verifier.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
-    replies = _complete(backend, starts, solutions)
+    replies = complete(backend, starts, solutions)
     found: list[SampledSolution] = []
     for task, start, samples in zip(tasks, starts, replies, strict=True):
         cut: dict[tuple[str, ...], SampledSolution] = {}
         for sample in samples:
             solution = read_solution(domain, start, text=sample.text, count=1)
             states = _legal_states(domain, start, solution) if solution is not None else ()
-            if solution is not None and states:
+            if states:
                 key = states[-1].said
                 count = cut[key].count if key in cut else 0
                 cut[key] = SampledSolution(task, states, count + 1)
@@ -98,16 +97,30 @@ def value_solutions(
         for state in one.states
         if not domain.is_final(state)
     }
-    replies = _complete(backend, [state for _, state in open_states.values()], rollouts)
+    replies = complete(backend, [state for _, state in open_states.values()], rollouts)
     values = {
         key: sum(_reaches(domain, state, sample, task.truth.answer, grader) for sample in samples)
         / rollouts
         for (key, (task, state)), samples in zip(open_states.items(), replies, strict=True)
     }
-    return [_valued(domain, one, values, grader) for one in sampled]
+
+    def value(task: Task, state: State) -> float:
+        if domain.is_final(state):
+            return float(grader.matches(task.truth.answer, domain.answer(state)))
+        return values[task.problem.problem_id, state.said]
+
+    return [
+        ValuedSolution(
+            one.task.problem.problem_id,
+            one.task.problem.text,
+            one.states[-1].said,
+            tuple(value(one.task, state) for state in one.states),
+        )
+        for one in sampled
+    ]
 
 
-def to_rows(
+def solution_rows(
     domain: Domain, valued: Sequence[ValuedSolution], sampled: Sequence[SampledSolution]
 ) -> list[dict[str, Any]]:
     """Table rows: the solution, its values, and (for audits) the truth of each step if known."""
@@ -117,42 +130,21 @@ def to_rows(
             "text": one.text,
             "moves": list(one.moves),
             "values": list(one.values),
-            "alive": _alive(domain, source),
+            "alive": [domain.alive(state, source.task.truth) for state in source.states]
+            if knows_truth(domain)
+            else None,
             "count": source.count,
         }
         for one, source in zip(valued, sampled, strict=True)
     ]
 
 
-def _alive(domain: Domain, source: SampledSolution) -> list[bool] | None:
-    if not knows_truth(domain):
-        return None
-    return [domain.alive(state, source.task.truth) for state in source.states]
-
-
-def from_rows(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
-    """The inverse of ``to_rows``, without the truth."""
+def solutions_from(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
+    """The inverse of ``solution_rows``, without the truth."""
     return [
         ValuedSolution(row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]))
         for row in rows
     ]
-
-
-def _valued(
-    domain: Domain,
-    one: SampledSolution,
-    values: dict[tuple[str, tuple[str, ...]], float],
-    grader: Grader,
-) -> ValuedSolution:
-    problem, gold = one.task.problem, one.task.truth.answer
-    steps = tuple(
-        float(grader.matches(gold, domain.answer(state)))
-        if domain.is_final(state)
-        else values[problem.problem_id, state.said]
-        for state in one.states
-    )
-    moves = tuple(move.text for move in one.states[-1].derivation)
-    return ValuedSolution(problem.problem_id, problem.text, moves, steps)
 
 
 def _reaches(domain: Domain, state: State, sample: Sample, gold: str, grader: Grader) -> bool:
@@ -160,10 +152,3 @@ def _reaches(domain: Domain, state: State, sample: Sample, gold: str, grader: Gr
     if solution is None or not solution.legal:
         return False
     return grader.matches(gold, domain.answer(solution.state))
-
-
-def _complete(
-    backend: Backend, states: Sequence[State], count: int
-) -> tuple[tuple[Sample, ...], ...]:
-    request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
-    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))

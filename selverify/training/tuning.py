@@ -1,4 +1,4 @@
-"""What both kinds of process reward model share: valued solutions, folds, and the tuning loop.
+"""What the process reward models share: folds of valued solutions, and the tuning of a backbone.
 
 Knows: how a backbone is tuned on batches of solutions. Does not know: which loss, which head.
 """
@@ -6,45 +6,27 @@ Knows: how a backbone is tuned on batches of solutions. Does not know: which los
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
 from selverify.errors import SchemaError
-from selverify.models.tokenizer import Words
 from selverify.params import Verifier
 from selverify.storage import check_digests
-from selverify.training.reproducible import adamw
+from selverify.training.fit import Batches, ReportEpoch, fit, one_cycle
+from selverify.training.language import Encoded, length
 from selverify.training.rollouts import ValuedSolution
 
-
-@dataclass(frozen=True, slots=True)
-class Epoch:
-    """One line of the training log.
-
-    ``part`` is ``backbone`` or ``head``. Losses are in nats a word (the backbone of kind
-    token_logprobs) or a step, ``validation_loss`` on held-out problems.
-    """
-
-    part: str
-    epoch: int
-    training_loss: float
-    validation_loss: float | None
+_FEWEST_PROBLEMS = 3
+"""One of each fold, and one held out."""
+_SORTED_BATCHES = 16
 
 
-LEAST = 3
-"""Problems: one of each fold, and one held out."""
-POOL = 16
-"""Batches whose rows are sorted by length together."""
-Report = Callable[[Epoch], None]
-
-
-def load_model(folder: Path) -> LlamaForCausalLM:
+def load_trainable(folder: Path) -> LlamaForCausalLM:
     """A backbone's own model, for training.
 
     Raises:
@@ -72,9 +54,10 @@ def held_out(
     """
     problems = sorted({solution.problem_id for solution in solutions})
     random.Random(settings.seed).shuffle(problems)
-    if len(problems) < LEAST:
+    if len(problems) < _FEWEST_PROBLEMS:
         raise SchemaError(
-            f"rollouts.values: solutions of {len(problems)} problems, expected of at least {LEAST}"
+            f"rollouts.values: solutions of {len(problems)} problems, expected of at least "
+            f"{_FEWEST_PROBLEMS}"
         )
     held = min(len(problems) - 2, max(1, round(settings.validation_fraction * len(problems))))
     return problems[held:], problems[:held]
@@ -97,78 +80,58 @@ def values_before(
     return (sum(ends) / len(ends), *solution.values[:-1])
 
 
-def as_tokens(
-    examples: Sequence[tuple[str, Sequence[str]]], words: Words
-) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Words [rows, longest], how many of them the problem has [rows], and the moves' words."""
-    told = [torch.tensor([words.bos, *words.encode(text)]) for text, _ in examples]
-    said = [torch.tensor([w for m in moves for w in words.encode(m)]) for _, moves in examples]
-    rows = [torch.cat(pair) for pair in zip(told, said, strict=True)]
-    tokens = pad_sequence(rows, batch_first=True, padding_value=words.pad)
-    return tokens, torch.tensor([len(row) for row in told]), said
-
-
-def length(text: str, moves: Sequence[str]) -> int:
-    """Words of a problem and the moves."""
-    return len(text.split()) + sum(len(move.split()) for move in moves)
-
-
-def allowed(batches: int, share: float) -> int:
-    """How many of these batches are learned from, at least one: a weak model stops early."""
-    return max(1, round(batches * share)) if batches else 0
-
-
 def tune(
     module: nn.Module,
     settings: Verifier,
-    lengths: Sequence[int],
-    loss_of: Callable[[list[int]], Tensor],
+    examples: Sequence[Encoded],
+    loss_of: Callable[[Tensor], Tensor],
     *,
     share: float,
-) -> Iterator[float]:
-    """Tune every weight of ``module`` on examples of these ``lengths``; yields each epoch's loss.
+    report: ReportEpoch,
+    validation: Callable[[], float] | None = None,
+) -> float:
+    """Tune every weight of ``module`` on a ``share`` of the batches of ``examples``, by ``fit``.
 
-    ``loss_of`` gives the mean loss of the examples with these indices. The rate rises for a tenth
-    of the batches and then falls to nothing; after ``share`` of them the tuning stops. Batches are
-    drawn anew from ``settings.seed``, whatever else is drawn meanwhile.
+    Batches are drawn from ``settings.seed``, whatever else is drawn meanwhile.
     """
-    draws = torch.Generator().manual_seed(settings.seed)
-    batches = settings.tune_epochs * -(-len(lengths) // settings.tune_rows)
-    left = allowed(batches, share)
-    if not left:
-        return
-    optimiser = adamw(module, rate=settings.tune_rate, decay=0.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser,
-        max_lr=settings.tune_rate,
-        total_steps=batches,
-        pct_start=0.1,
-        anneal_strategy="linear",
+    batches = BatchesOfLike(
+        count=len(examples),
+        rows=settings.tune_rows,
+        epochs=settings.tune_epochs,
+        share=share,
+        lengths=tuple(length(row) for row in examples),
+        draws=torch.Generator().manual_seed(settings.seed),
     )
-    while left:
-        losses = []
-        for rows in batches_of_like(lengths, settings.tune_rows, draws)[:left]:
-            loss = loss_of(rows)
-            loss.backward()  # type: ignore[no-untyped-call]
-            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-            optimiser.step()
-            schedule.step()
-            optimiser.zero_grad(set_to_none=True)
-            losses.append(float(loss.detach()))
-        left -= len(losses)
-        yield sum(losses) / len(losses)
+    return fit(
+        "backbone",
+        module,
+        loss_of,
+        batches,
+        update=one_cycle(module, rate=settings.tune_rate, batches=max(1, batches.total)),
+        report=report,
+        validation=validation,
+        keep_start=True,
+    )
 
 
-def batches_of_like(lengths: Sequence[int], rows: int, draws: torch.Generator) -> list[list[int]]:
-    """All indices in random batches of at most ``rows`` whose lengths are alike.
+@dataclass(frozen=True, kw_only=True)
+class BatchesOfLike(Batches):
+    """Batches of examples whose ``lengths`` are alike, drawn by ``draws``.
 
     Padded to the longest of its batch, a row then costs little more than it is long.
     """
-    order = torch.randperm(len(lengths), generator=draws).tolist()
-    pools = [order[start : start + POOL * rows] for start in range(0, len(order), POOL * rows)]
-    batches = [
-        ranked[start : start + rows]
-        for ranked in (sorted(pool, key=lengths.__getitem__) for pool in pools)
-        for start in range(0, len(ranked), rows)
-    ]
-    return [batches[place] for place in torch.randperm(len(batches), generator=draws).tolist()]
+
+    lengths: Sequence[int]
+    draws: torch.Generator
+
+    def epoch(self) -> Sequence[Tensor]:
+        """Sorted by length are the rows of a few batches together, so that batches stay random."""
+        order = torch.randperm(self.count, generator=self.draws).tolist()
+        together = _SORTED_BATCHES * self.rows
+        batches = [
+            batch
+            for start in range(0, self.count, together)
+            for ranked in [sorted(order[start : start + together], key=self.lengths.__getitem__)]
+            for batch in torch.split(torch.tensor(ranked), self.rows)
+        ]
+        return [batches[at] for at in torch.randperm(len(batches), generator=self.draws).tolist()]

@@ -16,22 +16,15 @@ from selverify.models.generators.checkpoints import save_reward_model
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import ValueHead
 from selverify.params import Verifier
-from selverify.training.best import Best
+from selverify.training.fit import ReportEpoch
+from selverify.training.language import Encoded, encode, pad
 from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import (
-    Epoch,
-    Report,
-    as_tokens,
-    held_out,
-    length,
-    load_model,
-    of_problems,
-    target,
-    tune,
-)
+from selverify.training.tuning import held_out, load_trainable, of_problems, target, tune
 
-ROWS_AT_ONCE = 128
+_ROWS_AT_ONCE = 128
+_Example = tuple[Encoded, list[float]]
+"""A solution and the targets of its steps."""
 
 
 @one_thread()
@@ -44,7 +37,7 @@ def train_value_model(
     end_of_move: str,
     backbone: Path,
     folder: Path,
-    report: Report,
+    report: ReportEpoch,
 ) -> dict[str, float]:
     """Tune ``backbone`` under a new head on the values, and write both to ``folder``.
 
@@ -52,46 +45,42 @@ def train_value_model(
     2024). The epoch with the lowest loss on the held-out problems is kept.
     """
     torch.manual_seed(settings.seed)
-    training, held = (of_problems(solutions, part) for part in held_out(solutions, settings))
-    model = load_model(backbone)
+    training, held = (
+        [_example(one, settings, words) for one in of_problems(solutions, part)]
+        for part in held_out(solutions, settings)
+    )
+    model = load_trainable(backbone)
     head = ValueHead(model.config.hidden_size)
-    both = nn.ModuleList((model, head))
     end = words.ids[end_of_move]
 
-    def loss_of(part: Sequence[ValuedSolution]) -> tuple[Tensor, int]:
-        tokens, told, said = as_tokens([(one.text, one.moves) for one in part], words)
-        ended = torch.stack(
-            [
-                functional.pad(row == end, (before, tokens.shape[1] - before - len(row)))
-                for row, before in zip(said, told.tolist(), strict=True)
-            ]
-        )
-        values = [target(value, settings.targets) for one in part for value in one.values]
-        states = model.model(input_ids=tokens).last_hidden_state[ended]
-        wanted = torch.tensor(values)
+    def loss_of(part: Sequence[_Example]) -> tuple[Tensor, int]:
+        """Mean loss of the steps of ``part``, and how many they are."""
+        tokens, lengths = pad([row for row, _ in part], words)
+        ends = (tokens == end) & (torch.arange(tokens.shape[1]) >= lengths[:, None])
+        states = model.model(input_ids=tokens).last_hidden_state[ends]
+        wanted = torch.tensor([value for _, values in part for value in values])
         return functional.binary_cross_entropy_with_logits(head.logit(states), wanted), len(wanted)
 
-    def held_out_loss() -> float:
+    def validation() -> float:
         total, steps = 0.0, 0
-        with torch.inference_mode():
-            for start in range(0, len(held), ROWS_AT_ONCE):
-                loss, count = loss_of(held[start : start + ROWS_AT_ONCE])
-                total, steps = total + float(loss) * count, steps + count
+        for start in range(0, len(held), _ROWS_AT_ONCE):
+            loss, count = loss_of(held[start : start + _ROWS_AT_ONCE])
+            total, steps = total + float(loss) * count, steps + count
         return total / steps
 
-    best = Best(both)
-    best.offer(held_out_loss())
-    epochs = tune(
-        both,
+    lowest = tune(
+        nn.ModuleList((model, head)),
         settings,
-        [length(one.text, one.moves) for one in training],
-        lambda rows: loss_of([training[row] for row in rows])[0],
+        [row for row, _ in training],
+        lambda rows: loss_of([training[row] for row in rows.tolist()])[0],
         share=share,
+        report=report,
+        validation=validation,
     )
-    for epoch, trained in enumerate(epochs):
-        checked = held_out_loss()
-        report(Epoch("backbone", epoch + 1, trained, checked))
-        best.offer(checked)
-    best.restore()
     save_reward_model(folder, model, head, words)
-    return {"verifier_validation_loss": best.loss, "verifier_training_solutions": len(training)}
+    return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(training)}
+
+
+def _example(solution: ValuedSolution, settings: Verifier, words: Words) -> _Example:
+    values = [target(value, settings.targets) for value in solution.values]
+    return encode(solution.text, solution.moves, words), values

@@ -25,7 +25,8 @@ from selverify.experiment.audits import pairwise_accuracy
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
-from selverify.training.policy import Epoch, LabelledList
+from selverify.training.fit import Epoch
+from selverify.training.policy import LabelledList
 
 SETTINGS = Residual(
     hidden=8,

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.errors import SchemaError
+from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.audits import (
-    CandidateList,
-    Place,
+    ScoredCandidates,
     calls_to_first_accept,
     first_target,
     gate_table,
@@ -45,18 +44,6 @@ def test_expectations_equal_the_mean_over_every_tie_break(moves: list[tuple[int,
         assert recall_at_k([place], k=k)[0] == pytest.approx(expected)
 
 
-def test_first_target_by_hand() -> None:
-    """One move ranks better, then two tie of which one is looked for."""
-    assert first_target([0.1, 0.5, 0.5, 0.9], [0, 1, 0, 1]) == Place(before=1, tied=2, targets=1)
-
-
-def test_lower_scores_rank_first() -> None:
-    """A target with the lowest score is found by the first call."""
-    place = first_target([-2.0, 0.0, 3.0], [1, 0, 0])
-    assert place is not None
-    assert calls_to_first_accept([place])[0] == 1.0
-
-
 def test_scores_that_do_not_fit_are_refused() -> None:
     """A score too few, or one that is no number, is an error."""
     with pytest.raises(SchemaError, match="given 1 scores, expected 2"):
@@ -72,14 +59,14 @@ def test_pairwise_accuracy_by_hand() -> None:
     assert pairwise_accuracy([0.1, 0.5], [0, 0]) is None
 
 
-def lists_of(states: int) -> list[CandidateList]:
+def lists_of(states: int) -> list[ScoredCandidates]:
     """Random states of four moves, with a ranker that sees the quality and one that is blind."""
     rng = np.random.default_rng(0)
     lists = []
     for i in range(states):
         quality = rng.random(4)
         lists.append(
-            CandidateList(
+            ScoredCandidates(
                 f"p{i // 3}",
                 accepted=quality > 0.6,
                 quality=quality,
@@ -106,51 +93,45 @@ def test_ranker_table_puts_seer_at_the_oracle_and_blind_at_random() -> None:
 
 def test_states_without_an_accepted_move_are_left_out() -> None:
     """The table says how many states it used."""
-    nothing = CandidateList("p9", np.zeros(2, bool), np.zeros(2), {"seer": np.zeros(2)})
-    one = CandidateList("p1", np.array([True, False]), np.array([0.9, 0.1]), {"seer": np.zeros(2)})
+    nothing = ScoredCandidates("p9", np.zeros(2, bool), np.zeros(2), {"seer": np.zeros(2)})
+    one = ScoredCandidates(
+        "p1", np.array([True, False]), np.array([0.9, 0.1]), {"seer": np.zeros(2)}
+    )
     table = ranker_table([nothing, one], ks=[1], bootstrap=BOOTSTRAP)
     assert set(table["states"]) == {1}
-
-
-def test_lists_with_different_rankers_are_refused() -> None:
-    """Every list carries the scores of the same rankers."""
-    other = CandidateList("p", np.ones(1, bool), np.ones(1), {"guess": np.zeros(1)})
-    with pytest.raises(SchemaError, match="not all of them"):
-        ranker_table([*lists_of(1), other], ks=[1], bootstrap=BOOTSTRAP)
     with pytest.raises(SchemaError, match="given none"):
         ranker_table([], ks=[1], bootstrap=BOOTSTRAP)
 
 
+def verified(scores: list[float], truth: list[int], problems: list[str], bins: int) -> pd.Series:
+    """The values of the verifier table at tau = 0.5."""
+    table = verifier_table(scores, truth, problems, tau=0.5, bins=bins, bootstrap=BOOTSTRAP)
+    return table.set_index("metric")["value"]
+
+
 def test_verifier_table_by_hand() -> None:
-    """Four steps, threshold 0.5: one of two right and one of two wrong steps accepted."""
-    table = verifier_table(
-        [0.9, 0.2, 0.8, 0.1],
-        [1, 1, 0, 0],
-        ["a", "b", "a", "b"],
-        tau=0.5,
-        bins=1,
-        bootstrap=BOOTSTRAP,
-    ).set_index("metric")["value"]
-    assert table["step_auc"] == pytest.approx(0.75)
-    assert table["accept_rate_right"] == pytest.approx(0.5)
-    assert table["accept_rate_wrong"] == pytest.approx(0.5)
-    assert table["precision"] == pytest.approx(0.5)
-    assert table["base_rate"] == pytest.approx(0.5)
-    assert table["calibration_error"] == pytest.approx(0.0)
+    """Four steps, threshold 0.5: one of two right and one of two wrong steps accepted.
+
+    Without a wrong step there is no AUC and no rate of wrong steps accepted.
+    """
+    rates = dict.fromkeys(("accept_rate_right", "accept_rate_wrong", "precision", "base_rate"), 0.5)
+    found = verified([0.9, 0.2, 0.8, 0.1], [1, 1, 0, 0], ["a", "b", "a", "b"], 1)
+    assert found.to_dict() == pytest.approx({"step_auc": 0.75, **rates, "calibration_error": 0.0})
+    found = verified([0.9, 0.2], [1, 1], ["a", "b"], 2)
+    assert not {"step_auc", "accept_rate_wrong"} & set(found.index)
 
 
-def test_verifier_table_leaves_out_what_cannot_be_had() -> None:
-    """Without a wrong step there is no AUC and no rate of wrong steps accepted."""
-    table = verifier_table([0.9, 0.2], [1, 1], ["a", "b"], tau=0.5, bins=2, bootstrap=BOOTSTRAP)
-    assert "step_auc" not in set(table["metric"])
-    assert "accept_rate_wrong" not in set(table["metric"])
-
-
-def test_reliability_table_has_one_row_a_bin() -> None:
-    """Bins without a score are left out."""
-    table = reliability_table([0.05, 0.95], [0, 1], bins=10)
-    assert table["count"].tolist() == [1, 1]
-    assert table["rate"].tolist() == [0.0, 1.0]
+def test_reliability_by_hand() -> None:
+    """Two bins of four scores, with the error weighted by how many fall in each."""
+    scores, right = [0.1, 0.3, 0.3, 1.0], [0, 0, 1, 1]
+    table = reliability_table(scores, right, bins=2)
+    assert table[["low", "high", "count"]].to_numpy().tolist() == [[0, 0.5, 3], [0.5, 1, 1]]
+    assert table["mean_score"].tolist() == pytest.approx([0.7 / 3, 1.0])
+    assert table["rate"].tolist() == pytest.approx([1 / 3, 1.0])
+    assert verified(scores, right, ["a"] * 4, 2)["calibration_error"] == pytest.approx(0.075)
+    assert len(reliability_table([0.05, 0.95], [0, 1], bins=10)) == 2
+    with pytest.raises(ParamsError, match=r"\[0, 1\]"):
+        reliability_table([0.5, 1.5], [0, 1], bins=4)
 
 
 def test_gate_table_counts_reasons_and_false_rejects() -> None:
@@ -164,19 +145,9 @@ def test_gate_table_counts_reasons_and_false_rejects() -> None:
         ],
         columns=["gate", "reason", "right"],
     )
-    assert gate_table(candidates).to_dict("records") == [
-        {
-            "gate": "structural",
-            "reason": "scope",
-            "refused": 2,
-            "share": 0.5,
-            "false_rejects": 1,
-        },
-        {
-            "gate": "context",
-            "reason": "arithmetic",
-            "refused": 1,
-            "share": 0.25,
-            "false_rejects": 0,
-        },
+    table = gate_table(candidates)
+    assert list(table) == ["gate", "reason", "refused", "share", "false_rejects"]
+    assert list(table.itertuples(index=False, name=None)) == [
+        ("structural", "scope", 2, 0.5, 1),
+        ("context", "arithmetic", 1, 0.25, 0),
     ]

@@ -23,7 +23,7 @@ from selverify.report import names
 from selverify.search.driver import Search, run_lockstep
 from selverify.search.exploration import explore
 from selverify.search.ledger import Ledger
-from selverify.training.exploration import state_of, to_rows
+from selverify.training.exploration import exploration_rows, state_of
 from selverify.types import State
 
 PARAMS = load_params(Path("params.yaml")).with_tau(0.4)
@@ -208,7 +208,7 @@ def test_candidate_lists_come_back_from_their_rows(backend):
         )
         result = run_lockstep({0: search}, backend, end_of_move=DOMAIN.end_of_move)[0]
         for row, item in zip(
-            to_rows(task, result.outcome, right=True), result.outcome.lists, strict=True
+            exploration_rows(task, result.outcome, right=True), result.outcome.lists, strict=True
         ):
             assert state_of(DOMAIN, task, row).derivation == item.state.derivation
             if row["remaining"] is not None:

@@ -1,4 +1,6 @@
 import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -6,9 +8,9 @@ import pytest
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.selection import (
-    ANY_BIN,
+    CrossValidated,
     Strategy,
-    choose,
+    choose_setting,
     cross_validate,
     pool_runs,
     stratified_folds,
@@ -62,7 +64,9 @@ def test_choice_equals_the_textbook_rule() -> None:
     for _ in range(200):
         correct = rng.random((6, 15)) < rng.random((6, 1))
         calls = rng.integers(1, 9, size=(6, 15)).astype(float)
-        assert choose(correct, calls, rule="one_standard_error") == slow_choice(correct, calls)
+        assert choose_setting(correct, calls, rule="one_standard_error") == slow_choice(
+            correct, calls
+        )
 
 
 def test_cheaper_setting_wins_within_one_standard_error_only() -> None:
@@ -73,16 +77,16 @@ def test_cheaper_setting_wins_within_one_standard_error_only() -> None:
     far[:3] = False
     calls = np.array([[9.0] * 20, [5.0] * 20, [1.0] * 20])
     correct = np.stack([best, close, far])
-    assert choose(correct, calls, rule="one_standard_error") == 1
-    assert choose(correct, calls, rule="accuracy") == 0
+    assert choose_setting(correct, calls, rule="one_standard_error") == 1
+    assert choose_setting(correct, calls, rule="accuracy") == 0
 
 
 def test_ties_go_to_fewer_calls_then_to_the_first_name() -> None:
     """Equal accuracy takes the cheaper setting, equal calls the one that comes first."""
     correct = np.ones((3, 4), dtype=bool)
     calls = np.array([[3.0] * 4, [2.0] * 4, [2.0] * 4])
-    assert choose(correct, calls, rule="accuracy") == 1
-    assert choose(correct, calls, rule="one_standard_error") == 1
+    assert choose_setting(correct, calls, rule="accuracy") == 1
+    assert choose_setting(correct, calls, rule="one_standard_error") == 1
 
 
 def test_folds_are_balanced_in_total_and_in_every_bin() -> None:
@@ -96,90 +100,38 @@ def test_folds_are_balanced_in_total_and_in_every_bin() -> None:
     assert not np.array_equal(folds, stratified_folds(strata.tolist(), folds=2, seed=5))
 
 
-def test_a_problem_is_scored_under_the_setting_chosen_without_it() -> None:
-    """Each row's setting is the best one on the other fold, recomputed here from the table."""
-    rng = np.random.default_rng(1)
-    hits = {f"s{k}": (rng.random(40) < 0.5).astype(int).tolist() for k in range(8)}
-    table = outcomes_of(hits, dict.fromkeys(hits, 3))
-    found = cross_validate(
-        table,
-        bins_of(40),
-        folds=2,
-        repetitions=1,
-        seed=0,
-        methods=["full"],
-        rule="accuracy",
-    )
-    assert sorted(found.rows["problem_id"]) == sorted(bins_of(40))
-    fold_of = found.rows.set_index("problem_id")["fold"]
-    for fold in (0, 1):
-        others = table[table["problem_id"].map(fold_of) != fold]
-        best = others.groupby("setting")["correct"].mean().idxmax()
-        assert set(found.rows.loc[found.rows["fold"] == fold, "setting"]) == {best}
+def validated(table: pd.DataFrame, **options: Any) -> CrossValidated:
+    """Cross-validation of ``full`` in two folds, once."""
+    defaults = {"folds": 2, "repetitions": 1, "seed": 0, "methods": ["full"], "rule": "accuracy"}
+    bins = options.pop("bins", bins_of(table["problem_id"].nunique()))
+    return cross_validate(table, bins, **{**defaults, **options})
 
 
-def test_choosing_on_the_scored_problems_would_look_better() -> None:
-    """Among coin flips the out-of-fold accuracy stays at one half, where the best looks higher.
-
-    One table's accuracy has a standard error of 0.05, so the mean of 30 has one of 0.01.
-    """
-    rng = np.random.default_rng(2)
-    honest, inflated = [], []
-    for _ in range(30):
-        hits = {f"s{k:02d}": (rng.random(100) < 0.5).astype(int).tolist() for k in range(20)}
-        found = cross_validate(
-            outcomes_of(hits, dict.fromkeys(hits, 1)),
-            bins_of(100),
-            folds=2,
-            repetitions=1,
-            seed=0,
-            methods=["full"],
-            rule="accuracy",
+def several_runs(
+    rng: np.random.Generator, *, settings: int, problems: int, seeds: int = 1, ease: float = 0.5
+) -> pd.DataFrame:
+    """Each setting on each problem under every seed; setting k costs k + 1 calls."""
+    calls = {f"s{k:03d}": k + 1 for k in range(settings)}
+    tables = [
+        outcomes_of(
+            {name: (rng.random(problems) < ease).astype(int).tolist() for name in calls},
+            calls,
+            sampling_seed=seed,
         )
-        honest.append(found.rows["correct"].mean())
-        inflated.append(max(np.mean(h) for h in hits.values()))
-    assert np.mean(honest) == pytest.approx(0.5, abs=0.03)
-    assert np.mean(inflated) > 0.57
-
-
-def test_a_single_setting_has_no_spread_and_keeps_its_rows() -> None:
-    """With nothing to choose, every repetition gives the same figures."""
-    table = outcomes_of({"": [1, 0] * 10}, {"": 4}, method="best_of_n")
-    found = cross_validate(
-        table,
-        bins_of(20),
-        folds=2,
-        repetitions=5,
-        seed=0,
-        methods=["best_of_n"],
-        rule="one_standard_error",
-    )
-    spread = found.spread.iloc[0]
-    assert (spread["accuracy_mean"], spread["accuracy_sd"]) == (0.5, 0.0)
-    assert (spread["verifier_calls_mean"], spread["verifier_calls_sd"]) == (4.0, 0.0)
-    assert len(found.chosen) == 10
-    kept = found.rows.sort_values("problem_id").reset_index(drop=True)
-    for column in ("problem_id", "setting", "correct", "verifier_calls"):
-        assert kept[column].tolist() == table[column].tolist()
-
-
-def several_runs(rng: np.random.Generator, *, problems: int, seeds: int) -> pd.DataFrame:
-    """Four settings, each problem run under every seed; setting k costs k + 1 calls."""
-    tables = []
-    for seed in range(seeds):
-        hits = {f"s{k}": (rng.random(problems) < 0.4 + 0.05 * k).astype(int) for k in range(4)}
-        calls = {f"s{k}": k + 1 for k in range(4)}
-        tables.append(outcomes_of(hits, calls, sampling_seed=seed))  # type: ignore[arg-type]
+        for seed in range(seeds)
+    ]
     return pd.concat(tables, ignore_index=True)
 
 
-def test_runs_of_a_problem_are_pooled_and_stay_in_one_fold() -> None:
-    """The setting is chosen on all seeds together; accuracy is the share of the runs."""
-    table = several_runs(np.random.default_rng(5), problems=40, seeds=3)
-    found = cross_validate(
-        table, bins_of(40), folds=2, repetitions=1, seed=0, methods=["full"], rule="accuracy"
-    )
-    assert found.runs == 3
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_problem_is_scored_under_the_setting_chosen_without_it(seeds: int) -> None:
+    """Each row's setting is the best one on the other fold, recomputed here from the table.
+
+    All runs of a problem are in one fold; accuracy is the share of its runs.
+    """
+    table = several_runs(np.random.default_rng(5), settings=6, problems=41, seeds=seeds)
+    found = validated(table)
+    assert found.runs == seeds
     assert sorted(found.rows["problem_id"]) == sorted(set(table["problem_id"]))
     fold_of = dict(zip(found.rows["problem_id"], found.rows["fold"], strict=True))
     for fold in (0, 1):
@@ -189,7 +141,33 @@ def test_runs_of_a_problem_are_pooled_and_stay_in_one_fold() -> None:
         own = found.rows[found.rows["fold"] == fold]
         assert set(own["setting"]) == {best}
         assert own["correct"].mean() == pytest.approx(scored["correct"].mean())
-    assert found.repetitions["accuracy"].iloc[0] == pytest.approx(found.rows["correct"].mean())
+    assert found.spread["accuracy_mean"].iloc[0] == pytest.approx(found.rows["correct"].mean())
+
+
+def test_choosing_on_the_scored_problems_would_look_better() -> None:
+    """Among coin flips the out-of-fold accuracy stays at one half, where the best looks higher.
+
+    One table's accuracy has a standard error of 0.05, so the mean of 30 has one of 0.01.
+    """
+    rng = np.random.default_rng(2)
+    tables = [several_runs(rng, settings=20, problems=100) for _ in range(30)]
+    honest = [validated(table).rows["correct"].mean() for table in tables]
+    inflated = [table.groupby("setting")["correct"].mean().max() for table in tables]
+    assert np.mean(honest) == pytest.approx(0.5, abs=0.03)
+    assert np.mean(inflated) > 0.57
+
+
+def test_a_single_setting_has_no_spread_and_keeps_its_rows() -> None:
+    """With nothing to choose, every repetition gives the same figures."""
+    table = outcomes_of({"": [1, 0] * 10}, {"": 4})
+    found = validated(table, repetitions=5, rule="one_standard_error")
+    spread = found.spread.iloc[0]
+    assert (spread["accuracy_mean"], spread["accuracy_sd"]) == (0.5, 0.0)
+    assert (spread["verifier_calls_mean"], spread["verifier_calls_sd"]) == (4.0, 0.0)
+    assert spread["settings"] == " | "
+    kept = found.rows.sort_values("problem_id").reset_index(drop=True)
+    for column in ("problem_id", "setting", "correct", "verifier_calls"):
+        assert kept[column].tolist() == table[column].tolist()
 
 
 def test_pooling_counts_runs_and_averages_costs() -> None:
@@ -204,73 +182,56 @@ def test_pooling_counts_runs_and_averages_costs() -> None:
     assert pooled["verifier_calls"].tolist() == [3.0, 3.0]
 
 
+BOTH = ("beam_gated", "majority_gated")
+
+
+def two_methods(beam: list[int], majority: list[int]) -> pd.DataFrame:
+    """One setting of a method of 8 calls, and one of a method of none."""
+    tables = [
+        outcomes_of({"": hits}, {"": calls}, method=method)
+        for method, hits, calls in zip(BOTH, (beam, majority), (8, 0), strict=True)
+    ]
+    return pd.concat(tables, ignore_index=True)
+
+
 def test_a_strategy_chooses_between_methods() -> None:
     """Once for all, the better method; by bin, each where it is better."""
     ease = [1 if i % 5 < 3 else 0 for i in range(40)]
-    table = pd.concat(
-        [
-            outcomes_of({"": ease}, {"": 8}, method="beam_gated"),
-            outcomes_of({"": [1 - hit for hit in ease]}, {"": 0}, method="majority_gated"),
-        ],
-        ignore_index=True,
-    )
-    both = ("beam_gated", "majority_gated")
-    found = cross_validate(
-        table,
-        bins_of(40),
-        folds=2,
-        repetitions=2,
-        seed=0,
-        methods=both,
-        rule="accuracy",
-        strategies={"once": Strategy(both, by_bin=False), "each": Strategy(both, by_bin=True)},
-    )
+    strategies = {"once": Strategy(BOTH, by_bin=False), "each": Strategy(BOTH, by_bin=True)}
+    table = two_methods(ease, [1 - hit for hit in ease])
+    found = validated(table, repetitions=2, methods=BOTH, strategies=strategies)
     rows = dict(iter(found.rows.groupby("method")))
     assert rows["once"]["correct"].mean() == pytest.approx(0.6)
     assert set(rows["once"]["setting"]) == {"beam_gated"}
     assert rows["each"]["correct"].mean() == 1.0
     assert rows["each"]["verifier_calls"].mean() == pytest.approx(0.6 * 8)
-    chosen = found.chosen.set_index("method")
-    assert set(chosen.loc["once", "difficulty_bin"]) == {ANY_BIN}
-    by_bin = found.chosen[found.chosen["method"] == "each"].groupby("difficulty_bin")["setting"]
-    assert by_bin.agg(set).to_dict() == {
+    bins = rows["each"]["problem_id"].map(bins_of(40))
+    assert rows["each"].groupby(bins)["setting"].agg(set).to_dict() == {
         number: {"beam_gated" if number <= 3 else "majority_gated"} for number in range(1, 6)
     }
+    settings = found.spread.set_index("method")["settings"]
+    assert settings["once"] == "beam_gated | beam_gated"
+    assert "each" not in settings
 
 
 def test_a_bin_that_only_one_fold_holds_is_chosen_for_on_all_of_the_other() -> None:
     """Two problems in two bins: nothing of a bin is left to choose on, so the others decide."""
-    table = pd.concat(
-        [
-            outcomes_of({"": [1] * 6}, {"": 8}, method="beam_gated"),
-            outcomes_of({"": [0] * 6}, {"": 0}, method="another_gated"),
-        ],
-        ignore_index=True,
-    )
-    both = ("beam_gated", "another_gated")
-    found = cross_validate(
-        table,
-        {f"p{place:03d}": place for place in range(6)},
-        folds=2,
-        repetitions=1,
-        seed=0,
-        methods=both,
-        rule="accuracy",
-        strategies={"each": Strategy(both, by_bin=True)},
+    found = validated(
+        two_methods([1] * 6, [0] * 6),
+        bins={f"p{place:03d}": place for place in range(6)},
+        methods=BOTH,
+        strategies={"each": Strategy(BOTH, by_bin=True)},
     )
     assert set(found.rows.loc[found.rows["method"] == "each", "setting"]) == {"beam_gated"}
 
 
 def test_order_of_the_rows_does_not_matter() -> None:
     """A shuffled table gives the same choice and the same out-of-fold rows."""
-    rng = np.random.default_rng(3)
-    hits = {f"s{k}": (rng.random(30) < 0.6).astype(int).tolist() for k in range(5)}
-    table = outcomes_of(hits, {f"s{k}": k + 1 for k in range(5)})
-    options = {"folds": 2, "repetitions": 3, "seed": 0, "methods": ["full"], "rule": "accuracy"}
-    one = cross_validate(table, bins_of(30), **options)
-    two = cross_validate(table.sample(frac=1, random_state=0), bins_of(30), **options)
+    table = several_runs(np.random.default_rng(3), settings=5, problems=30, ease=0.6)
+    one = validated(table, repetitions=3)
+    two = validated(table.sample(frac=1, random_state=0), repetitions=3)
     pd.testing.assert_frame_equal(one.rows, two.rows.reset_index(drop=True))
-    pd.testing.assert_frame_equal(one.chosen, two.chosen)
+    pd.testing.assert_frame_equal(one.spread, two.spread)
 
 
 @pytest.mark.parametrize(
@@ -283,44 +244,26 @@ def test_order_of_the_rows_does_not_matter() -> None:
         (lambda t: t.replace({"problem_id": {"p000": "q"}}), "no bin for problem 'q'"),
     ],
 )
-def test_a_broken_table_is_refused(change: object, message: str) -> None:
+def test_a_broken_table_is_refused(
+    change: Callable[[pd.DataFrame], pd.DataFrame], message: str
+) -> None:
     """A missing row, a double row, a missing method and a problem without a bin are named."""
     table = outcomes_of({"a": [1] * 10, "b": [0] * 10}, {"a": 1, "b": 1})
     with pytest.raises(SchemaError, match=message):
-        cross_validate(
-            change(table),  # type: ignore[operator]  # a parametrised callable
-            bins_of(10),
-            folds=2,
-            repetitions=1,
-            seed=0,
-            methods=["full"],
-            rule="accuracy",
-        )
+        validated(change(table))
 
 
-def test_one_fold_is_refused() -> None:
+@pytest.mark.parametrize("option", ["folds", "repetitions"])
+def test_one_fold_and_no_repetition_are_refused(option: str) -> None:
     """Cross-validation needs at least two folds, and a repetition."""
-    table = outcomes_of({"a": [1] * 10}, {"a": 1})
-    options = {"seed": 0, "methods": ["full"], "rule": "accuracy"}
-    with pytest.raises(ParamsError, match="folds: given 1"):
-        cross_validate(table, bins_of(10), folds=1, repetitions=1, **options)
-    with pytest.raises(ParamsError, match="repetitions: given 0"):
-        cross_validate(table, bins_of(10), folds=2, repetitions=0, **options)
+    given = {"folds": 1, "repetitions": 0}[option]
+    with pytest.raises(ParamsError, match=f"{option}: given {given}"):
+        validated(outcomes_of({"a": [1] * 10}, {"a": 1}), **{option: given})
 
 
 def test_two_hundred_settings_on_five_hundred_problems_take_seconds() -> None:
     """The full size of the protocol, 20 repetitions, stays well under ten seconds."""
-    rng = np.random.default_rng(0)
-    hits = {f"s{k:03d}": (rng.random(500) < 0.5).tolist() for k in range(200)}
-    table = outcomes_of(hits, dict.fromkeys(hits, 2))
+    table = several_runs(np.random.default_rng(0), settings=200, problems=500)
     start = time.perf_counter()
-    cross_validate(
-        table,
-        bins_of(500),
-        folds=2,
-        repetitions=20,
-        seed=0,
-        methods=["full"],
-        rule="one_standard_error",
-    )
+    validated(table, repetitions=20, rule="one_standard_error")
     assert time.perf_counter() - start < 10

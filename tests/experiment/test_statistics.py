@@ -15,50 +15,18 @@ from selverify.experiment.statistics import (
     area_under_roc_interval,
     calls_at_accuracy,
     clustered_mean,
-    expected_calibration_error,
-    frontier,
+    clustered_ratios,
     mcnemar,
     mean_interval,
     paired_difference,
+    pareto_frontier,
     pass_at_k,
     ratio_interval,
-    reliability_bins,
     wilson_interval,
     with_free,
 )
 
 BOOTSTRAP = Bootstrap(resamples=2000, seed=3)
-
-
-def test_mean_interval_agrees_with_the_normal_one_on_many_values() -> None:
-    """On 400 values the percentile interval lies close to mean plus or minus 1.96 errors."""
-    values = np.random.default_rng(0).normal(2.0, 3.0, size=400)
-    found = mean_interval(values, BOOTSTRAP)
-    half = 1.96 * values.std() / 20
-    assert found.value == pytest.approx(values.mean())
-    assert found.low == pytest.approx(values.mean() - half, abs=0.1 * half)
-    assert found.high == pytest.approx(values.mean() + half, abs=0.1 * half)
-
-
-def test_mean_interval_agrees_with_scipy() -> None:
-    """Scipy's percentile bootstrap gives the same ends up to sampling noise."""
-    values = np.random.default_rng(1).exponential(size=120)
-    theirs = stats.bootstrap(
-        (values,), np.mean, n_resamples=4000, method="percentile", rng=np.random.default_rng(5)
-    ).confidence_interval
-    found = mean_interval(values, Bootstrap(resamples=4000, seed=9))
-    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=0.02)
-
-
-def test_mean_interval_covers_the_mean_about_as_often_as_it_says() -> None:
-    """Of 300 intervals from 60 coin flips each, 90 to 98 % hold the coin's bias."""
-    rng = np.random.default_rng(2)
-    hits = 0
-    for trial in range(300):
-        flips = rng.random(60) < 0.4
-        found = mean_interval(flips, Bootstrap(resamples=400, seed=trial))
-        hits += found.low <= 0.4 <= found.high
-    assert 0.90 <= hits / 300 <= 0.98
 
 
 def test_same_seed_gives_the_same_interval_and_another_seed_another() -> None:
@@ -98,29 +66,6 @@ def test_paired_difference_is_narrower_than_an_unpaired_one() -> None:
     assert found.high < 0.06
 
 
-def test_paired_difference_refuses_different_problems() -> None:
-    """Arrays of unequal length are an error that names both lengths."""
-    with pytest.raises(SchemaError, match="3 and 2"):
-        paired_difference([1, 0, 1], [1, 0], bootstrap=BOOTSTRAP)
-
-
-def test_ratio_interval_of_a_constant_ratio_has_no_width() -> None:
-    """When every problem's cost halves, so does every resample's."""
-    cost = np.random.default_rng(0).integers(1, 50, size=40)
-    found = ratio_interval(cost / 2, cost, bootstrap=BOOTSTRAP)
-    assert found is not None
-    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
-
-
-def test_ratio_interval_is_the_ratio_of_sums() -> None:
-    """The value is sum over sum, not the mean of ratios; without a cost there is none."""
-    found = ratio_interval([1, 1], [1, 3], bootstrap=BOOTSTRAP)
-    assert found is not None
-    assert found.value == pytest.approx(0.5)
-    assert (found.low, found.high) == pytest.approx((1 / 3, 1.0))
-    assert ratio_interval([1, 1], [0, 0], bootstrap=BOOTSTRAP) is None
-
-
 def test_clustered_mean_is_wider_when_rows_of_a_cluster_agree() -> None:
     """Ten copies of each value add no information, and rows that do not apply are left out."""
     values = (np.arange(40) % 2).astype(float)
@@ -133,16 +78,6 @@ def test_clustered_mean_is_wider_when_rows_of_a_cluster_agree() -> None:
     assert clustered_mean([np.nan], ["a"], bootstrap=BOOTSTRAP) is None
 
 
-def test_wilson_interval_of_a_textbook_case() -> None:
-    """8 of 10 gives 0.490 to 0.943, and 0 of 10 still has a width."""
-    found = wilson_interval(8, 10)
-    assert (found.value, found.low, found.high) == pytest.approx((0.8, 0.4902, 0.9433), abs=1e-4)
-    assert wilson_interval(0, 10).low == 0.0
-    assert wilson_interval(0, 10).high == pytest.approx(0.2775, abs=1e-4)
-    with pytest.raises(ParamsError, match="11 of 10"):
-        wilson_interval(11, 10)
-
-
 def test_mcnemar_by_hand() -> None:
     """Six problems right only in a and one only in b: p = 2 (C(7,0) + C(7,1)) / 2^7."""
     a = [1] * 6 + [0] + [1] * 5
@@ -150,33 +85,6 @@ def test_mcnemar_by_hand() -> None:
     assert mcnemar(a, b) == pytest.approx(2 * (1 + 7) / 128)
     assert mcnemar(b, a) == mcnemar(a, b)
     assert mcnemar(a, a) == 1.0
-
-
-def test_mcnemar_with_one_run_is_the_binomial_test() -> None:
-    """On random pairs, p is scipy's for the discordant ones."""
-    rng = np.random.default_rng(8)
-    for _ in range(20):
-        a, b = rng.random(60) < 0.6, rng.random(60) < 0.5
-        only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
-        expected = stats.binomtest(only_a, only_a + only_b, 0.5).pvalue
-        assert mcnemar(a, b) == pytest.approx(expected, rel=1e-9)
-
-
-def test_mcnemar_of_several_runs_tries_every_sign() -> None:
-    """The share of all sign changes whose sum is as far from 0, by brute force."""
-    rng = np.random.default_rng(9)
-    for _ in range(5):
-        a, b = rng.integers(0, 4, 9), rng.integers(0, 4, 9)
-        differences = a - b
-        signs = np.array(list(product((-1, 1), repeat=9)))
-        far = np.abs((signs * differences).sum(1)) >= abs(differences.sum())
-        assert mcnemar(a / 3, b / 3, runs=3) == pytest.approx(far.mean(), rel=1e-9)
-
-
-def test_frontier_drops_what_another_point_beats() -> None:
-    """A point with more calls and no more accuracy goes, equal calls keep the better one."""
-    points = frontier([10, 5, 5, 20, 0], [0.6, 0.5, 0.4, 0.6, 0.3])
-    assert points == (Point(0, 0.3), Point(5, 0.5), Point(10, 0.6))
 
 
 def test_calls_at_accuracy_is_linear_between_points() -> None:
@@ -197,22 +105,6 @@ def test_area_under_frontier_by_hand() -> None:
     assert area_under_frontier(points, limit=6) == pytest.approx((4 * 0.3 + 2 * 0.45) / 6)
     assert area_under_frontier(points, limit=2) == pytest.approx(0.25)
     assert area_under_frontier((Point(0, 0.5),), limit=3) == pytest.approx(0.5)
-    with pytest.raises(ParamsError, match="more than 0 calls"):
-        area_under_frontier(points, limit=0)
-
-
-def test_pass_at_k_equals_the_binomial_formula() -> None:
-    """The product agrees with 1 - C(n-c, k)/C(n, k) for every c and k of n = 64."""
-    c, k = np.meshgrid(np.arange(65), np.arange(65))
-    by_formula = 1 - comb(64 - c, k) / comb(64, k)
-    assert pass_at_k(c, samples=64, k=k) == pytest.approx(by_formula, abs=1e-12)
-
-
-def test_pass_at_k_does_not_overflow_and_checks_its_range() -> None:
-    """Thousands of samples give a probability; k above n is an error."""
-    assert pass_at_k(1, samples=5000, k=2500) == pytest.approx(0.5)
-    with pytest.raises(ParamsError, match="k <= samples"):
-        pass_at_k(1, samples=4, k=5)
 
 
 def test_area_under_roc_counts_ties_half() -> None:
@@ -238,56 +130,6 @@ def test_area_under_roc_interval_equals_resampling_the_slow_way() -> None:
     assert found is not None
     assert found.value == pytest.approx(roc_auc_score(labels, scores))
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(slow, [0.025, 0.975])))
-
-
-def test_reliability_by_hand() -> None:
-    """Two bins of four scores, with the error weighted by how many fall in each."""
-    bins = reliability_bins([0.1, 0.3, 0.3, 1.0], [0, 0, 1, 1], bins=2)
-    assert [(b.low, b.high, b.count) for b in bins] == [(0.0, 0.5, 3), (0.5, 1.0, 1)]
-    assert bins[0].mean_score == pytest.approx(0.7 / 3)
-    assert bins[0].rate == pytest.approx(1 / 3)
-    assert expected_calibration_error(bins) == pytest.approx(0.75 * 0.1)
-
-
-def test_reliability_refuses_scores_that_are_no_probabilities() -> None:
-    """A score above 1 is an error, not a bin of its own."""
-    with pytest.raises(ParamsError, match=r"\[0, 1\]"):
-        reliability_bins([0.5, 1.5], [0, 1], bins=4)
-
-
-@pytest.mark.parametrize("values", [[], [[1.0, 2.0]]])
-def test_an_array_of_the_wrong_shape_is_refused(values: list[object]) -> None:
-    """Nothing to average, or two axes, is an error that shows the shape."""
-    with pytest.raises(SchemaError, match="shape"):
-        mean_interval(values, BOOTSTRAP)
-
-
-def test_paired_intervals_cover_the_true_difference() -> None:
-    """Two methods of known accuracies on 250 problems that differ in difficulty, 600 times."""
-    rng = np.random.default_rng(11)
-    ease = rng.beta(2.0, 1.5, size=250)
-    better = np.minimum(ease + 0.06, 1.0)
-    true = float((better - ease).mean())
-    hits = 0
-    for trial in range(600):
-        a, b = rng.random(250) < better, rng.random(250) < ease
-        found = paired_difference(a, b, bootstrap=Bootstrap(resamples=500, seed=trial))
-        hits += found.low <= true <= found.high
-    assert 0.93 <= hits / 600 <= 0.97
-
-
-def test_two_copies_of_one_method_seldom_differ() -> None:
-    """p < 0.05 and intervals without 0 in about one of twenty; McNemar's exact test in fewer."""
-    rng = np.random.default_rng(12)
-    ease = rng.beta(2.0, 1.5, size=250)
-    by_test = by_interval = 0
-    for trial in range(600):
-        a, b = rng.random(250) < ease, rng.random(250) < ease
-        by_test += mcnemar(a, b) < 0.05
-        found = paired_difference(a, b, bootstrap=Bootstrap(resamples=500, seed=trial))
-        by_interval += not found.low <= 0.0 <= found.high
-    assert 0.02 <= by_test / 600 <= 0.06
-    assert 0.03 <= by_interval / 600 <= 0.07
 
 
 def runs_of(chances: np.ndarray, rng: np.random.Generator, *, runs: int) -> np.ndarray:
@@ -332,11 +174,90 @@ def test_the_interval_over_problems_is_as_wide_as_runs_vary() -> None:
     assert np.std(stages) == pytest.approx((1 + 2 / 3) ** 0.5 * np.mean(widths), rel=0.12)
 
 
-def test_equal_accuracies_are_equal_whatever_the_order_of_their_sums() -> None:
-    """Thirds add up to different last bits; a dearer point of equal accuracy stays out."""
+def test_what_cannot_be_measured_is_refused() -> None:
+    """Each error names what was given."""
+    for values in ([], [[1.0, 2.0]]):
+        with pytest.raises(SchemaError, match="shape"):
+            mean_interval(values, BOOTSTRAP)
+    with pytest.raises(SchemaError, match="3 and 2"):
+        paired_difference([1, 0, 1], [1, 0], bootstrap=BOOTSTRAP)
+    with pytest.raises(ParamsError, match="resamples: given 0"):
+        mean_interval([1.0], Bootstrap(resamples=0, seed=1))
+    with pytest.raises(ParamsError, match="11 of 10"):
+        wilson_interval(11, 10)
+    with pytest.raises(ParamsError, match="k <= samples"):
+        pass_at_k(1, samples=4, k=5)
+    with pytest.raises(ParamsError, match="more than 0 calls"):
+        area_under_frontier((Point(1, 0.5),), limit=0)
+
+
+def test_ratio_interval_is_the_ratio_of_sums() -> None:
+    """Not the mean of ratios; a constant ratio has no width; without a cost there is none."""
+    found = ratio_interval([1, 1], [1, 3], bootstrap=BOOTSTRAP)
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 1 / 3, 1.0))
+    cost = np.random.default_rng(0).integers(1, 50, size=40)
+    found = ratio_interval(cost / 2, cost, bootstrap=BOOTSTRAP)
+    assert found is not None
+    assert (found.value, found.low, found.high) == pytest.approx((0.5, 0.5, 0.5))
+    assert ratio_interval([1, 1], [0, 0], bootstrap=BOOTSTRAP) is None
+
+
+def test_one_resampling_of_several_columns_gives_what_each_alone_does() -> None:
+    """Rows that are NaN are left out of their column; one without rows has no interval."""
+    rng = np.random.default_rng(7)
+    values, clusters, none = rng.random(60), rng.integers(0, 9, 60), np.full(60, np.nan)
+    holes = np.where(values < 0.3, np.nan, values)
+    columns = [values, holes, none]
+    found = clustered_ratios(columns, np.ones(60), clusters, bootstrap=BOOTSTRAP)
+    for one, column in zip(found, columns, strict=True):
+        alone = clustered_mean(column, clusters, bootstrap=BOOTSTRAP)
+        assert (one is None) is (alone is None) is (column is none)
+        if one is not None and alone is not None:
+            assert (one.value, one.low, one.high) == pytest.approx(
+                (alone.value, alone.low, alone.high)
+            )
+
+
+@pytest.mark.parametrize(("right", "ends"), [(8, (0.8, 0.4902, 0.9433)), (0, (0.0, 0.0, 0.2775))])
+def test_wilson_interval_of_a_textbook_case(right: int, ends: tuple[float, ...]) -> None:
+    """8 of 10 gives 0.490 to 0.943, and 0 of 10 still has a width."""
+    found = wilson_interval(right, 10)
+    assert (found.value, found.low, found.high) == pytest.approx(ends, abs=1e-4)
+
+
+def test_mcnemar_against_slow_references() -> None:
+    """With one run scipy's binomial test; with three, the share of all sign changes."""
+    rng = np.random.default_rng(8)
+    signs = np.array(list(product((-1, 1), repeat=9)))
+    for _ in range(20):
+        a, b = rng.random(60) < 0.6, rng.random(60) < 0.5
+        only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+        expected = stats.binomtest(only_a, only_a + only_b, 0.5).pvalue
+        assert mcnemar(a, b) == pytest.approx(expected, rel=1e-9)
+        c, d = rng.integers(0, 4, 9), rng.integers(0, 4, 9)
+        far = np.abs((signs * (c - d)).sum(1)) >= abs((c - d).sum())
+        assert mcnemar(c / 3, d / 3, runs=3) == pytest.approx(far.mean(), rel=1e-9)
+
+
+def test_pass_at_k_equals_the_binomial_formula() -> None:
+    """1 - C(n-c, k)/C(n, k) for every c and k of n = 64; thousands of samples do not overflow."""
+    c, k = np.meshgrid(np.arange(65), np.arange(65))
+    by_formula = 1 - comb(64 - c, k) / comb(64, k)
+    assert pass_at_k(c, samples=64, k=k) == pytest.approx(by_formula, abs=1e-12)
+    assert pass_at_k(1, samples=5000, k=2500) == pytest.approx(0.5)
+
+
+def test_frontier_drops_what_another_point_beats() -> None:
+    """A point with more calls and no more accuracy goes, equal calls keep the better one.
+
+    Thirds add up to different last bits; a dearer point of equal accuracy stays out.
+    """
+    points = pareto_frontier([10, 5, 5, 20, 0], [0.6, 0.5, 0.4, 0.6, 0.3])
+    assert points == (Point(0, 0.3), Point(5, 0.5), Point(10, 0.6))
     rng = np.random.default_rng(15)
     shares = rng.integers(0, 4, 250) / 3
     other = rng.permutation(shares)
     sums = [float(np.ones(250) @ shares / 250), float(np.cumsum(other)[-1] / 250)]
     for accuracies in (sums, sums[::-1]):
-        assert len(frontier([10, 30], accuracies)) == 1
+        assert len(pareto_frontier([10, 30], accuracies)) == 1

@@ -20,7 +20,7 @@ from selverify.models.reply_cache import CachedBackend
 from selverify.policy import load_policy
 from selverify.search.requests import Propose, ProposeItem, Reply, Request
 from selverify.storage import read_json, read_table, write_json, write_table
-from selverify.training.tuning import load_model
+from selverify.training.tuning import load_trainable
 
 SEED = 12
 SHARD_MOMENTS, CHECKPOINT_MOMENTS, CACHE_MOMENTS = 300, 6, 60
@@ -129,7 +129,7 @@ def test_a_damaged_backbone_is_refused(name: str, tiny_models: Path, tmp_path: P
     path = models / "word_problems-small" / name
     for spoilt in damaged(path.read_bytes(), CHECKPOINT_MOMENTS):
         path.write_bytes(spoilt)
-        for load in (partial(load_backbone, vocabulary=WordProblems.vocabulary), load_model):
+        for load in (partial(load_backbone, vocabulary=WordProblems.vocabulary), load_trainable):
             with pytest.raises(SelverifyError, match="damaged: digest") as caught:
                 load(path.parent)
             assert sentence(caught, path)

@@ -37,7 +37,8 @@ from selverify.audit.lists.rankers import (
 )
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.params import Residual
-from selverify.training.policy import Epoch, LabelledList
+from selverify.training.fit import Epoch
+from selverify.training.policy import LabelledList
 
 
 def _tries(retries: int) -> str:

@@ -34,7 +34,8 @@ from selverify.audit.schema import RecordedList
 from selverify.experiment.audits import ORACLE, RANDOM, pairwise_accuracy
 from selverify.experiment.statistics import Bootstrap, FloatArray, Interval, clustered_mean
 from selverify.search.gates import reject
-from selverify.training.policy import Epoch, LabelledList
+from selverify.training.fit import Epoch
+from selverify.training.policy import LabelledList
 from selverify.types import Move, State
 
 FILE = "candidates/prm800k_phase1test_candidates.jsonl.gz"
@@ -136,8 +137,8 @@ def fitted(embedder: str, repetition: int) -> tuple[tuple[Scored, ...], tuple[fl
     errors = [np.inf] * FOLDS
 
     def keep_best(fold: int, epoch: Epoch) -> None:
-        if epoch.part == "residual":
-            errors[fold] = min(errors[fold], epoch.held_out)
+        if epoch.part == "residual" and epoch.validation_loss is not None:
+            errors[fold] = min(errors[fold], epoch.validation_loss)
 
     scored = cross_fit(embedded(embedder), splits()[repetition], settings, report=keep_best)
     return tuple(scored), tuple(errors)

@@ -47,9 +47,9 @@ from selverify.experiment.statistics import (
     FloatArray,
     Interval,
     calls_at_accuracy,
-    frontier,
     mean_interval,
     paired_difference,
+    pareto_frontier,
 )
 from selverify.search.best_of_n import AGGREGATIONS
 
@@ -394,7 +394,7 @@ def _against_random() -> Iterator[str]:
         chosen = selected(gated(), aggregation, USUAL)[BEST].outcome
         reached, calls = float(chosen.right.mean()), float(chosen.calls.mean())
         own = [one for one in measured() if one.aggregation == aggregation]
-        points = frontier(
+        points = pareto_frontier(
             np.concatenate([one.calls.mean(axis=0) for one in own]),
             np.concatenate([one.right.mean(axis=0) for one in own]),
         )

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from selverify.errors import SchemaError
-from selverify.experiment.audits import CandidateList, gate_table, ranker_table, verifier_table
+from selverify.experiment.audits import ScoredCandidates, gate_table, ranker_table, verifier_table
 from selverify.experiment.selection import CrossValidated, Strategy, cross_validate, pool_runs
 from selverify.experiment.statistics import Bootstrap
 from selverify.report import (
@@ -89,11 +89,11 @@ def validated() -> CrossValidated:
     )
 
 
-def candidate_lists() -> list[CandidateList]:
+def candidate_lists() -> list[ScoredCandidates]:
     """Twelve states of three moves; the ranker ranks two states of three rightly."""
     quality = np.array([0.9, 0.6, 0.2])
     return [
-        CandidateList(
+        ScoredCandidates(
             IDS[i],
             accepted=quality > 0.5,
             quality=quality,
@@ -307,7 +307,7 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     built: sections.Report, tmp_path: Path
 ) -> None:
     """Empty tables give headings without rows, and a figure without bars."""
-    nothing = CandidateList("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
+    nothing = ScoredCandidates("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
     gates = gate_table(refused().query("gate == ''"))
     cross = cross_validate(
         outcomes().query("setting != 'k=2'").assign(setting=""),

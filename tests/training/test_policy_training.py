@@ -1,5 +1,6 @@
 """The residual and the distance learn what their losses say."""
 
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,9 @@ import torch
 from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
+from selverify.models.heuristic.hybrid import Heuristic
 from selverify.params import Residual
+from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList, split_lists, train_policy
 
 SETTINGS = Residual(
@@ -25,6 +28,15 @@ SETTINGS = Residual(
     retrieval_patterns=4,
     seed=3,
 )
+
+
+def quiet(_: Epoch) -> None:
+    """No log."""
+
+
+def trained(data: list[LabelledList], **changes: object) -> Heuristic:
+    """The heuristic, under other settings."""
+    return train_policy(data, SETTINGS.model_copy(update=changes), report=quiet)[0]
 
 
 def lists(count: int, *, noise: bool = False) -> list[LabelledList]:
@@ -47,10 +59,10 @@ def lists(count: int, *, noise: bool = False) -> list[LabelledList]:
 def test_accepted_moves_come_to_rank_first(rank_on):
     """On held-out lists nearly all pairs are in order, lower scores first."""
     settings = SETTINGS.model_copy(update={"rank_on": rank_on})
-    seen: dict[str, list[float]] = {"residual": [], "acceptance": [], "plain residual": []}
+    seen: dict[str, list[float]] = defaultdict(list)
     data = lists(120)
     heuristic, dispersion = train_policy(
-        data, settings, report=lambda epoch: seen[epoch.part].append(epoch.held_out)
+        data, settings, report=lambda epoch: seen[epoch.part].append(epoch.validation_loss)
     )
     assert min(seen["residual"]) < 0.1
     assert min(seen["plain residual"]) < 0.1
@@ -71,7 +83,7 @@ def test_accepted_moves_come_to_rank_first(rank_on):
 def test_at_a_state_unlike_those_of_the_training_the_verifier_is_asked():
     """Few held-out states are unfamiliar, a shifted one is; its moves count as rejected."""
     data = lists(400)
-    heuristic, _ = train_policy(data, SETTINGS, report=lambda epoch: None)
+    heuristic = trained(data)
     _, held = split_lists(data, SETTINGS)
     rows = concatenate([item.rows for item in held])
     assert 0.0 < heuristic.familiarity.is_unlike(rows.state).float().mean() < 0.03
@@ -104,10 +116,9 @@ def test_states_that_are_all_the_same_make_every_other_one_unfamiliar():
 def test_without_its_weight_the_trajectory_term_is_the_only_difference():
     """At weight 0 both residuals are the same, bit for bit; at a large one they are not."""
     for weight in (0.0, 5.0):
-        settings = SETTINGS.model_copy(update={"trajectory_weight": weight, "epochs": 3})
-        heuristic, _ = train_policy(lists(60), settings, report=lambda _: None)
-        trained, plain = heuristic.residual.state_dict(), heuristic.plain.state_dict()
-        same = all(torch.equal(trained[name], plain[name]) for name in trained)
+        heuristic = trained(lists(60), trajectory_weight=weight, epochs=3)
+        full, plain = heuristic.residual.state_dict(), heuristic.plain.state_dict()
+        same = all(torch.equal(full[name], plain[name]) for name in full)
         assert same == (weight == 0.0)
 
 
@@ -117,7 +128,7 @@ def test_labels_without_a_pattern_are_not_learned():
     train_policy(
         lists(120, noise=True),
         SETTINGS,
-        report=lambda one: seen.append(one.held_out) if one.part == "residual" else None,
+        report=lambda one: seen.append(one.validation_loss) if one.part == "residual" else None,
     )
     assert 0.3 < sum(seen) / len(seen) < 0.7
 
@@ -126,7 +137,23 @@ def test_lists_without_a_contrast_are_refused():
     """Lists in which every move was accepted cannot teach an order, and the error says so."""
     same = [LabelledList(item.problem_id, item.rows, (True,) * 6, 0, 1) for item in lists(20)]
     with pytest.raises(SchemaError, match="none of 15 training lists"):
-        train_policy(same, SETTINGS, report=lambda epoch: None)
+        trained(same)
+
+
+def test_what_the_lists_do_not_show_is_not_learned():
+    """No distance without right trajectories; the first epoch without a held-out contrast."""
+    data = lists(20)
+    held = {item.problem_id for item in split_lists(data, SETTINGS)[1]}
+    lost = [
+        replace(
+            item, remaining=None, labels=(True,) * 6 if item.problem_id in held else item.labels
+        )
+        for item in data
+    ]
+    short, long = (trained(lost, epochs=epochs) for epochs in (1, 4))
+    assert not short.distance.head[1].weight.requires_grad
+    for name, weight in short.residual.state_dict().items():
+        assert torch.equal(weight, long.residual.state_dict()[name])
 
 
 def test_problems_are_not_split():

@@ -2,6 +2,8 @@
 
 import random
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,22 +15,26 @@ from selverify.domains import domain_by_name
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.models.generators.checkpoints import load_backbone, load_reward_model
+from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.tokenizer import Words
+from selverify.models.verifiers.head import load_head, single_steps
 from selverify.params import Benchmark, Generator, Shape, Split, Verifier
-from selverify.search.requests import Complete
-from selverify.training.best import Best
-from selverify.training.generator import Progress, train_generator
+from selverify.search.requests import Complete, RankItem
+from selverify.training.fit import Batches, Epoch, fit
+from selverify.training.generator import _drill, train_generator
+from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
     ValuedSolution,
-    from_rows,
-    sample_solutions,
-    to_rows,
+    sample_training_solutions,
+    solution_rows,
+    solutions_from,
     value_solutions,
 )
-from selverify.training.tuning import batches_of_like, held_out, target, tune
-from selverify.training.verifier import KINDS, train_verifier
-from selverify.types import Sample
+from selverify.training.token_logprobs import train_token_logprob_model
+from selverify.training.tuning import BatchesOfLike, held_out, target
+from selverify.training.value import train_value_model
+from selverify.types import Sample, State
 
 DOMAIN = domain_by_name("word_problems")
 SMALL = Benchmark(
@@ -75,28 +81,25 @@ VERIFIER = Verifier(
 )
 
 
-HARDER = {"tune_epochs": 15, "tune_rate": 1e-2}  # a value model has nothing to start from
-
-
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory) -> tuple[Path, list[Progress]]:
+def backbone(tmp_path_factory) -> tuple[Path, list[float]]:
     folder = tmp_path_factory.mktemp("backbone")
-    seen: list[Progress] = []
+    losses: list[float] = []
     train_generator(
         DOMAIN,
         SMALL,
         GENERATOR,
         forbidden=(),
         folder=folder,
-        report=seen.append,
+        report=lambda step, loss: losses.append(loss),
     )
-    return folder, seen
+    return folder, losses
 
 
 def test_the_backbone_learns_and_loads(backbone):
     """A hundred steps bring the loss well below that of a uniform guess, and the files load."""
-    folder, seen = backbone
-    assert seen[-1].loss < 3.6  # a uniform guess among the words costs 4.7 nats
+    folder, losses = backbone
+    assert losses[-1] < 3.6  # a uniform guess among the words costs 4.7 nats
     loaded = load_backbone(folder, DOMAIN.vocabulary)
     assert loaded.words.words[3:] == DOMAIN.vocabulary
 
@@ -105,43 +108,44 @@ def test_held_out_problems_are_never_trained_on(tmp_path, monkeypatch):
     """A forbidden problem is drawn again, so no batch is made from it."""
     rng = random.Random(GENERATOR.seed)
     first, _ = DOMAIN.generate(rng, problem_id="", minimum=2, maximum=3, hard=SMALL.hard)
-    told: list[str] = []
+    solved: list[str] = []
     solve = WordProblems.solution
-    monkeypatch.setattr(
-        WordProblems,
-        "solution",
-        lambda self, problem, truth, rng, misread: (
-            told.append(problem.text),
-            solve(self, problem, truth, rng, misread=misread),
-        )[1],
-    )
-    settings = GENERATOR.model_copy(update={"stop": 1})
-    for forbidden, expected in (((), True), ((DOMAIN.fingerprint(first),), False)):
-        told.clear()
-        train_generator(
-            DOMAIN,
-            SMALL,
-            settings,
-            forbidden=forbidden,
-            folder=tmp_path,
-            report=print,
-        )
-        assert (first.text in told) is expected
 
+    def noted(self, problem, truth, rng, misread):
+        solved.append(problem.text)
+        return solve(self, problem, truth, rng, misread=misread)
 
-def test_a_benchmark_that_holds_every_problem_leaves_none_to_train_on(tmp_path, monkeypatch):
-    """An error instead of a search without end."""
+    monkeypatch.setattr(WordProblems, "solution", noted)
+    short = GENERATOR.model_copy(update={"stop": 1})
+    for forbidden in ((), (DOMAIN.fingerprint(first),)):
+        solved.clear()
+        train_generator(DOMAIN, SMALL, short, forbidden=forbidden, folder=tmp_path, report=print)
+        assert (first.text in solved) is (not forbidden)
     monkeypatch.setattr(WordProblems, "fingerprint", lambda self, problem: "same")
     with pytest.raises(ParamsError, match="expected fewer problems"):
-        train_generator(DOMAIN, SMALL, GENERATOR, forbidden={"same"}, folder=tmp_path, report=print)
+        train_generator(DOMAIN, SMALL, short, forbidden={"same"}, folder=tmp_path, report=print)
+
+
+def test_drills_come_first_and_fade():
+    """Of recall, then of moves; none once their share of the training is over."""
+    settings = GENERATOR.model_copy(update={"drill_fraction": 0.2})
+    rng = random.Random(3)
+    drilled = [
+        sum(_drill(DOMAIN, rng, progress, settings) is not None for _ in range(300)) / 300
+        for progress in (0.0, 0.15, 0.3, 0.6)
+    ]
+    assert drilled == pytest.approx([0.67, 0.67 / 4, 0.3, 0.0], abs=0.08)
 
 
 class Scripted:
-    """Answers every completion with the right rest of the solution, or with a wrong answer."""
+    """Answers every completion with the right rest of the solution, the first with a wrong answer.
 
-    def __init__(self, tasks: Sequence[Task], *, right: bool) -> None:
+    ``before`` is said first, again.
+    """
+
+    def __init__(self, tasks: Sequence[Task], before: str = "") -> None:
         self.truths = {task.problem.problem_id: task.truth for task in tasks}
-        self.right = right
+        self.before = before
 
     def identity(self, kind: str) -> str:
         return "scripted"
@@ -152,13 +156,13 @@ class Scripted:
             for item in request.items
         )
 
-    def _rest(self, state, index: int) -> Sample:
+    def _rest(self, state: State, index: int) -> Sample:
         truth = self.truths[state.problem.problem_id]
         moves = [m.text for m in DOMAIN.solution(state.problem, truth, random.Random(1))]
         rest = moves[len(state.derivation) :]
-        if not self.right or index == 0:
+        if index == 0 and not self.before:
             rest[-1] = f"answer {(int(truth.answer) + 1) % 23} ;"
-        return Sample(" ".join(rest), len(rest), 0.0)
+        return Sample(" ".join([self.before, *rest]), len(rest), 0.0)
 
 
 def test_values_are_shares_of_rollouts_that_reach_the_gold():
@@ -167,8 +171,8 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     The first sample ends in an answer that a gate refuses, and is cut before it.
     """
     tasks = [task for task in build(DOMAIN, SMALL) if task.split == "train"][:3]
-    backend = Scripted(tasks, right=True)
-    sampled = sample_solutions(DOMAIN, backend, tasks, solutions=3)
+    backend = Scripted(tasks)
+    sampled = sample_training_solutions(DOMAIN, backend, tasks, solutions=3)
     assert [one.count for one in sampled] == [1, 2] * 3
     pairs = zip(sampled[::2], sampled[1::2], strict=True)
     assert all(len(cut.states) + 1 == len(whole.states) for cut, whole in pairs)
@@ -176,39 +180,54 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     for cut, whole in zip(valued[::2], valued[1::2], strict=True):
         assert set(cut.values) == {0.75}
         assert whole.values == (*cut.values, 1.0)
-    rows = to_rows(DOMAIN, valued, sampled)
-    assert from_rows(rows) == valued
+    rows = solution_rows(DOMAIN, valued, sampled)
+    assert solutions_from(rows) == valued
     assert all(all(row["alive"]) for row in rows)
 
 
-def solutions(count: int) -> list[ValuedSolution]:
-    """Solutions whose last step is right exactly when it is one that a backbone would say."""
+def test_rollouts_through_a_refused_move_do_not_count():
+    """A right answer reached by defining a quantity twice says nothing of the steps before."""
+    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
+    sampled = sample_training_solutions(DOMAIN, Scripted([task]), [task], solutions=2)
+    backend = Scripted([task], before=sampled[0].states[0].derivation[0].text)
+    valued = value_solutions(DOMAIN, backend, sampled, rollouts=2, grader=GRADER)
+    assert {value for one in valued for value in one.values[:-1]} == {0.0}
+
+
+def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:
+    """Solutions whose last step is right unless it is the ``odd`` one."""
     rng = random.Random(8)
     found = []
     for index in range(count):
         problem, truth = DOMAIN.generate(rng, problem_id=f"p{index}", minimum=4, maximum=5)
         moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
         good = index % 2 == 0
-        moves[-1] = moves[-1] if good else "together together ;"
+        moves[-1] = moves[-1] if good else odd
         found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good))))
     return found
 
 
-@pytest.mark.parametrize("kind", KINDS)
+TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
+
+
+def train(kind: str, count: int, settings: Verifier, backbone: Path, folder: Path, **options):
+    """Train a reward model of ``kind`` on ``count`` solutions; its losses."""
+    return TRAINERS[kind](
+        solutions(count),
+        settings,
+        Words(DOMAIN.vocabulary),
+        end_of_move=DOMAIN.end_of_move,
+        backbone=backbone,
+        folder=folder,
+        **{"share": 1.0, "report": print, **options},
+    )
+
+
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
     """A step that the backbone finds odd is worth nothing: the loss falls below the coin's."""
-    folder, _ = backbone
-    metrics = train_verifier(
-        solutions(120),
-        kind,
-        VERIFIER if kind == "token_logprobs" else VERIFIER.model_copy(update=HARDER),
-        Words(DOMAIN.vocabulary),
-        share=1.0,
-        end_of_move=DOMAIN.end_of_move,
-        backbone=folder,
-        folder=tmp_path,
-        report=print,
-    )
+    changes = {} if kind == "token_logprobs" else {"tune_epochs": 15, "tune_rate": 1e-2}
+    metrics = train(kind, 120, VERIFIER.model_copy(update=changes), backbone[0], tmp_path)
     # Half of the steps are worth 1/2, which costs log 2; the others can be known.
     assert metrics["verifier_validation_loss"] < 0.45
     assert metrics["verifier_training_solutions"] == 96
@@ -216,61 +235,64 @@ def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
     assert loaded.multiplies == (kind == "token_logprobs")
 
 
-def test_a_weak_verifier_is_tuned_on_fewer_batches():
-    """A tuning stops after its share of the batches, in the middle of an epoch."""
-    settings = VERIFIER.model_copy(update={"tune_epochs": 3, "tune_rows": 8})
-    for share, expected in ((0.0, [1]), (0.5, [4, 2]), (1.0, [4, 4, 4])):
-        module = torch.nn.Linear(1, 1)
-        batches: list[int] = []
-
-        def loss_of(rows: list[int], batches=batches, module=module) -> torch.Tensor:
-            batches.append(len(rows))
-            return module.weight.sum()
-
-        epochs = list(tune(module, settings, [5] * 30, loss_of, share=share))
-        assert len(epochs) == len(expected)
-        assert len(batches) == sum(expected)
+def embed(items: Sequence[RankItem]) -> list[Embeddings]:
+    """Embeddings that tell of each move how deep it is, and whether it is an answer."""
+    found = []
+    for item in items:
+        odd = torch.tensor([[float(move.op == "answer")] for move in item.moves])
+        depth = torch.full_like(odd, len(item.state.derivation))
+        rows = torch.cat((odd, 1 - odd, depth), 1)
+        found.append(Embeddings(rows, rows, rows, rows, rows, odd.squeeze(1)))
+    return found
 
 
-def test_a_weak_evidence_model_sees_fewer_batches(backbone, tmp_path):
+@pytest.mark.parametrize("share", [1.0, 0.01])
+def test_a_head_on_a_frozen_generator_learns_its_targets(share, tmp_path):
+    """Given a hidden state that says it; a weak one is trained on its share of the batches."""
+    seen: list[Epoch] = []
+    metrics = train_head(
+        solutions(120, odd="answer 5 ;"),
+        VERIFIER,
+        DOMAIN,
+        embed,
+        share=share,
+        backbone="frozen",
+        folder=tmp_path,
+        report=seen.append,
+    )
+    assert (metrics["verifier_validation_loss"] < 0.45) is (share == 1.0)
+    assert len(seen) == (VERIFIER.epochs if share == 1.0 else 1)
+    head, _ = load_head(tmp_path, backbone="frozen")
+    items = single_steps(whole_solution(solutions(2, odd="answer 5 ;")[1], DOMAIN))
+    usual, odd = torch.sigmoid(head(concatenate(embed(items)))).tolist()
+    assert (odd < 0.3 < usual) is (share == 1.0)
+
+
+def test_a_step_that_cannot_be_read_is_refused():
+    """A head reads steps of its own domain only."""
+    one = replace(solutions(1)[0], moves=("by heart",))
+    with pytest.raises(SchemaError, match="p0: given 'by heart', expected a move of"):
+        whole_solution(one, DOMAIN)
+
+
+def test_a_weak_token_logprob_model_sees_fewer_batches(backbone, tmp_path):
     """Neither its backbone nor its head is trained to the end."""
-    folder, _ = backbone
-    losses = {}
-    for strength, share in (("strong", 1.0), ("weak", 0.02)):
-        metrics = train_verifier(
-            solutions(60),
-            "token_logprobs",
-            VERIFIER,
-            Words(DOMAIN.vocabulary),
-            share=share,
-            end_of_move=DOMAIN.end_of_move,
-            backbone=folder,
-            folder=tmp_path,
-            report=lambda epoch: None,
-        )
-        losses[strength] = metrics["verifier_validation_loss"]
-    assert losses["weak"] > losses["strong"] + 0.1
+    strong, weak = (
+        train("token_logprobs", 60, VERIFIER, backbone[0], tmp_path, share=share)
+        for share in (1.0, 0.02)
+    )
+    name = "verifier_validation_loss"
+    assert weak[name] > strong[name] + 0.1
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TRAINERS)
 def test_the_weights_do_not_depend_on_how_many_threads_there_are(kind, backbone, tmp_path):
     """Two trainings under another number of threads write the same bytes."""
-    folder, _ = backbone
     before, written = torch.get_num_threads(), []
     for threads in (1, 3):
         torch.set_num_threads(threads)
         try:
-            train_verifier(
-                solutions(60),
-                kind,
-                VERIFIER,
-                Words(DOMAIN.vocabulary),
-                share=1.0,
-                end_of_move=DOMAIN.end_of_move,
-                backbone=folder,
-                folder=tmp_path / str(threads),
-                report=lambda _: None,
-            )
+            train(kind, 60, VERIFIER, backbone[0], tmp_path / str(threads))
             assert torch.get_num_threads() == threads
         finally:
             torch.set_num_threads(before)
@@ -279,19 +301,66 @@ def test_the_weights_do_not_depend_on_how_many_threads_there_are(kind, backbone,
     assert written[0] == written[1]
 
 
+def fitted(share: float, losses: Sequence[float], *, keep_start: bool) -> tuple[float, list[Epoch]]:
+    """The weight left after epochs of 4 batches that each add 1, and the log.
+
+    ``losses`` are the held-out ones.
+    """
+    module = torch.nn.Linear(1, 1)
+    torch.nn.init.zeros_(module.weight)
+    held, seen = iter(losses), []
+
+    @torch.no_grad()
+    def update() -> None:
+        module.weight += 1
+
+    lowest = fit(
+        "one",
+        module,
+        lambda rows: module(rows[:1] * 0.0).sum(),
+        Batches(count=30, rows=8, epochs=3, share=share),
+        update=update,
+        report=seen.append,
+        validation=held.__next__ if losses else None,
+        keep_start=keep_start,
+    )
+    assert lowest == min(losses, default=float("inf"))
+    return module.weight.item(), seen
+
+
+def test_the_best_weights_come_back():
+    """Those of the epoch of the lowest held-out loss, the start among them where it counts."""
+    assert fitted(1.0, [0.5, 0.2, 0.9], keep_start=False)[0] == 8
+    assert fitted(1.0, [0.1, 0.5, 0.2, 0.9], keep_start=True)[0] == 0
+    assert fitted(1.0, [], keep_start=False)[0] == 12
+    with pytest.raises(ProtocolError, match="not a number"):
+        fitted(0.3, [float("nan")], keep_start=False)
+
+
+def test_a_training_ends_after_its_share_of_the_batches():
+    """In the middle of an epoch, and with one batch at least."""
+    for share, expected in ((0.0, 1), (0.5, 6), (1.0, 12)):
+        weight, seen = fitted(share, [], keep_start=False)
+        assert weight == expected
+        assert [one.epoch for one in seen] == list(range(1, 1 + -(-expected // 4)))
+    assert Batches(count=0, rows=8, epochs=3).learned == 0
+    assert str(Epoch("head", 2, 0.25, 0.5)) == "head, epoch 2, loss 0.2500, held out 0.5000"
+    assert str(Epoch("head", 2, 0.25, None)) == "head, epoch 2, loss 0.2500"
+
+
 def test_trainings_side_by_side_end_when_the_one_who_wants_them_is_interrupted():
     """What is under way ends at its next batch, and what has not begun never does."""
     begun: list[int] = []
 
-    def train(number, stop):
+    def endless(number, stop):
         begun.append(number)
         if number == 0:
             raise KeyboardInterrupt
-        while True:
-            stop.check()
+        stop.wait()
+        raise CancelledError
 
     with pytest.raises(KeyboardInterrupt):
-        side_by_side(train, range(20), workers=2)
+        side_by_side(endless, range(20), workers=2)
     assert len(begun) < 20
 
 
@@ -306,7 +375,9 @@ def test_batches_hold_each_example_once_and_pad_little():
     rng = random.Random(3)
     lengths = [rng.randint(10, 90) for _ in range(501)]
     draws = torch.Generator().manual_seed(1)
-    one, other = (batches_of_like(lengths, 32, draws) for _ in range(2))
+    batches = BatchesOfLike(count=501, rows=32, epochs=2, lengths=lengths, draws=draws)
+    one, other = ([rows.tolist() for rows in batches.epoch()] for _ in range(2))
+    assert batches.total == len(one) + len(other)
     assert sorted(index for batch in one for index in batch) == list(range(501))
     assert max(map(len, one)) == 32
     assert one != other
@@ -320,42 +391,7 @@ def test_too_few_valued_problems_are_refused():
         held_out(solutions(2), VERIFIER)
 
 
-def test_the_best_weights_come_back():
-    """Those of the lowest loss, not the last; a loss that is no number is an error."""
-    module = torch.nn.Linear(1, 1)
-    best = Best(module)
-    for value, loss in ((1.0, 0.5), (2.0, 0.2), (3.0, 0.9)):
-        torch.nn.init.constant_(module.weight, value)
-        best.offer(loss)
-    best.restore()
-    assert float(module.weight) == 2.0
-    assert best.loss == 0.2
-    with pytest.raises(ProtocolError, match="not a number"):
-        best.offer(float("nan"))
-
-
-@pytest.mark.parametrize(
-    ("value", "targets", "expected"),
-    [(0.25, "soft", 0.25), (0.25, "hard", 1.0), (0.0, "hard", 0.0), (1.0, "soft", 1.0)],
-)
-def test_targets(value, targets, expected):
+def test_targets():
     """Soft keeps the share, hard asks whether any rollout got there."""
-    assert target(value, targets) == expected
-
-
-def test_rollouts_through_a_refused_move_do_not_count():
-    """A right answer reached by defining a quantity twice says nothing of the steps before."""
-    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
-    backend = Scripted([task], right=True)
-    sampled = sample_solutions(DOMAIN, backend, [task], solutions=2)
-    repeat = sampled[0].states[0].derivation[0].text
-
-    class Repeating(Scripted):
-        def _rest(self, state, index: int) -> Sample:
-            rest = super()._rest(state, 1)
-            return Sample(f"{repeat} {rest.text}", rest.tokens, 0.0)
-
-    valued = value_solutions(
-        DOMAIN, Repeating([task], right=True), sampled, rollouts=2, grader=GRADER
-    )
-    assert {value for one in valued for value in one.values[:-1]} == {0.0}
+    assert [target(value, "soft") for value in (0.0, 0.25, 1.0)] == [0.0, 0.25, 1.0]
+    assert [target(value, "hard") for value in (0.0, 0.25, 1.0)] == [0.0, 1.0, 1.0]

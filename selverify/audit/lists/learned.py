@@ -25,7 +25,8 @@ from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.hybrid import Scorer, scorers
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
-from selverify.training.policy import Epoch, LabelledList, split_lists, train_policy
+from selverify.training.fit import Epoch
+from selverify.training.policy import LabelledList, split_lists, train_policy
 
 DIGITS = 6
 """Of a score. Equal moves differ in the last bits by where they stand in a batch, and that must not

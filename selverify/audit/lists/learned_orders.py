@@ -15,7 +15,7 @@ from selverify.audit.lists.judging import JudgedList
 from selverify.audit.lists.learned import learned_rankings
 from selverify.errors import ParamsError
 from selverify.params import Residual
-from selverify.training.policy import Epoch
+from selverify.training.fit import Epoch
 
 FOLDS = 5
 DIMENSION = 64
