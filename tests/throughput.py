@@ -21,8 +21,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from selverify.domains.math_steps import MathSteps
 from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.hidden_states import HiddenStates
-from selverify.models.generators.prefixes import Prefixes
-from selverify.models.generators.pretrained import Pretrained, load_pretrained
+from selverify.models.generators.prefix_cache import PrefixCache
+from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
 from selverify.models.verifiers.loading import DTYPES
@@ -59,7 +59,7 @@ def main() -> None:
     given = read.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         save_random(Path(folder), given.dtype)
-        loaded = load_pretrained(folder, revision=None, dtype=given.dtype, device=given.device)
+        loaded = load_hub_model(folder, revision=None, dtype=given.dtype, device=given.device)
     measure(loaded, given)
 
 
@@ -71,11 +71,11 @@ def save_random(folder: Path, dtype: str) -> None:
     tokenizer_of_bytes().save_pretrained(folder)
 
 
-def measure(pretrained: Pretrained, given: argparse.Namespace) -> None:
+def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
     domain, prompt = MathSteps(), load_prompt("math_steps")
     prompting = Prompting(prompt, end_of_move=domain.end_of_move)
     positions = SHAPES["1b"]["max_position_embeddings"]
-    prefixes = Prefixes(pretrained.model, capacity=400_000, positions=positions)
+    prefixes = PrefixCache(pretrained.model, capacity=400_000, positions=positions)
     sampling = Sampling(
         temperature=0.8,
         max_move_tokens=given.tokens,

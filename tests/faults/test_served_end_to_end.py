@@ -29,11 +29,11 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import Refusal
 from selverify.models.generators.checkpoints import load_backbone
-from selverify.models.generators.local import LocalBackend
+from selverify.models.generators.local import LocalGenerator
 from selverify.models.prompting import Prompt
 from selverify.models.tokenizer import BOS
 from selverify.params import Sampling, Server
-from selverify.search.requests import Complete, CompleteItem, ProposeItem
+from selverify.search.requests import CompleteItem, ProposeItem
 from selverify.types import Problem, Sample, State
 
 client = pytest.importorskip("selverify.models.generators.client")
@@ -202,10 +202,10 @@ class InProcess:
 def test_greedy_solutions_are_those_of_the_embedded_backend(url, checkpoint, problems) -> None:
     """Word by word, and token by token."""
     starts = [DOMAIN.initial_state(problem, budget=1) for problem in problems]
-    asked = Complete(tuple(CompleteItem(start, 0, 1, greedy=True) for start in starts))
+    asked = [CompleteItem(start, 0, 1, greedy=True) for start in starts]
     backbone = load_backbone(TRAINED, DOMAIN.vocabulary)
-    embedded = LocalBackend(DOMAIN, backbone, SAMPLING, seed=SEED).answer(asked)
-    told = over(url, checkpoint, concurrency=3).complete(asked.items)
+    embedded = LocalGenerator(DOMAIN, backbone, SAMPLING, seed=SEED).complete(asked)
+    told = over(url, checkpoint, concurrency=3).complete(asked)
     assert [[(one.text, one.tokens) for one in samples] for samples in told] == [
         [(one.text, one.tokens) for one in samples] for samples in embedded
     ]

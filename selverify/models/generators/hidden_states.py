@@ -1,4 +1,4 @@
-"""Embeddings of states, moves and goals from any causal model, and the ranker that reads them.
+"""Embeddings of states, moves and goals from any causal model.
 
 Knows: which hidden states stand for what (``models.heuristic.embedding``). Does not know: how the
 heuristic is trained, searches.
@@ -7,17 +7,16 @@ heuristic is trained, searches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
-from selverify.errors import ProtocolError
-from selverify.models.generators.checkpoints import Policy
-from selverify.models.generators.prefixes import Prefixes, Read
-from selverify.models.generators.pretrained import Pretrained
-from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
-from selverify.models.heuristic.hybrid import UNTRAINED, Scorer, scorers
+from selverify.models.generators.prefix_cache import PrefixCache
+from selverify.models.generators.pretrained import HubModel
+from selverify.models.generators.sampling import in_batches
+from selverify.models.heuristic.embedding import Embeddings, concatenate, embeddings_of
 from selverify.models.prompting import Prompt, disarmed
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW
 from selverify.search.requests import RankItem
@@ -26,19 +25,17 @@ from selverify.types import State
 LOGITS_AT_ONCE = 100_000_000
 """Moves are read in batches with at most so many logits: a vocabulary has 128,000 words."""
 GOALS_AT_ONCE = 32
-MEMORY = 200_000
-"""Ranked moves that are remembered, with the scores of all scorers."""
-Key = tuple[str, str, tuple[str, ...], str]
-"""What a move's scores follow from: the problem, its goal, the derivation, the move."""
+_REMEMBERED_GOALS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The moves ``start`` to ``stop`` of the item at ``place``."""
+    """The moves ``start`` to ``stop`` of the item at ``place``, at most ``longest`` tokens each."""
 
     place: int
     start: int
     stop: int
+    longest: int
 
 
 class HiddenStates:
@@ -46,8 +43,8 @@ class HiddenStates:
 
     def __init__(
         self,
-        pretrained: Pretrained,
-        prefixes: Prefixes,
+        pretrained: HubModel,
+        prefixes: PrefixCache,
         *,
         prompting: Callable[[State], Prompt],
         end_of_move: str,
@@ -64,22 +61,44 @@ class HiddenStates:
         prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
         moves = [[self._tokens(move.text) for move in item.moves] for item in items]
         found: list[list[Embeddings]] = [[] for _ in items]
-        for chosen in self._batches(prompts, moves):
-            past = self._prefixes.read([prompts[part.place] for part in chosen])
-            sizes = [part.stop - part.start for part in chosen]
-            rows = torch.arange(len(chosen)).repeat_interleave(torch.tensor(sizes))
-            device = past.lengths.device
-            rows = rows.to(device)
-            state, first = past.hidden[rows], past.logits[rows]
-            said = [row for part in chosen for row in moves[part.place][part.start : part.stop]]
-            tokens, mask = (one.to(device) for one in _padded(said))
-            read = self._prefixes.extend(past.take(rows), tokens)
-            parts = _split(_embeddings(state, first, read, tokens, mask), sizes)
-            for part, rows_of in zip(chosen, parts, strict=True):
-                goal = self._goals[items[part.place].state.problem.goal]
-                goals = goal.expand(len(rows_of.state), -1)
-                found[part.place].append(replace(rows_of, goal=goals))
+        for parts in self._batches(prompts, moves):
+            sizes = [part.stop - part.start for part in parts]
+            goals = [self._goals[items[part.place].state.problem.goal] for part in parts]
+            rows = self._read_moves(
+                [prompts[part.place] for part in parts],
+                [row for part in parts for row in moves[part.place][part.start : part.stop]],
+                torch.arange(len(parts)).repeat_interleave(torch.tensor(sizes)),
+                torch.stack(goals),
+            )
+            for part, own in zip(parts, _split(rows, sizes), strict=True):
+                found[part.place].append(own)
         return [concatenate(parts) for parts in found]
+
+    def _read_moves(
+        self,
+        prompts: Sequence[tuple[int, ...]],
+        moves: Sequence[Sequence[int]],
+        rows: Tensor,
+        goals: Tensor,
+    ) -> Embeddings:
+        """A row a move, which continues the prompt that ``rows`` says; ``goals`` one a prompt."""
+        past = self._prefixes.read(prompts)
+        rows = rows.to(past.lengths.device)
+        state, first = past.hidden[rows], past.logits[rows]
+        lengths = torch.tensor(list(map(len, moves)), device=rows.device)
+        tokens = pad_sequence(list(map(torch.tensor, moves)), batch_first=True).to(rows.device)
+        read = self._prefixes.extend(past.take(rows), tokens)
+        logprobs = torch.cat((first[:, None], read.logits[:, :-1]), 1).log_softmax(-1)
+        said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
+        mask = torch.arange(tokens.shape[1], device=rows.device) < lengths[:, None]
+        return embeddings_of(
+            state=state,
+            goal=goals.to(rows.device)[rows],
+            hidden=read.hidden,
+            said=said,
+            seen=least_probable(said, said - logprobs.amax(-1), mask),
+            lengths=lengths,
+        ).cpu()
 
     def _tokens(self, text: str) -> tuple[int, ...]:
         """A move's own tokens, the end of the move among them."""
@@ -89,7 +108,7 @@ class HiddenStates:
 
     def _read_goals(self, goals: set[str]) -> None:
         """Bring the goals' hidden states into ``_goals``."""
-        if len(self._goals) > MEMORY:
+        if len(self._goals) > _REMEMBERED_GOALS:
             self._goals.clear()
         fresh = sorted(goals - self._goals.keys())
         for start in range(0, len(fresh), GOALS_AT_ONCE):
@@ -103,119 +122,18 @@ class HiddenStates:
         """Moves of items of similar size, with at most ``LOGITS_AT_ONCE`` logits together."""
         words = len(self._pretrained.tokenizer)
         longest = [max(map(len, rows), default=0) for rows in moves]
-        batch: list[_Part] = []
-        taken = 0
+        parts = []
         for place in sorted(range(len(prompts)), key=lambda at: (longest[at], len(prompts[at]))):
             fitting = max(1, LOGITS_AT_ONCE // max(1, longest[place] * words))
             for start in range(0, len(moves[place]), fitting):
-                part = _Part(place, start, min(start + fitting, len(moves[place])))
-                size = part.stop - part.start
-                if batch and (taken + size) * longest[place] * words > LOGITS_AT_ONCE:
-                    yield batch
-                    batch, taken = [], 0
-                batch.append(part)
-                taken += size
-        if batch:
-            yield batch
+                stop = min(start + fitting, len(moves[place]))
+                parts.append(_Part(place, start, stop, longest[place]))
 
+        def fits(batch: Sequence[_Part]) -> bool:
+            rows = sum(part.stop - part.start for part in batch)
+            return rows * batch[-1].longest * words <= LOGITS_AT_ONCE
 
-class TrainedRanker:
-    """Satisfies ``Ranker``: a policy's scorers over embeddings. A move is read once for all."""
-
-    def __init__(
-        self, embed: Embed, policy: Policy | None, *, backbone: str, alone: bool = False
-    ) -> None:
-        """``backbone`` identifies what ``embed`` reads with; without a policy only the scorers
-        that need no training answer. ``alone``: a move's score is the same whatever else is asked,
-        to the last bit, where its embedding is."""
-        self._embed = embed
-        self._alone = alone
-        self._scorers: dict[str, Scorer] = dict(UNTRAINED)
-        if policy is not None:
-            heuristic = policy.heuristic
-            self._scorers = {
-                **scorers(heuristic),
-                "reject_probability": heuristic.guarded_reject_probabilities,
-            }
-        self._identity = f"{backbone} {policy.digest if policy else None}"
-        self._known: dict[Key, tuple[float, ...]] = {}
-
-    def identity(self) -> str:
-        """Of the embeddings and the trained heuristic."""
-        return self._identity
-
-    @torch.inference_mode()
-    def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
-        """The named scorer's score of each item's moves, lower first.
-
-        Raises:
-            ProtocolError: no scorer has that name.
-        """
-        places = {name: place for place, name in enumerate(self._scorers)}
-        for item in items:
-            if item.scorer not in places:
-                raise ProtocolError(
-                    f"scorer {item.scorer!r} given, expected one of {', '.join(places)}"
-                )
-        if len(self._known) > MEMORY:
-            self._known.clear()
-        self._learn(items)
-        return tuple(
-            tuple(self._known[key][places[item.scorer]] for key in _keys(item)) for item in items
-        )
-
-    def _learn(self, items: Sequence[RankItem]) -> None:
-        """Bring all scorers' scores of moves not yet known into ``_known``."""
-        asked: dict[Key, None] = {}
-        fresh: list[RankItem] = []
-        for item in items:
-            new = {
-                key: move
-                for key, move in zip(_keys(item), item.moves, strict=True)
-                if key not in self._known and key not in asked
-            }
-            if new:
-                asked |= dict.fromkeys(new)
-                fresh.append(replace(item, moves=tuple(new.values())))
-        if fresh:
-            rows = concatenate(self._embed(fresh))
-            scores = [
-                row
-                for part in (rows.each() if self._alone else [rows])
-                for row in zip(*(one(part).tolist() for one in self._scorers.values()), strict=True)
-            ]
-            self._known.update(zip(asked, scores, strict=True))
-
-
-def _keys(item: RankItem) -> list[Key]:
-    problem, said = item.state.problem, item.state.said
-    return [(problem.text, problem.goal, said, move.text) for move in item.moves]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Tokens [B, T] aligned at their left end, and which of them are tokens."""
-    longest = max(map(len, rows))
-    tokens = torch.zeros((len(rows), longest), dtype=torch.long)
-    for place, row in enumerate(rows):
-        tokens[place, : len(row)] = torch.tensor(row)
-    lengths = torch.tensor([len(row) for row in rows])
-    return tokens, torch.arange(longest) < lengths[:, None]
-
-
-def _embeddings(
-    state: Tensor, first: Tensor, read: Read, tokens: Tensor, mask: Tensor
-) -> Embeddings:
-    """Rows without a goal, which stands as an empty tensor until it is filled in."""
-    logprobs = torch.cat((first[:, None], read.logits[:, :-1]), 1).log_softmax(-1)
-    said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
-    behind = said - logprobs.amax(-1)
-    lengths = mask.sum(1)
-    mean = (read.hidden * mask[..., None]).sum(1) / lengths[:, None]
-    after = read.hidden[torch.arange(len(tokens), device=tokens.device), lengths - 1]
-    seen = least_probable(said, behind, mask)
-    logprob = (said * mask).sum(1)
-    parts = (state, mean, after, state[:, :0], seen, logprob)
-    return Embeddings(*(part.cpu() for part in parts))
+        return in_batches(parts, fits)
 
 
 def least_probable(said: Tensor, behind: Tensor, mask: Tensor) -> Tensor:

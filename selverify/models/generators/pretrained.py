@@ -18,12 +18,12 @@ from transformers import AutoModelForCausalLM
 from selverify.models.prompting import Prompt, plain_text
 from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
 
-DATE = "26 Jul 2024"
+_DATE = "26 Jul 2024"
 """What templates are told that show a date (Llama 3): today's would change every prompt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pretrained:
+class HubModel:
     """A model that is not trained further, its tokenizer, and what identifies both.
 
     ``positions`` is the number of tokens that a text may have.
@@ -66,7 +66,7 @@ class Pretrained:
     def _by_template(self, said: Sequence[tuple[str, str]]) -> str:
         messages = [{"role": role, "content": text} for role, text in said]
         rendered: str = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, date_string=DATE
+            messages, tokenize=False, add_generation_prompt=True, date_string=_DATE
         )
         return rendered
 
@@ -82,7 +82,7 @@ class Pretrained:
         return frozenset(one for one in (*listed, self.tokenizer.eos_token_id) if one is not None)
 
 
-def load_pretrained(source: str, *, revision: str | None, dtype: str, device: str) -> Pretrained:
+def load_hub_model(source: str, *, revision: str | None, dtype: str, device: str) -> HubModel:
     """The model of a local folder, or of a repository on the hub.
 
     Args:
@@ -97,7 +97,7 @@ def load_pretrained(source: str, *, revision: str | None, dtype: str, device: st
     folder, known = local_folder(source, revision=revision)
     tokenizer = load_tokenizer(folder)
     model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
-    return Pretrained(model, tokenizer, f"{known} {dtype}", _positions(model.config))
+    return HubModel(model, tokenizer, f"{known} {dtype}", _positions(model.config))
 
 
 def _positions(config: Any) -> int:
