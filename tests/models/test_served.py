@@ -20,7 +20,7 @@ from selverify.types import Problem, Sample, State
 
 client = pytest.importorskip("selverify.models.generators.client")
 served = pytest.importorskip("selverify.models.generators.served")
-Takes = served.Takes
+Takes = served._Takes
 
 Body = Mapping[str, Any]
 Reply = dict[str, Any]
@@ -264,10 +264,10 @@ def test_a_server_that_refuses_n_is_asked_singly_from_then_on() -> None:
     """It is found out with one item alone."""
     asked = Scripted(lambda body: refused() if "n" in body else writer(body))
     proposer = model(asked)
-    assert proposer.takes == Takes(None, None)
+    assert proposer._takes == Takes(None, None)
     proposer.propose([ProposeItem(state(name), 0, 2) for name in "pqr"])
     assert asked.used("n") == [2, None, None, None, None, None, None]
-    assert proposer.takes == Takes(several=False, schema=None)
+    assert proposer._takes == Takes(several=False, schema=None)
 
 
 def test_a_server_that_heeds_no_n_is_asked_singly_from_then_on() -> None:
@@ -276,7 +276,7 @@ def test_a_server_that_heeds_no_n_is_asked_singly_from_then_on() -> None:
     proposer = model(asked)
     replies = proposer.propose([ProposeItem(state(name), 0, 3) for name in "pq"])
     assert asked.used("n") == [3, 3, None, None, None, None, None]
-    assert proposer.takes.several is False
+    assert proposer._takes.several is False
     alone = model(Scripted(lambda body: refused() if "n" in body else writer(body)))
     assert replies == alone.propose([ProposeItem(state(name), 0, 3) for name in "pq"])
 
@@ -291,7 +291,7 @@ def test_lost_choices_are_asked_for_again() -> None:
     assert (
         asked.used("n") == [2, 2, 2]
         and next(counts, None) is None
-        and proposer.takes.several is True
+        and proposer._takes.several is True
     )
 
 
@@ -300,9 +300,9 @@ def test_one_sample_says_nothing_about_n() -> None:
     asked = Scripted(writer)
     proposer = model(asked)
     proposer.propose([ProposeItem(state(), 0, 1)])
-    assert asked.used("n") == [None] and proposer.takes.several is None
+    assert asked.used("n") == [None] and proposer._takes.several is None
     proposer.complete([CompleteItem(state(), 0, 2)])
-    assert proposer.takes.several is True
+    assert proposer._takes.several is True
 
 
 def obedient(body: Body) -> Any:
@@ -320,7 +320,7 @@ def test_a_schema_goes_with_moves_alone() -> None:
     assert first.text == '{"op": "a;b"}' and asked.used("stop") == [None, None]
     form = {"name": "move", "schema": SCHEMA, "strict": True}
     assert asked.used("response_format") == [{"type": "json_schema", "json_schema": form}, None]
-    assert proposer.takes == Takes(several=True, schema=True)
+    assert proposer._takes == Takes(several=True, schema=True)
 
 
 @pytest.mark.parametrize("heedless", [False, True])
@@ -333,7 +333,7 @@ def test_without_schemas_moves_are_asked_for_as_text(heedless: bool) -> None:
     asked = Scripted(known)
     proposer = model(asked, schema=SCHEMA)
     replies = proposer.propose([ProposeItem(state(name), 0, 2) for name in "pq"])
-    assert proposer.takes == Takes(several=True, schema=False)
+    assert proposer._takes == Takes(several=True, schema=False)
     assert [form is not None for form in asked.used("response_format")] == [True, False, False]
     assert replies == model(Scripted(writer)).propose(
         [ProposeItem(state(name), 0, 2) for name in "pq"]
@@ -353,7 +353,7 @@ def test_what_a_server_takes_is_found_out_with_one_item(several: bool, schema: b
     asked = Scripted(known)
     proposer = model(asked, schema=SCHEMA)
     proposer.propose([ProposeItem(state(), 0, 2)])
-    assert proposer.takes == Takes(several, schema)
+    assert proposer._takes == Takes(several, schema)
     found_out = len(asked.asked)
     proposer.propose([ProposeItem(state(name), 0, 2) for name in "qr"])
     assert len(asked.asked) - found_out == (2 if several else 4)
@@ -366,7 +366,7 @@ def test_what_a_server_refuses_altogether_is_an_error(schema: Reply | None) -> N
         proposer = model(Scripted(lambda body, reply=reply: reply), schema=schema)
         with pytest.raises(ProtocolError, match=r"no such model|choices"):
             proposer.propose([ProposeItem(state(), 0, 2)])
-        assert proposer.takes == Takes(None, None)
+        assert proposer._takes == Takes(None, None)
 
 
 def test_a_prompt_that_is_too_long_gets_no_text() -> None:
@@ -382,7 +382,7 @@ def test_a_prompt_that_is_too_long_gets_no_text() -> None:
     first, second, third = proposer.propose([ProposeItem(state(name), 0, 2) for name in "pqr"])
     assert first == third == (Sample("", 0, 0.0),) * 2
     assert all(sample.text for sample in second)
-    assert proposer.takes.several is True
+    assert proposer._takes.several is True
 
 
 def test_a_template_that_trims_what_was_begun_is_seen_through() -> None:
