@@ -20,8 +20,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from selverify.domains.math_steps import MathSteps
 from selverify.models.generators.causal import CausalModel
-from selverify.models.generators.hidden_states import HiddenStates
-from selverify.models.generators.prefix_cache import PrefixCache
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
@@ -74,8 +72,6 @@ def save_random(folder: Path, dtype: str) -> None:
 def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
     domain, prompt = MathSteps(), load_prompt("math_steps")
     prompting = Prompting(prompt, end_of_move=domain.end_of_move)
-    positions = SHAPES["1b"]["max_position_embeddings"]
-    prefixes = PrefixCache(pretrained.model, capacity=400_000, positions=positions)
     sampling = Sampling(
         temperature=0.8,
         max_move_tokens=given.tokens,
@@ -85,7 +81,7 @@ def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
     )
     model = CausalModel(
         pretrained,
-        prefixes,
+        kept_tokens=400_000,
         end_of_move=domain.end_of_move,
         prompting=prompting,
         prompting_id=prompt.identity,
@@ -104,14 +100,8 @@ def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
         tokens_of,
     )
     print(f"the kept prompts make it {first / second:.2f} times as fast")
-    embed = HiddenStates(
-        pretrained,
-        prefixes,
-        prompting=prompting,
-        end_of_move=domain.end_of_move,
-    ).embed
     head = StepHead(SHAPES["1b"]["hidden_size"], SEEN, 64).eval()
-    verifier = HeadVerifier(embed, head, identity="random")
+    verifier = HeadVerifier(model.embed, head, identity="random")
     steps = [
         VerifyItem(state, (move,))
         for state, some in zip(states, samples, strict=True)

@@ -25,9 +25,7 @@ from selverify.models.generators.checkpoints import (
     load_ranker_checkpoint,
     load_reward_model,
 )
-from selverify.models.generators.hidden_states import HiddenStates
 from selverify.models.generators.local import LocalGenerator, LocalVerifier
-from selverify.models.generators.prefix_cache import PrefixCache
 from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.generators.served_states import ServedStates
 from selverify.models.heuristic.embedding import Embed
@@ -194,20 +192,16 @@ def _generator(
     pretrained = load_hub_model(
         source.model, revision=source.revision, dtype=source.dtype, device=device
     )
-    prefixes = PrefixCache(
-        pretrained.model, capacity=source.kept_tokens, positions=pretrained.positions
-    )
     proposer = CausalModel(
         pretrained,
-        prefixes,
+        kept_tokens=source.kept_tokens,
         end_of_move=domain.end_of_move,
         prompting=prompting,
         prompting_id=shown,
         sampling=sampling,
         seed=seed,
     )
-    states = HiddenStates(pretrained, prefixes, prompting=prompting, end_of_move=domain.end_of_move)
-    return _Parts(proposer, states.embed, f"{pretrained.digest} {shown}", alone=False)
+    return _Parts(proposer, proposer.embed, f"{pretrained.digest} {shown}", alone=False)
 
 
 def _served(

@@ -16,10 +16,9 @@ from tiny_text_models import CONFIGURED, build
 
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
-from selverify.models.generators import hidden_states
-from selverify.models.generators.causal import CausalModel
+from selverify.models.generators import causal as module
+from selverify.models.generators.causal import CausalModel, least_probable
 from selverify.models.generators.checkpoints import RankerCheckpoint
-from selverify.models.generators.hidden_states import HiddenStates, least_probable
 from selverify.models.generators.prefix_cache import PrefixCache
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.sampling import item_seeds, uniforms
@@ -76,10 +75,9 @@ STATES = (
 
 def causal(pretrained: HubModel, *, capacity: int = 4000, rows: int = 16) -> CausalModel:
     sampling = SAMPLING.model_copy(update={"batch_rows": rows})
-    prefixes = PrefixCache(pretrained.model, capacity=capacity, positions=pretrained.positions)
     return CausalModel(
         pretrained,
-        prefixes,
+        kept_tokens=capacity,
         end_of_move=DOMAIN.end_of_move,
         prompting=prompting,
         prompting_id="test",
@@ -162,7 +160,7 @@ def test_only_what_is_new_of_a_prompt_is_read(pretrained: HubModel) -> None:
     hook = pretrained.model.register_forward_pre_hook(
         lambda _, __, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
-    prefixes = PrefixCache(pretrained.model, capacity=4000, positions=512)
+    prefixes = PrefixCache(pretrained, capacity=4000)
     first, second = (pretrained.encode(prompting(state)) for state in STATES[:2])
     try:
         prefixes.read([first])
@@ -205,14 +203,9 @@ def test_where_the_prompt_leaves_no_room_nothing_is_sampled(pretrained: HubModel
     )
     assert empty == (Sample("", 0, 0.0),) * 2
     assert texts((samples,)) == texts(causal(pretrained).propose([ProposeItem(STATES[0], 0, 2)]))
-    prefixes = PrefixCache(pretrained.model, capacity=100, positions=512)
+    prefixes = PrefixCache(pretrained, capacity=100)
     with pytest.raises(SchemaError, match="a prompt of 600 tokens, expected 1 to 512"):
         prefixes.read([(1,) * 600])
-
-
-def embedder(pretrained: HubModel) -> HiddenStates:
-    prefixes = PrefixCache(pretrained.model, capacity=4000, positions=pretrained.positions)
-    return HiddenStates(pretrained, prefixes, prompting=prompting, end_of_move=DOMAIN.end_of_move)
 
 
 def test_embeddings_are_the_hidden_states_of_the_whole_text_read_at_once(
@@ -222,7 +215,7 @@ def test_embeddings_are_the_hidden_states_of_the_whole_text_read_at_once(
         RankItem(STATES[0], (step_of("Multiply."), step_of("So 6 * 7 = 42, and that is all.")), ""),
         RankItem(STATES[2], (step_of("Three."),), ""),
     ]
-    for item, rows in zip(items, embedder(pretrained).embed(items), strict=True):
+    for item, rows in zip(items, causal(pretrained).embed(items), strict=True):
         for place, move in enumerate(item.moves):
             before = list(pretrained.encode(prompting(item.state)))
             own = pretrained.tokenizer.encode(f"{move.text}\n\n", add_special_tokens=False)
@@ -256,7 +249,7 @@ def test_the_least_probable_tokens_come_first_and_padding_is_not_among_them() ->
 
 
 def test_without_a_checkpoint_moves_are_ranked_by_likelihood(pretrained: HubModel) -> None:
-    embed = embedder(pretrained).embed
+    embed = causal(pretrained).embed
     item = RankItem(STATES[0], (step_of("Multiply."), step_of("Add.")), "likelihood")
     ranker = TrainedRanker(embed, None, backbone=pretrained.digest)
     (rows,) = embed([item])
@@ -340,7 +333,7 @@ def test_control_tokens_in_a_step_or_a_problem_are_text(pretrained: HubModel) ->
     end = pretrained.tokenizer.convert_tokens_to_ids("<|end|>")
     turns = len(shown.messages)
     assert list(pretrained.encode(shown)).count(end) == turns
-    (rows,) = embedder(pretrained).embed([RankItem(hostile, (step_of("So <|end|> it is."),), "")])
+    (rows,) = causal(pretrained).embed([RankItem(hostile, (step_of("So <|end|> it is."),), "")])
     assert rows.after.shape == (1, 32)
 
 
@@ -351,9 +344,9 @@ def test_moves_beyond_what_fits_at_once_are_read_in_parts(
         RankItem(state, tuple(step_of(f"Step {n} of many.") for n in range(5)), "")
         for state in STATES
     ]
-    whole = embedder(pretrained).embed(items)
-    monkeypatch.setattr(hidden_states, "LOGITS_AT_ONCE", 12_000)
-    for one, other in zip(whole, embedder(pretrained).embed(items), strict=True):
+    whole = causal(pretrained).embed(items)
+    monkeypatch.setattr(module, "LOGITS_AT_ONCE", 12_000)
+    for one, other in zip(whole, causal(pretrained).embed(items), strict=True):
         torch.testing.assert_close(one.after, other.after, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(one.token_logprobs, other.token_logprobs, rtol=1e-4, atol=1e-4)
-    assert embedder(pretrained).embed([]) == []
+    assert causal(pretrained).embed([]) == []

@@ -194,7 +194,7 @@ def _read(
     """Indices, last prefix states [G, D], hidden states [G, S, M, D] and words [G, S, M]."""
     shapes = [(len(rows), max(map(len, rows))) for _, rows in groups]
 
-    def padded(batch: Sequence[int]) -> tuple[int, int, int]:
+    def padded(batch: Sequence[int]) -> tuple[int, ...]:
         return (len(batch), *(max(shapes[index][axis] for index in batch) for axis in (0, 1)))
 
     def fits(batch: Sequence[int]) -> bool:

@@ -20,6 +20,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from selverify.errors import ProtocolError, SchemaError
+from selverify.models.generators.pretrained import HubModel
 
 SHARED = 16
 """A prefix that all prompts of a batch share is kept by itself from so many tokens on."""
@@ -86,7 +87,7 @@ def joined(known: Sequence[Tensor | None]) -> tuple[DynamicCache, Tensor]:
     return DynamicCache([(layer[0], layer[1]) for layer in places]), _right_aligned(sizes)
 
 
-def shared_size(rows: Sequence[Sequence[int]]) -> int:
+def shared_size(rows: Sequence[tuple[int, ...]]) -> int:
     """How many tokens all rows begin with; one less than a whole row at most."""
     first, last = min(rows), max(rows)  # lexicographic: the two that differ earliest
     pairs = enumerate(zip(first, last, strict=False))
@@ -126,12 +127,12 @@ class Continued:
 class PrefixCache:
     """Reads prompts with a causal model and keeps at most ``capacity`` tokens' keys and values."""
 
-    def __init__(self, model: Any, *, capacity: int, positions: int) -> None:
-        self._model = model
-        self._positions = positions
+    def __init__(self, pretrained: HubModel, *, capacity: int) -> None:
+        self._model = pretrained.model
+        self._positions = pretrained.positions
         self._kept = KeptPrefixes(capacity)
         self._hidden: Tensor | None = None
-        model.base_model.register_forward_hook(self._take_hidden)
+        self._model.base_model.register_forward_hook(self._take_hidden)
 
     @torch.inference_mode()
     def read(self, prompts: Sequence[tuple[int, ...]]) -> Past:

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from jinja2 import TemplateError
-from torch import nn
 from transformers import AutoModelForCausalLM
 
 from selverify.models.prompting import Prompt, plain_text
@@ -29,15 +27,10 @@ class HubModel:
     ``positions`` is the number of tokens that a text may have.
     """
 
-    model: nn.Module
+    model: Any
     tokenizer: Any
     digest: str
     positions: int
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model's weights are."""
-        return next(self.model.parameters()).device
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Tokens of a prompt, ``begun`` as the beginning of the assistant's own answer.
@@ -77,7 +70,7 @@ class HubModel:
 
     def ends(self) -> frozenset[int]:
         """Tokens that end a text: the tokenizer's and those of the generation configuration."""
-        configured = self.model.generation_config.eos_token_id  # type: ignore[union-attr]
+        configured = self.model.generation_config.eos_token_id
         listed = configured if isinstance(configured, list) else [configured]
         return frozenset(one for one in (*listed, self.tokenizer.eos_token_id) if one is not None)
 
