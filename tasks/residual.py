@@ -14,7 +14,7 @@ from selverify.domains.base import Domain
 from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.statistics import Bootstrap
 from selverify.models.assembly import Models
-from selverify.models.generators.checkpoints import save_policy
+from selverify.models.generators.checkpoints import save_ranker_checkpoint
 from selverify.models.heuristic.hybrid import Heuristic, scorers
 from selverify.models.sources import has_source
 from selverify.params import Params
@@ -47,7 +47,7 @@ def run(
     store = PatternStore.build(domain, _labelled_moves(items, rows))
     folder = outputs["residual"]
     store.save(folder / "patterns.json")
-    save_policy(
+    save_ranker_checkpoint(
         folder,
         heuristic,
         width=lists[0].rows.state.shape[1],

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from selverify.domains.word_problems import NAMES, NUMBERS, WordProblems
-from selverify.models.generators.checkpoints import save_policy, save_reward_model
+from selverify.models.generators.checkpoints import save_ranker_checkpoint, save_reward_model
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.models.policy_settings import save_policy_settings
 from selverify.models.tokenizer import Words
@@ -88,7 +88,7 @@ def _save_policy(folder: Path, backbone: Path) -> None:
     folder.mkdir()
     heuristic = Heuristic(WIDTH, SEEN, HIDDEN)
     torch.nn.init.normal_(heuristic.residual.head[-1].weight)  # moves are to differ in h
-    save_policy(
+    save_ranker_checkpoint(
         folder,
         heuristic,
         width=WIDTH,

@@ -20,24 +20,23 @@ from selverify.domains.base import Domain, GeneratedDomain
 from selverify.errors import ParamsError
 from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.checkpoints import (
-    Policy,
+    RankerCheckpoint,
     load_backbone,
-    load_policy,
+    load_ranker_checkpoint,
     load_reward_model,
 )
-from selverify.models.generators.hidden_states import HiddenStates, TrainedRanker
-from selverify.models.generators.local import LocalBackend
-from selverify.models.generators.prefixes import Prefixes
-from selverify.models.generators.pretrained import load_pretrained
+from selverify.models.generators.local import LocalGenerator, LocalVerifier
+from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.generators.served_states import ServedStates
 from selverify.models.heuristic.embedding import Embed
+from selverify.models.heuristic.ranker import TrainedRanker
 from selverify.models.prompting import Prompt, Prompting, load_prompt, move_schema, plain
 from selverify.models.sources import has_source, read_generator_source, read_verifier_source
 from selverify.models.verifiers.head import HeadVerifier, load_head
 from selverify.models.verifiers.loading import CPU, check_device
 from selverify.models.verifiers.named import named_verifier
 from selverify.params import Pretrained, PretrainedVerifier, Sampling, Served, Server
-from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier, WithVerifier
+from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
 from selverify.types import State
 
 log = logging.getLogger(__name__)
@@ -55,7 +54,7 @@ class Models:
     backend: Backend
     embed: Embed | None
     backbone: str
-    policy: Policy | None
+    policy: RankerCheckpoint | None
     longest: int | None
 
     def embedding(self) -> Embed:
@@ -151,25 +150,27 @@ def _local(
 ) -> Models:
     """Models that were trained here, but for a verifier that may have been named."""
     backbone = load_backbone(generator, domain.vocabulary)
-    named = verifier is not None and has_source(verifier)
-    reward = None
-    if verifier is not None and not named:
+    positions = [len(backbone.decoder.cos)]
+    chosen: Verifier | None = None
+    if verifier is not None and has_source(verifier):
+        chosen = named_verifier(domain, verifier, device=device, ask=_asks)
+    elif verifier is not None:
         reward = load_reward_model(verifier, domain.vocabulary)
-    trained = load_policy(policy, backbone.digest) if policy is not None else None
-    local = LocalBackend(domain, backbone, sampling, seed=seed, reward=reward, policy=trained)
-    positions = [len(one.decoder.cos) for one in (backbone, reward) if one is not None]
+        chosen = LocalVerifier(reward, end_of_move=domain.end_of_move)
+        positions.append(len(reward.decoder.cos))
+    trained = load_ranker_checkpoint(policy, backbone.digest) if policy is not None else None
+    proposer = LocalGenerator(domain, backbone, sampling, seed=seed)
+    ranker = TrainedRanker(proposer.embed, trained, backbone=backbone.digest)
     derivation = sampling.max_moves * sampling.max_move_tokens
     longest = min(positions) - derivation - 1  # one position is the word that opens every text
-    backend: Backend = local
-    if verifier is not None and named:
-        backend = WithVerifier(local, named_verifier(domain, verifier, device=device, ask=_asks))
-    return Models(domain, backend, local.embed, backbone.digest, trained, longest)
+    backend = ComposedBackend(proposer, ranker=ranker, verifier=chosen)
+    return Models(domain, backend, proposer.embed, backbone.digest, trained, longest)
 
 
 def _composed(
     domain: Domain, parts: _Parts, *, verifier: Path | None, policy: Path | None, device: str
 ) -> Models:
-    trained = load_policy(policy, parts.backbone) if policy is not None else None
+    trained = load_ranker_checkpoint(policy, parts.backbone) if policy is not None else None
     ranker = None
     if parts.embed is not None:
         ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone, alone=parts.alone)
@@ -188,23 +189,19 @@ def _generator(
     prompting, shown = _prompting(domain, source.prompt)
     if isinstance(source, Served):
         return _served(domain, source, prompting, shown, sampling=sampling, seed=seed)
-    pretrained = load_pretrained(
+    pretrained = load_hub_model(
         source.model, revision=source.revision, dtype=source.dtype, device=device
-    )
-    prefixes = Prefixes(
-        pretrained.model, capacity=source.kept_tokens, positions=pretrained.positions
     )
     proposer = CausalModel(
         pretrained,
-        prefixes,
+        kept_tokens=source.kept_tokens,
         end_of_move=domain.end_of_move,
         prompting=prompting,
         prompting_id=shown,
         sampling=sampling,
         seed=seed,
     )
-    states = HiddenStates(pretrained, prefixes, prompting=prompting, end_of_move=domain.end_of_move)
-    return _Parts(proposer, states.embed, f"{pretrained.digest} {shown}", alone=False)
+    return _Parts(proposer, proposer.embed, f"{pretrained.digest} {shown}", alone=False)
 
 
 def _served(

@@ -87,24 +87,6 @@ class Verifier(Protocol):
         ...
 
 
-class WithVerifier:
-    """A backend whose verifier is another one."""
-
-    def __init__(self, backend: Backend, verifier: Verifier) -> None:
-        self._backend = backend
-        self._verifier = verifier
-
-    def identity(self, kind: str) -> str:
-        """That of the part which answers requests of ``kind``."""
-        return self._verifier.identity() if kind == Verify.kind else self._backend.identity(kind)
-
-    def answer(self, request: Request) -> Reply:
-        """The verifier's verdicts, or the backend's reply."""
-        if isinstance(request, Verify):
-            return self._verifier.verify(request.items)
-        return self._backend.answer(request)
-
-
 class ComposedBackend:
     """A backend of parts; a kind of request whose part is missing is refused."""
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import proxy
 import pytest
@@ -167,8 +168,7 @@ def test_retry_after_is_kept_to() -> None:
     """The next try comes no sooner."""
     with Proxy(echo, [status(429, retry_after="0.4")]) as server:
         asking(server.url).ask("/x", bodies(1))
-    first, second = server.seen
-    assert second.at - first.at >= 0.4
+    assert server.seen[1].at - server.seen[0].at >= 0.4
 
 
 def test_no_more_requests_are_under_way_than_allowed() -> None:
@@ -191,16 +191,12 @@ def test_no_more_requests_are_under_way_than_allowed() -> None:
     assert max(most) <= 4
 
 
-def test_no_body_is_no_request() -> None:
-    """And needs no server."""
-    assert asking("http://127.0.0.1:9/v1").ask("/x", []) == []
-
-
 def test_a_body_names_the_model_unless_it_says_another() -> None:
-    """The server's model is the usual one."""
+    """The server's model is the usual one; no body is no request, and needs no server."""
     with Proxy(lambda path, body: body) as server:
         usual, other = asking(server.url).ask("/x", [{}, {"model": "other"}])
     assert (usual, other) == ({"model": "small"}, {"model": "other"})
+    assert asking("http://127.0.0.1:9/v1").ask("/x", []) == []
 
 
 def test_asking_works_inside_a_running_event_loop() -> None:
@@ -308,35 +304,34 @@ Results = dict[tuple[str, str], Result[Outcome]]
 Solve = Callable[[Sequence[Problem], Proposer], Results]
 
 
-class Writer:
-    """An upstream that solves problems it knows, with slips, by hash of prompt, seed and choice."""
+def writer_of(count: int) -> tuple[list[Problem], Callable[[str, Reply], Reply]]:
+    """Problems, and an upstream that solves them with slips, by hash of prompt, seed and choice."""
+    rng = random.Random(3)
+    drawn = [
+        DOMAIN.generate(rng, problem_id=f"p{index}", minimum=3, maximum=4) for index in range(count)
+    ]
+    known = {
+        problem.text: [step.text for step in DOMAIN.solution(problem, truth, rng)]
+        for problem, truth in drawn
+    }
 
-    def __init__(self, count: int) -> None:
-        rng = random.Random(3)
-        self.problems: list[Problem] = []
-        self._known: dict[str, list[str]] = {}
-        for index in range(count):
-            problem, truth = DOMAIN.generate(rng, problem_id=f"p{index}", minimum=3, maximum=4)
-            self.problems.append(problem)
-            steps = DOMAIN.solution(problem, truth, rng)
-            self._known[problem.text] = [step.text for step in steps]
+    def text(body: Reply, number: int) -> str:
+        chance = random.Random(f"{body['prompt']} {body['seed']} {number}")
+        problem, mark, trace = body["prompt"].partition("?")
+        steps = known[problem + mark]
+        rest = steps[trace.count(";") :] or steps
+        slips = [step if chance.random() < 0.7 else chance.choice(steps) for step in rest]
+        return slips[0].removesuffix(" ;") if "stop" in body else " ".join(slips)
 
-    def __call__(self, path: str, body: Reply) -> Reply:
-        texts = [self._text(body, number) for number in range(body.get("n", 1))]
-        words = sum(len(text.split()) + ("stop" in body) for text in texts)
+    def answer(path: str, body: Reply) -> Reply:
+        texts = [text(body, number) for number in range(body.get("n", 1))]
         choices = [
-            {"index": number, "text": text, "finish_reason": "stop"}
-            for number, text in enumerate(texts)
+            {"index": at, "text": one, "finish_reason": "stop"} for at, one in enumerate(texts)
         ]
+        words = sum(len(one.split()) + ("stop" in body) for one in texts)
         return {"choices": choices, "usage": {"completion_tokens": words}}
 
-    def _text(self, body: Reply, number: int) -> str:
-        rng = random.Random(f"{body['prompt']} {body['seed']} {number}")
-        problem, mark, trace = body["prompt"].partition("?")
-        steps = self._known[problem + mark]
-        rest = steps[trace.count(";") :] or steps
-        slips = [step if rng.random() < 0.7 else rng.choice(steps) for step in rest]
-        return slips[0].removesuffix(" ;") if "stop" in body else " ".join(slips)
+    return [problem for problem, _ in drawn], answer
 
 
 def over(url: str) -> Proposer:
@@ -381,18 +376,24 @@ HARMLESS: dict[str, Fault] = {
 }
 
 
+@dataclass
+class Healthy:
+    """The run over a proxy without faults: its problems, results and answered bodies."""
+
+    problems: list[Problem]
+    answer: Callable[[str, Reply], Reply]
+    results: Results
+    bodies: Counter[str]
+
+
 @pytest.fixture(scope="module")
-def healthy(solve: Solve) -> tuple[Writer, Results, Counter[str]]:
-    """The run over a proxy without faults."""
-    writer = Writer(3)
-    with Proxy(writer) as server:
-        results = solve(writer.problems, over(server.url))
-    assert {name for (_, name), one in results.items() if one.outcome.answer} == {
-        "gated",
-        "majority",
-        "greedy",
-    }
-    return writer, results, answered(server)
+def healthy(solve: Solve) -> Healthy:
+    problems, answer = writer_of(3)
+    with Proxy(answer) as server:
+        results = solve(problems, over(server.url))
+    solved = {name for (_, name), one in results.items() if one.outcome.answer}
+    assert solved == {"gated", "majority", "greedy"}
+    return Healthy(problems, answer, results, answered(server))
 
 
 def answered(server: Proxy) -> Counter[str]:
@@ -403,27 +404,25 @@ def answered(server: Proxy) -> Counter[str]:
     "name", [*FAULTS, *CHOICES, *HARMLESS], ids=lambda name: name.replace(" ", "-")
 )
 def test_a_run_over_a_faulty_server_has_the_same_outcomes_and_costs(
-    name: str, healthy, solve: Solve
+    name: str, healthy: Healthy, solve: Solve
 ) -> None:
     """Every second of the first requests meets the fault; nothing is lost or counted twice."""
-    writer, results, said = healthy
-    faults = {name: fault for name, (fault, _) in FAULTS.items()} | CHOICES | HARMLESS
-    script = [faults[name], None, faults[name], None, None, faults[name], None]
-    with Proxy(writer, script) as server:
-        assert solve(writer.problems, over(server.url)) == results
+    fault = ({name: fault for name, (fault, _) in FAULTS.items()} | CHOICES | HARMLESS)[name]
+    with Proxy(healthy.answer, [fault, None, fault, None, None, fault, None]) as server:
+        assert solve(healthy.problems, over(server.url)) == healthy.results
     if name in HARMLESS:  # such a reply is taken
-        assert len(server.seen) == said.total()
+        assert len(server.seen) == healthy.bodies.total()
     else:
-        assert answered(server) == said and len(server.seen) == said.total() + 3
+        assert answered(server) == healthy.bodies
+        assert len(server.seen) == healthy.bodies.total() + 3
 
 
-def test_faults_of_all_kinds_at_once(healthy, solve: Solve) -> None:
+def test_faults_of_all_kinds_at_once(healthy: Healthy, solve: Solve) -> None:
     """In an order drawn by chance."""
-    writer, results, said = healthy
     faults = [fault for fault, _ in FAULTS.values()] + list(CHOICES.values())
     quick = [fault for fault in faults if fault not in (proxy.hangs, proxy.drips)]
     rng = random.Random(1)
     script = [rng.choice(quick) if rng.random() < 0.4 else None for _ in range(30)]
-    with Proxy(writer, script, most=1) as server:
-        assert solve(writer.problems, over(server.url)) == results
-    assert answered(server) == said and server.faults_met > 5
+    with Proxy(healthy.answer, script, most=1) as server:
+        assert solve(healthy.problems, over(server.url)) == healthy.results
+    assert answered(server) == healthy.bodies and server.faults_met > 5

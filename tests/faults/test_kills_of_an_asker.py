@@ -1,7 +1,13 @@
-"""``kill -9`` of a process that asks a paid server, at random moments, and the same again."""
+"""``kill -9`` of a process that asks a paid server, at random moments, and the same again.
+
+This file is also that process: ``python FILE URL`` imports once; for each line "CACHE RESULT" on
+stdin it forks a process that solves the problems with the replies in CACHE and writes its outcomes
+to RESULT, and prints its id and how it ended.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -17,13 +23,74 @@ import pytest
 import stand_in
 from proxy import Proxy, Reply
 
+from selverify.domains.math_steps import MathSteps
+from selverify.models.generators.client import Client
+from selverify.models.generators.served import ServedModel
+from selverify.models.prompting import Prompt
+from selverify.models.reply_cache import CachedBackend
+from selverify.models.verifiers.judge import Judge, load_rubric
+from selverify.params import Sampling, Server
+from selverify.search.backend import ComposedBackend
+from selverify.search.beam import beam_search
+from selverify.search.driver import Search, run_lockstep
+
 MOMENTS = 20
 SEED = 20
-ASKER = Path(__file__).with_name("asker.py")
 SLOWLY = 0.003
 PATIENCE = 400.0
 SLACK = 0.02
 """Seconds by which the clock of files may be behind."""
+DOMAIN = MathSteps()
+QUESTIONS = ("What is 2+3+4?", "What is 7+1+9?", "What is 5+5+6?")
+SAMPLING = Sampling(
+    temperature=1.0, max_move_tokens=32, max_solution_tokens=96, max_moves=6, batch_rows=1
+)
+
+
+def solve(url: str, cache: Path, result: Path) -> None:
+    """One search after the other, so that there are many batches."""
+    client = Client(
+        Server(
+            url=url,
+            model="stand-in",
+            key_variable=None,
+            concurrency=3,
+            timeout_seconds=20.0,
+            max_retries=4,
+        )
+    )
+    writer = ServedModel(
+        client,
+        end_of_move=DOMAIN.end_of_move,
+        prompting=lambda state: Prompt((), DOMAIN.serialise(state) + DOMAIN.end_of_move),
+        prompting_id="text",
+        sampling=SAMPLING,
+        seed=7,
+        api="completions",
+    )
+    judge = Judge(client, model="stand-in", rubric=load_rubric(), max_tokens=50, schema=False)
+    backend = CachedBackend(ComposedBackend(writer, ranker=None, verifier=judge), cache)
+    rules = {"n": 6, "variant": "keep_b", "width": 2, "expansion": 2, "gates": True, "max_moves": 5}
+    found = []
+    for number, question in enumerate(QUESTIONS):
+        problem = DOMAIN.read(question, problem_id=f"p{number}")
+        search = Search(beam_search(DOMAIN, problem, **rules), None)
+        done = run_lockstep({number: search}, backend, end_of_move=DOMAIN.end_of_move)[number]
+        found.append([repr(done.outcome), dataclasses.asdict(done.ledger)])
+    backend.close()
+    result.write_text(json.dumps(found), encoding="utf-8")
+
+
+def main(url: str) -> None:
+    """See the module's text."""
+    for line in sys.stdin:
+        cache, result = line.split()
+        child = os.fork()
+        if child == 0:
+            solve(url, Path(cache), Path(result))
+            os._exit(0)
+        print(child, flush=True)
+        print(os.waitpid(child, 0)[1], flush=True)
 
 
 def upstream(path: str, body: Reply) -> Reply:
@@ -33,12 +100,12 @@ def upstream(path: str, body: Reply) -> Reply:
 
 
 class Asker:
-    """A process that forks one asker after the other."""
+    """The process that forks one asker after the other."""
 
     def __init__(self, url: str) -> None:
-        paths = os.pathsep.join((str(ASKER.parent), str(ASKER.parents[2])))
+        paths = os.pathsep.join(map(str, (Path(__file__).parent, Path(__file__).parents[2])))
         self.process = subprocess.Popen(
-            [sys.executable, str(ASKER), url],
+            [sys.executable, __file__, url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -47,23 +114,12 @@ class Asker:
 
     def start(self, cache: Path, result: Path) -> int:
         """The number of a process that has begun."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{cache} {result}\n")
-        self.process.stdin.flush()
-        return int(self._line())
+        print(cache, result, file=self.process.stdin, flush=True)
+        return self.wait()
 
     def wait(self) -> int:
         """How it ended, as the system says it."""
-        return int(self._line())
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(30)
+        return int(self.process.stdout.readline())
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +132,8 @@ def server() -> Iterator[Proxy]:
 def asker(server: Proxy) -> Iterator[Asker]:
     started = Asker(server.url)
     yield started
-    started.close()
+    started.process.stdin.close()
+    started.process.wait(30)
 
 
 def bodies(server: Proxy, start: int) -> list[tuple[float, str]]:
@@ -131,3 +188,7 @@ def test_an_asker_killed_at_random_moments_asks_only_the_batch_in_flight_again(
         f"{MOMENTS * total} requests asked twice, at most {max(again)} a kill, each of the batch "
         "in flight",
     )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

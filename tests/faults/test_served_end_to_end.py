@@ -29,11 +29,11 @@ from transformers import AutoTokenizer, LlamaForCausalLM
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import Refusal
 from selverify.models.generators.checkpoints import load_backbone
-from selverify.models.generators.local import LocalBackend
+from selverify.models.generators.local import LocalGenerator
 from selverify.models.prompting import Prompt
 from selverify.models.tokenizer import BOS
 from selverify.params import Sampling, Server
-from selverify.search.requests import Complete, CompleteItem, ProposeItem
+from selverify.search.requests import CompleteItem, ProposeItem
 from selverify.types import Problem, Sample, State
 
 client = pytest.importorskip("selverify.models.generators.client")
@@ -118,12 +118,8 @@ def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
 
 @pytest.fixture(scope="module")
 def problems() -> list[Problem]:
-    """Six new ones."""
     rng = random.Random(2024)
-    drawn = [
-        DOMAIN.generate(rng, problem_id=f"p{index}", minimum=4, maximum=5) for index in range(6)
-    ]
-    return [problem for problem, _ in drawn]
+    return [DOMAIN.generate(rng, problem_id=f"p{n}", minimum=4, maximum=5)[0] for n in range(6)]
 
 
 def text(state: State) -> str:
@@ -163,28 +159,24 @@ class InProcess:
         return "reference"
 
     def propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
-        limit = SAMPLING.max_move_tokens
-        return self._samples(items, max_new_tokens=limit, stop_strings=[DOMAIN.end_of_move])
+        rules = {"max_new_tokens": SAMPLING.max_move_tokens, "stop_strings": [DOMAIN.end_of_move]}
+        return tuple(self._samples(item, False, rules) for item in items)
 
     def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
-        return self._samples(items, max_new_tokens=SAMPLING.max_solution_tokens)
+        rules = {"max_new_tokens": SAMPLING.max_solution_tokens}
+        return tuple(self._samples(item, item.greedy, rules) for item in items)
 
     def _samples(
-        self, items: Sequence[ProposeItem | CompleteItem], **told: object
-    ) -> tuple[tuple[Sample, ...], ...]:
-        return tuple(
-            tuple(
-                self._sample(item.state, index, getattr(item, "greedy", False), told)
-                for index in range(item.start, item.start + item.count)
-            )
-            for item in items
-        )
-
-    def _sample(self, state: State, index: int, greedy: bool, told: dict[str, Any]) -> Sample:
+        self, item: ProposeItem | CompleteItem, greedy: bool, rules: dict[str, Any]
+    ) -> tuple[Sample, ...]:
         settings = copy.deepcopy(self._model.generation_config)
-        settings.update(**told, do_sample=not greedy)
+        settings.update(**rules, do_sample=not greedy)
         if not greedy:
             settings.temperature = SAMPLING.temperature
+        indices = range(item.start, item.start + item.count)
+        return tuple(self._sample(item.state, index, settings) for index in indices)
+
+    def _sample(self, state: State, index: int, settings: Any) -> Sample:
         read = self._tokenizer(text(state), return_tensors="pt")
         with torch.random.fork_rng():
             torch.manual_seed(served.sample_seed(SEED, state, index))
@@ -194,7 +186,7 @@ class InProcess:
         ids = written[0, read["input_ids"].shape[1] :]
         words = self._tokenizer.decode(ids, skip_special_tokens=True).split()
         # A move that the end of the text ended is closed: of two ways to stop, servers tell one.
-        if "stop_strings" in told and words[-1:] != [";"] and len(ids) < settings.max_new_tokens:
+        if settings.stop_strings and words[-1:] != [";"] and len(ids) < settings.max_new_tokens:
             words.append(";")
         return Sample(" ".join(words), len(ids), 0.0)
 
@@ -202,14 +194,13 @@ class InProcess:
 def test_greedy_solutions_are_those_of_the_embedded_backend(url, checkpoint, problems) -> None:
     """Word by word, and token by token."""
     starts = [DOMAIN.initial_state(problem, budget=1) for problem in problems]
-    asked = Complete(tuple(CompleteItem(start, 0, 1, greedy=True) for start in starts))
+    asked = [CompleteItem(start, 0, 1, greedy=True) for start in starts]
     backbone = load_backbone(TRAINED, DOMAIN.vocabulary)
-    embedded = LocalBackend(DOMAIN, backbone, SAMPLING, seed=SEED).answer(asked)
-    told = over(url, checkpoint, concurrency=3).complete(asked.items)
-    assert [[(one.text, one.tokens) for one in samples] for samples in told] == [
-        [(one.text, one.tokens) for one in samples] for samples in embedded
-    ]
-    assert any("answer" in sample.text for (sample,) in told)
+    embedded = LocalGenerator(DOMAIN, backbone, SAMPLING, seed=SEED).complete(asked)
+    told = over(url, checkpoint, concurrency=3).complete(asked)
+    texts, expected = ([(one.text, one.tokens) for (one,) in some] for some in (told, embedded))
+    assert texts == expected
+    assert any("answer" in said for said, _ in texts)
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +219,7 @@ def test_searches_over_http_end_as_in_process(url, checkpoint, problems, solve, 
     """Outcomes and costs; the server knows no ``n``, so each sample has a request and a seed."""
     proposer = over(url, checkpoint)
     assert solve(problems[:SEARCHED], proposer) == in_process
-    assert proposer.takes.several is False
+    assert proposer._takes.several is False
 
 
 def test_searches_over_a_faulty_line_end_as_in_process(

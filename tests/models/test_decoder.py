@@ -5,9 +5,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from selverify.models.generators.decoder import Decoder, uniforms
+from selverify.models.generators.decoder import Decoder
+from selverify.models.generators.sampling import uniforms
 
 SEQUENCES = [(1, 5, 9, 4), (1, 7, 3, 3, 8, 2), (1, 5, 9, 4, 6, 6, 7)]
+NEAR = {"atol": 1e-5, "rtol": 1e-4}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["plain", "biased"])
@@ -31,64 +33,40 @@ def model(request) -> LlamaForCausalLM:
     return made
 
 
+@pytest.fixture
+def decoder(model) -> Decoder:
+    return Decoder(model.model, capacity=16)
+
+
 def reference(model: LlamaForCausalLM, sequence: tuple[int, ...]) -> torch.Tensor:
     with torch.inference_mode():
         return model.model(input_ids=torch.tensor([sequence])).last_hidden_state[0]
 
 
-def test_prefix_states_equal_transformers(model):
-    """The last hidden state of every prefix equals the plain forward pass, from the cache too."""
-    decoder = Decoder(model.model, capacity=8)
-    for _ in range(2):
-        prefix = decoder.prefixes(SEQUENCES)
-        for row, sequence in enumerate(SEQUENCES):
-            torch.testing.assert_close(
-                prefix.last[row], reference(model, sequence)[-1], atol=1e-5, rtol=1e-4
-            )
-
-
-def test_longer_prefix_is_built_on_the_shorter(model):
-    """A prefix that extends a kept one gives the same states as one computed from nothing."""
-    decoder = Decoder(model.model, capacity=8)
-    decoder.prefixes([SEQUENCES[0]])
-    grown = decoder.prefixes([SEQUENCES[2]])
-    fresh = Decoder(model.model, capacity=8).prefixes([SEQUENCES[2]])
-    torch.testing.assert_close(grown.keys_values, fresh.keys_values, atol=1e-5, rtol=1e-4)
-
-
-def test_prefixes_of_all_lengths_grow_together(model):
-    """Ragged old and ragged new parts in one call give the states of the plain forward pass."""
-    decoder = Decoder(model.model, capacity=16)
-    decoder.prefixes([SEQUENCES[0], SEQUENCES[1], (1, 2)])
+def test_prefixes_of_all_lengths_equal_transformers(model, decoder):
+    """From nothing, from the cache, and grown from shorter ones: ragged old and new parts."""
     grown = [(*SEQUENCES[1], 4), SEQUENCES[2], (*SEQUENCES[1], 9, 9, 3, 5), (1, 2, 8), (1, 2, 7, 7)]
-    found = decoder.prefixes(grown)
-    alone = Decoder(model.model, capacity=16)
-    for row, sequence in enumerate(grown):
-        torch.testing.assert_close(
-            found.last[row], reference(model, sequence)[-1], atol=1e-5, rtol=1e-4
-        )
-        entry = decoder._entries[sequence].keys_values
-        torch.testing.assert_close(
-            entry, alone.prefixes([sequence]).keys_values[:, :, 0], atol=1e-5, rtol=1e-4
-        )
+    for sequences in ([*SEQUENCES[:2], (1, 2)], SEQUENCES[:2], grown):
+        prefix = decoder.prefixes(sequences)
+        for row, sequence in enumerate(sequences):
+            torch.testing.assert_close(prefix.last[row], reference(model, sequence)[-1], **NEAR)
+            alone = Decoder(model.model, capacity=1).prefixes([sequence])
+            kept = prefix.take(torch.tensor([row])).keys_values[..., -len(sequence) :, :]
+            torch.testing.assert_close(kept, alone.keys_values, **NEAR)
 
 
-def test_extension_equals_transformers(model):
+def test_extension_equals_transformers(model, decoder):
     """Hidden states of several continuations of ragged prefixes equal the plain forward pass."""
-    decoder = Decoder(model.model, capacity=8)
     tokens = torch.randint(3, 23, (len(SEQUENCES), 5, 4))
     hidden = decoder.extend(decoder.prefixes(SEQUENCES), tokens)
     for group, sequence in enumerate(SEQUENCES):
         for row in range(5):
             whole = (*sequence, *tokens[group, row].tolist())
-            torch.testing.assert_close(
-                hidden[group, row], reference(model, whole)[-4:], atol=1e-5, rtol=1e-4
-            )
+            torch.testing.assert_close(hidden[group, row], reference(model, whole)[-4:], **NEAR)
 
 
-def test_greedy_sampling_equals_generate(model):
+def test_greedy_sampling_equals_generate(model, decoder):
     """Temperature 0 writes what transformers' greedy search writes, up to the stop word."""
-    decoder = Decoder(model.model, capacity=8)
     seeds = np.zeros((len(SEQUENCES), 1), dtype=np.uint64)
     words, lengths, _ = decoder.sample(
         decoder.prefixes(SEQUENCES), seeds, stops=[2], limit=12, temperature=0.0
@@ -106,12 +84,11 @@ def test_greedy_sampling_equals_generate(model):
         assert words[row, 0, : lengths[row, 0]].tolist() == expected.tolist()
 
 
-def test_samples_do_not_depend_on_their_batch(model):
-    """A row's words follow from its prefix and its seed, not from the rows beside it."""
-    decoder = Decoder(model.model, capacity=8)
+def test_samples_do_not_depend_on_their_batch(model, decoder):
+    """Words follow from prefix and seed; the score is the sum of the words' log probabilities."""
     seeds = np.arange(24, dtype=np.uint64).reshape(3, 8) * np.uint64(977)
     rules = {"stops": [2, 5, 6], "limit": 10, "temperature": 1.0}
-    together, _, scores = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules)
+    together, lengths, scores = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules)
     for group, sequence in enumerate(SEQUENCES):
         for row in range(8):
             alone, _, score = decoder.sample(
@@ -119,24 +96,12 @@ def test_samples_do_not_depend_on_their_batch(model):
             )
             assert alone[0, 0].tolist() == together[group, row].tolist()
             assert score[0, 0] == pytest.approx(scores[group, row], abs=1e-4)
-
-
-def test_log_probabilities_are_those_of_the_model(model):
-    """The returned score is the sum of the log probabilities of the sampled words."""
-    decoder = Decoder(model.model, capacity=8)
-    seeds = np.arange(4, dtype=np.uint64).reshape(1, 4)
-    words, lengths, scores = decoder.sample(
-        decoder.prefixes(SEQUENCES[:1]), seeds, stops=[2], limit=6, temperature=1.0
-    )
-    for row in range(4):
-        said = words[0, row, : lengths[0, row]].tolist()
-        whole = (*SEQUENCES[0], *said)
-        with torch.inference_mode():
-            logprobs = model(input_ids=torch.tensor([whole])).logits[0].log_softmax(-1)
-        expected = sum(
-            float(logprobs[len(SEQUENCES[0]) - 1 + step, word]) for step, word in enumerate(said)
-        )
-        assert scores[0, row] == pytest.approx(expected, abs=1e-4)
+            said = together[group, row, : lengths[group, row]].tolist()
+            with torch.inference_mode():
+                logits = model(input_ids=torch.tensor([(*sequence, *said)])).logits[0]
+            rows = logits.log_softmax(-1)[len(sequence) - 1 : -1]
+            expected = sum(float(row[word]) for row, word in zip(rows, said, strict=True))
+            assert scores[group, row] == pytest.approx(expected, abs=1e-4)
 
 
 def test_uniforms_are_uniform():

@@ -20,7 +20,7 @@ from selverify.types import Problem, Sample, State
 
 client = pytest.importorskip("selverify.models.generators.client")
 served = pytest.importorskip("selverify.models.generators.served")
-Takes = served.Takes
+Takes = served._Takes
 
 Body = Mapping[str, Any]
 Reply = dict[str, Any]
@@ -100,77 +100,58 @@ def state(name: str = "p") -> State:
     return WORDS.initial_state(problem, budget=9)
 
 
-def one_move(said: Reply, **changed: Any) -> str:
-    """The text of the move that a reply holds."""
-    (((sample,)),) = model(Scripted(lambda body: said), **changed).propose(
-        [ProposeItem(state(), 0, 1)]
-    )
-    return sample.text
-
-
-def solution(said: Reply, **changed: Any) -> Sample:
-    (((sample,)),) = model(Scripted(lambda body: said), **changed).complete(
-        [CompleteItem(state(), 0, 1)]
-    )
+def first(said: Reply, *, whole: bool = False, **changed: Any) -> Sample:
+    """The sample that a reply holds: one move, or a whole solution."""
+    asked = model(Scripted(lambda body: said), **changed)
+    if whole:
+        (((sample,)),) = asked.complete([CompleteItem(state(), 0, 1)])
+    else:
+        (((sample,)),) = asked.propose([ProposeItem(state(), 0, 1)])
     return sample
 
 
-def test_a_move_is_asked_for_up_to_its_end() -> None:
+def test_moves_and_solutions_are_asked_for_up_to_their_end() -> None:
     """As much as the settings say, and nothing that a server need not know."""
     asked = Scripted(writer)
-    model(asked).propose([ProposeItem(state(), 4, 2)])
-    ((path, body),) = asked.asked
-    assert path == "/completions" and 0 <= body["seed"] < 2**31
-    assert {**body, "seed": 0} == {
-        "prompt": state().problem.text,
-        "max_tokens": 12,
-        "temperature": 0.7,
-        "seed": 0,
-        "n": 2,
-        "stop": [";"],
-    }
-
-
-def test_a_solution_is_asked_for_up_to_the_end() -> None:
-    """A greedy one at temperature 0."""
-    asked = Scripted(writer)
-    items = [CompleteItem(state(), 0, 1, greedy=True), CompleteItem(state(), 0, 1)]
-    model(asked).complete(items)
-    assert asked.used("temperature") == [0.0, 0.7]
-    assert asked.used("max_tokens") == [96, 96]
-    assert asked.used("stop") == asked.used("n") == [None, None]
+    proposer = model(asked)
+    proposer.propose([ProposeItem(state(), 4, 2)])
+    proposer.complete([CompleteItem(state(), 0, 1, greedy=True), CompleteItem(state(), 0, 1)])
+    assert [path for path, _ in asked.asked] == ["/completions"] * 3
+    assert all(0 <= seed < 2**31 for seed in asked.used("seed"))
+    text = {"prompt": state().problem.text}
+    solution = {**text, "max_tokens": 96}
+    assert [{k: v for k, v in body.items() if k != "seed"} for _, body in asked.asked] == [
+        {**text, "max_tokens": 12, "temperature": 0.7, "n": 2, "stop": [";"]},
+        {**solution, "temperature": 0.0},
+        {**solution, "temperature": 0.7},
+    ]
 
 
 CHAT = (("system", "Be brief."), ("user", "Go."))
 
 
 @pytest.mark.parametrize(
-    ("prompt", "expected"),
+    ("prompt", "roles", "rest"),
     [
         (
             Prompt(CHAT, "Step"),
-            {
-                "messages": [
-                    {"role": "system", "content": "Be brief."},
-                    {"role": "user", "content": "Go."},
-                    {"role": "assistant", "content": "Step"},
-                ],
-                "continue_final_message": True,
-                "add_generation_prompt": False,
-            },
+            {"system": "Be brief.", "user": "Go.", "assistant": "Step"},
+            {"continue_final_message": True, "add_generation_prompt": False},
         ),
-        (Prompt(CHAT[1:], ""), {"messages": [{"role": "user", "content": "Go."}]}),
-        (Prompt((), "Go."), {"messages": [{"role": "user", "content": "Go."}]}),
+        (Prompt(CHAT[1:], ""), {"user": "Go."}, {}),
+        (Prompt((), "Go."), {"user": "Go."}, {}),
     ],
 )
-def test_a_chat_continues_what_was_begun(prompt: Prompt, expected: Reply) -> None:
+def test_a_chat_continues_what_was_begun(prompt: Prompt, roles: Reply, rest: Reply) -> None:
     """The beginning of the answer is its last message."""
     asked = Scripted(lambda body: choices("apples 7", chat=True))
     model(asked, api="chat", prompting=lambda state: prompt).propose([ProposeItem(state(), 0, 1)])
     ((path, body),) = asked.asked
     assert path == "/chat/completions"
-    rest = {"max_tokens", "temperature", "seed", "stop"}
-    assert {name: told for name, told in body.items() if name not in rest} == expected
+    messages = [{"role": role, "content": text} for role, text in roles.items()]
+    usual = {"max_tokens", "temperature", "seed", "stop"}
+    found = {name: told for name, told in body.items() if name not in usual}
+    assert found == {"messages": messages, **rest}
 
 
 def test_messages_as_plain_text() -> None:
@@ -198,7 +179,7 @@ def test_messages_as_plain_text() -> None:
 )
 def test_a_move_ends_where_its_end_was_said(said: str, told: Reply, text: str) -> None:
     """Servers keep the stop string or leave it out; a move cut short gets none."""
-    assert one_move(choices(said, **told)) == text
+    assert first(choices(said, **told)).text == text
 
 
 @pytest.mark.parametrize(
@@ -207,78 +188,58 @@ def test_a_move_ends_where_its_end_was_said(said: str, told: Reply, text: str) -
 )
 def test_a_step_ends_at_an_empty_line(said: str, text: str) -> None:
     """White space before it is none of it."""
-    assert one_move(choices(said), end_of_move=STEPS.end_of_move) == text
+    assert first(choices(said), end_of_move=STEPS.end_of_move).text == text
 
 
 def test_the_moves_of_a_solution_are_set_apart() -> None:
     """By spaces where a word ends them; a text of steps stays as it is."""
-    assert solution(choices(" apples 7; answer  7;")).text == "apples 7 ; answer 7 ;"
-    assert solution(choices("\na\n\nb\n"), end_of_move="\n\n").text == "a\n\nb"
+    words = choices(" apples 7; answer  7;")
+    assert first(words, whole=True).text == "apples 7 ; answer 7 ;"
+    assert first(choices("\na\n\nb\n"), whole=True, end_of_move="\n\n").text == "a\n\nb"
 
 
-@pytest.mark.parametrize(
-    ("said", "text"),
-    [
-        (choices(None, chat=True, finish_reason="length"), ""),
-        (choices(None, chat=True, finish_reason="content_filter"), ""),
-        (choices(None, chat=True), None),
-        (choices(None), None),
-    ],
-)
-def test_no_text_is_an_empty_one_where_the_server_says_why(said: Reply, text: str | None) -> None:
+def test_no_text_is_an_empty_one_where_the_server_says_why() -> None:
     """A model that thought until its tokens were spent has answered; a null alone has not."""
-    if text is None:
+    for reason in ("length", "content_filter"):
+        said = choices(None, chat=True, finish_reason=reason)
+        assert first(said, whole=True, api="chat").text == ""
+    for said in (choices(None, chat=True), choices(None)):
         with pytest.raises(ProtocolError, match="a choice without a text"):
-            solution(said, api="chat")
-    else:
-        assert solution(said, api="chat").text == text
+            first(said, whole=True, api="chat")
 
 
-def test_samples_follow_from_state_and_index_alone() -> None:
+def test_samples_follow_from_run_state_and_index_alone() -> None:
     """Whatever stands beside an item, and however samples are asked for one by one."""
     items = [ProposeItem(state(name), start, 3) for name in "pq" for start in (0, 2)]
     together = model(Scripted(writer)).propose(items)
     assert [model(Scripted(writer)).propose([item])[0] for item in items] == list(together)
-    assert len(set(together)) == 4
-
-    def single(body: Body) -> Any:
-        return refused() if "n" in body else writer(body)
-
+    other_run = model(Scripted(writer), seed=4).propose(items[:1])
+    assert len({*together, *other_run}) == 5
     apart = model(Scripted(single))
-    ((first, second),) = apart.propose([ProposeItem(state(), 0, 2)])
-    (one,), (two,) = apart.propose([ProposeItem(state(), 1, 1), ProposeItem(state(), 0, 1)])
-    assert (first, second) == (two, one) and first != second
+    ((one, two),) = apart.propose([ProposeItem(state(), 0, 2)])
+    assert apart.propose([ProposeItem(state(), 1, 1), ProposeItem(state(), 0, 1)]) == (
+        (two,),
+        (one,),
+    )
+    assert one != two
 
 
-def test_another_run_has_other_seeds() -> None:
-    """And another problem, another state, another index."""
-    seeds = set()
-    for seed, name, start in [(3, "p", 0), (4, "p", 0), (3, "q", 0), (3, "p", 1)]:
-        asked = Scripted(writer)
-        model(asked, seed=seed).propose([ProposeItem(state(name), start, 1)])
-        seeds.update(asked.used("seed"))
-    assert len(seeds) == 4
+def single(body: Body) -> Any:
+    """A server that takes no ``n``."""
+    return refused() if "n" in body else writer(body)
 
 
-def test_a_server_that_refuses_n_is_asked_singly_from_then_on() -> None:
-    """It is found out with one item alone."""
-    asked = Scripted(lambda body: refused() if "n" in body else writer(body))
+@pytest.mark.parametrize("heedless", [False, True])
+def test_a_server_without_n_is_asked_singly_from_then_on(heedless: bool) -> None:
+    """One that refuses it is found out with one item; of one that pays no heed, its one choice
+    counts, for it was drawn under the first sample's seed."""
+    items = [ProposeItem(state(name), 0, 3) for name in "pq"]
+    asked = Scripted((lambda body: writer({**body, "n": 1})) if heedless else single)
     proposer = model(asked)
-    assert proposer.takes == Takes(None, None)
-    proposer.propose([ProposeItem(state(name), 0, 2) for name in "pqr"])
-    assert asked.used("n") == [2, None, None, None, None, None, None]
-    assert proposer.takes == Takes(several=False, schema=None)
-
-
-def test_a_server_that_heeds_no_n_is_asked_singly_from_then_on() -> None:
-    """Its one choice counts, for it was drawn under the first sample's seed."""
-    asked = Scripted(lambda body: writer({**body, "n": 1}))
-    proposer = model(asked)
-    replies = proposer.propose([ProposeItem(state(name), 0, 3) for name in "pq"])
-    assert asked.used("n") == [3, 3, None, None, None, None, None]
-    assert proposer.takes.several is False
-    alone = model(Scripted(lambda body: refused() if "n" in body else writer(body)))
-    assert replies == alone.propose([ProposeItem(state(name), 0, 3) for name in "pq"])
+    replies = proposer.propose(items)
+    assert asked.used("n") == ([3, 3] if heedless else [3, None]) + [None] * 5
+    assert proposer._takes == Takes(several=False, schema=None)
+    assert replies == model(Scripted(single)).propose(items)
 
 
 def test_lost_choices_are_asked_for_again() -> None:
@@ -288,11 +249,8 @@ def test_lost_choices_are_asked_for_again() -> None:
     proposer = model(asked)
     items = [ProposeItem(state(name), 0, 2) for name in "pq"]
     assert proposer.propose(items) == model(Scripted(writer)).propose(items)
-    assert (
-        asked.used("n") == [2, 2, 2]
-        and next(counts, None) is None
-        and proposer.takes.several is True
-    )
+    assert asked.used("n") == [2, 2, 2] and next(counts, None) is None
+    assert proposer._takes.several is True
 
 
 def test_one_sample_says_nothing_about_n() -> None:
@@ -300,9 +258,9 @@ def test_one_sample_says_nothing_about_n() -> None:
     asked = Scripted(writer)
     proposer = model(asked)
     proposer.propose([ProposeItem(state(), 0, 1)])
-    assert asked.used("n") == [None] and proposer.takes.several is None
+    assert asked.used("n") == [None] and proposer._takes.several is None
     proposer.complete([CompleteItem(state(), 0, 2)])
-    assert proposer.takes.several is True
+    assert proposer._takes.several is True
 
 
 def obedient(body: Body) -> Any:
@@ -320,29 +278,24 @@ def test_a_schema_goes_with_moves_alone() -> None:
     assert first.text == '{"op": "a;b"}' and asked.used("stop") == [None, None]
     form = {"name": "move", "schema": SCHEMA, "strict": True}
     assert asked.used("response_format") == [{"type": "json_schema", "json_schema": form}, None]
-    assert proposer.takes == Takes(several=True, schema=True)
+    assert proposer._takes == Takes(several=True, schema=True)
 
 
 @pytest.mark.parametrize("heedless", [False, True])
 def test_without_schemas_moves_are_asked_for_as_text(heedless: bool) -> None:
     """Also where the server takes the field and pays no heed to it; the gates do the rest."""
-
-    def known(body: Body) -> Any:
-        return writer(body) if heedless or "response_format" not in body else refused()
-
-    asked = Scripted(known)
-    proposer = model(asked, schema=SCHEMA)
-    replies = proposer.propose([ProposeItem(state(name), 0, 2) for name in "pq"])
-    assert proposer.takes == Takes(several=True, schema=False)
-    assert [form is not None for form in asked.used("response_format")] == [True, False, False]
-    assert replies == model(Scripted(writer)).propose(
-        [ProposeItem(state(name), 0, 2) for name in "pq"]
+    items = [ProposeItem(state(name), 0, 2) for name in "pq"]
+    asked = Scripted(
+        lambda body: writer(body) if heedless or "response_format" not in body else refused()
     )
+    proposer = model(asked, schema=SCHEMA)
+    assert proposer.propose(items) == model(Scripted(writer)).propose(items)
+    assert proposer._takes == Takes(several=True, schema=False)
+    assert [form is not None for form in asked.used("response_format")] == [True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("several", "schema"), [(True, True), (True, False), (False, True), (False, False)]
-)
+@pytest.mark.parametrize("several", [True, False])
+@pytest.mark.parametrize("schema", [True, False])
 def test_what_a_server_takes_is_found_out_with_one_item(several: bool, schema: bool) -> None:
     """Whatever of the two it refuses."""
 
@@ -353,7 +306,7 @@ def test_what_a_server_takes_is_found_out_with_one_item(several: bool, schema: b
     asked = Scripted(known)
     proposer = model(asked, schema=SCHEMA)
     proposer.propose([ProposeItem(state(), 0, 2)])
-    assert proposer.takes == Takes(several, schema)
+    assert proposer._takes == Takes(several, schema)
     found_out = len(asked.asked)
     proposer.propose([ProposeItem(state(name), 0, 2) for name in "qr"])
     assert len(asked.asked) - found_out == (2 if several else 4)
@@ -366,7 +319,7 @@ def test_what_a_server_refuses_altogether_is_an_error(schema: Reply | None) -> N
         proposer = model(Scripted(lambda body, reply=reply: reply), schema=schema)
         with pytest.raises(ProtocolError, match=r"no such model|choices"):
             proposer.propose([ProposeItem(state(), 0, 2)])
-        assert proposer.takes == Takes(None, None)
+        assert proposer._takes == Takes(None, None)
 
 
 def test_a_prompt_that_is_too_long_gets_no_text() -> None:
@@ -382,7 +335,7 @@ def test_a_prompt_that_is_too_long_gets_no_text() -> None:
     first, second, third = proposer.propose([ProposeItem(state(name), 0, 2) for name in "pqr"])
     assert first == third == (Sample("", 0, 0.0),) * 2
     assert all(sample.text for sample in second)
-    assert proposer.takes.several is True
+    assert proposer._takes.several is True
 
 
 def test_a_template_that_trims_what_was_begun_is_seen_through() -> None:
@@ -416,18 +369,12 @@ def test_tokens_are_those_that_the_server_counted(texts: list[str], total: int) 
     assert all(sample.tokens >= 0 for sample in samples)
 
 
-@pytest.mark.parametrize("usage", [None, {}, 7, {"completion_tokens": "7"}, {"x": 1}])
-@pytest.mark.parametrize("count", [-1, True, 10**30, None, 1.5])
-def test_without_a_count_tokens_are_words(usage: object, count: object) -> None:
+@pytest.mark.parametrize("count", [-1, True, 10**30, None, 1.5, "7"])
+def test_without_a_count_tokens_are_words(count: object) -> None:
     """Also where the count is none."""
-    for told in (usage, {"completion_tokens": count}):
-        assert solution({**choices("apples 7 ; answer 7 ;"), "usage": told}).tokens == 6
-
-
-def test_one_sample_has_all_the_tokens() -> None:
-    """As the server counts them, the end included."""
-    said = {**choices("apples 7"), "usage": {"completion_tokens": 5}}
-    assert solution(said).tokens == 5
+    for told in (None, {}, 7, {"completion_tokens": count}):
+        said = {**choices("apples 7 ; answer 7 ;"), "usage": told}
+        assert first(said, whole=True).tokens == 6
 
 
 def test_the_identity_names_what_samples_follow_from() -> None:

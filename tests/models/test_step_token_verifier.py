@@ -465,13 +465,6 @@ def test_a_model_that_is_not_there_is_named(
         load_as(RLHFLOW, Path("nobody/nothing"), revision="main")
 
 
-@pytest.mark.parametrize("name", ["batch_tokens", "remembered_scores", "kept_tokens"])
-def test_an_effort_below_nothing_is_refused(name: str) -> None:
-    """With all its numbers in the message."""
-    with pytest.raises(ParamsError, match=f"{name}=-1"):
-        replace(EFFORT, **{name: -1})
-
-
 def test_formats_are_data(folders: dict[str, Path]) -> None:
     """A new family is a value: here one that ends each step with a break and asks for words."""
     script = Script(

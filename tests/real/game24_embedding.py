@@ -33,7 +33,7 @@ from torch import Tensor
 from selverify.audit.schema import RecordedList
 from selverify.domains.countdown import SIGNS
 from selverify.models.generators.checkpoints import load_backbone
-from selverify.models.generators.local import LocalBackend
+from selverify.models.generators.local import LocalGenerator
 from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.verifiers.reward import SEEN
 from selverify.params import Sampling
@@ -54,9 +54,11 @@ _READ: dict[Visited, Embeddings] = {}
 
 
 @cache
-def backbone() -> LocalBackend:
+def backbone() -> LocalGenerator:
     """The countdown backbone of the pipeline."""
-    return LocalBackend(COUNTDOWN, load_backbone(BACKBONE, COUNTDOWN.vocabulary), SAMPLING, seed=0)
+    return LocalGenerator(
+        COUNTDOWN, load_backbone(BACKBONE, COUNTDOWN.vocabulary), SAMPLING, seed=0
+    )
 
 
 @cache

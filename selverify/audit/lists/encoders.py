@@ -98,7 +98,7 @@ class HubEncoder:
     def __init__(
         self, source: str, *, revision: str | None, pooling: Pooling, dtype: str, device: str
     ) -> None:
-        """Arguments and errors as in ``backends.pretrained.load_pretrained``."""
+        """Arguments and errors as in ``models.generators.pretrained.load_hub_model``."""
         folder, known = local_folder(source, revision=revision)
         self._tokenizer = load_tokenizer(folder)
         self._tokenizer.truncation_side = "left"

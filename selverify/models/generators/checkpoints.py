@@ -1,4 +1,4 @@
-"""Checkpoints on disk and in memory: backbone, process reward model, policy.
+"""Checkpoints on disk and in memory: backbone, process reward model, ranker.
 
 Knows: files, schemas, digests. Weights are safetensors and configuration is JSON, never pickle.
 """
@@ -26,8 +26,8 @@ from selverify.models.tokenizer import Words, load_words
 from selverify.models.verifiers.reward import TokenLogprobHead, ValueHead, token_logprobs
 from selverify.storage import check_digests, digest, write_digests
 
-PREFIXES = 1536
-POLICY_SCHEMA = 5
+_PREFIXES = 1536
+_RANKER_SCHEMA = 5
 REWARD_HEAD = "reward_head.safetensors"
 
 
@@ -71,7 +71,7 @@ class RewardModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class RankerCheckpoint:
     """The trained heuristic with sigma-bar, the mean dispersion of its exploration log."""
 
     heuristic: Heuristic
@@ -89,10 +89,17 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
     """
     check_digests(folder)
     words = load_words(folder, vocabulary)
-    _expect(folder, "LlamaForCausalLM")
-    with _readable(folder / "model.safetensors"):
+    described, weights = folder / "config.json", folder / "model.safetensors"
+    found = _json(described).get("architectures", [None])[0]
+    if found != LlamaForCausalLM.__name__:
+        raise SchemaError(
+            f"{described}: architecture {found}, expected {LlamaForCausalLM.__name__}"
+        )
+    if not weights.is_file():
+        raise ArtifactError(f"{weights}: no such file; expected the weights beside config.json")
+    with _readable(weights):
         model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    return Backbone(Decoder(model.model, capacity=PREFIXES), words, _digest(folder))
+    return Backbone(Decoder(model.model, capacity=_PREFIXES), words, digest(folder))
 
 
 def save_reward_model(
@@ -124,7 +131,7 @@ def _head_like(weights: Mapping[str, Tensor]) -> TokenLogprobHead | ValueHead:
     return TokenLogprobHead(weights["rest.weight"].shape[1], weights["right.0.weight"].shape[0])
 
 
-def save_policy(
+def save_ranker_checkpoint(
     folder: Path,
     heuristic: Heuristic,
     *,
@@ -138,7 +145,7 @@ def save_policy(
     """Write ``heuristic.safetensors``, ``policy.json`` and their digests."""
     save_file(heuristic.state_dict(), folder / "heuristic.safetensors")
     described = {
-        "schema": POLICY_SCHEMA,
+        "schema": _RANKER_SCHEMA,
         "width": width,
         "seen": seen,
         "hidden": hidden,
@@ -151,7 +158,7 @@ def save_policy(
     write_digests(folder)
 
 
-def load_policy(folder: Path, backbone: str) -> Policy:
+def load_ranker_checkpoint(folder: Path, backbone: str) -> RankerCheckpoint:
     """The heuristic trained on embeddings of the generator that ``backbone`` identifies.
 
     Raises:
@@ -161,9 +168,9 @@ def load_policy(folder: Path, backbone: str) -> Policy:
     check_digests(folder)
     path = folder / "policy.json"
     described = _json(path)
-    if described.get("schema") != POLICY_SCHEMA:
+    if described.get("schema") != _RANKER_SCHEMA:
         raise SchemaError(
-            f"{path}: schema {described.get('schema')}, expected {POLICY_SCHEMA}; train it again "
+            f"{path}: schema {described.get('schema')}, expected {_RANKER_SCHEMA}; train it again "
             "(python -m flows residual, or make run)"
         )
     if described["backbone"] != backbone:
@@ -174,7 +181,7 @@ def load_policy(folder: Path, backbone: str) -> Policy:
     heuristic = Heuristic(described["width"], described["seen"], described["hidden"])
     with _readable(folder / "heuristic.safetensors"):
         heuristic.load_state_dict(load_file(folder / "heuristic.safetensors"))
-    return Policy(
+    return RankerCheckpoint(
         heuristic.eval(),
         dict(described["reference_dispersion"]),
         tuple(described["patterns"]),
@@ -190,16 +197,6 @@ def _readable(path: Path) -> Iterator[None]:
         raise SchemaError(f"{path}: no weights in safetensors, or damaged: {error}") from error
 
 
-def _expect(folder: Path, architecture: str) -> None:
-    path = folder / "config.json"
-    found = _json(path).get("architectures", [None])[0]
-    if found != architecture:
-        raise SchemaError(f"{path}: architecture {found}, expected {architecture}")
-    weights = folder / "model.safetensors"
-    if not weights.is_file():
-        raise ArtifactError(f"{weights}: no such file; expected the weights beside config.json")
-
-
 def _json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a checkpoint there")
@@ -210,7 +207,3 @@ def _json(path: Path) -> dict[str, Any]:
     if not isinstance(read, dict):
         raise SchemaError(f"{path}: given no object, expected one that describes a checkpoint")
     return read
-
-
-def _digest(folder: Path) -> str:
-    return digest(folder)

@@ -16,7 +16,7 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import anyio
@@ -29,19 +29,16 @@ from selverify.params import Server
 
 LARGEST_REPLY = 32 << 20
 """Bytes; embeddings of 256 texts at a width of 4,096 take half of it."""
-QUOTED = 300
+_QUOTED = 300
 """Characters of a server's own words in an error."""
-REPLY = "selverify.reply"
-RETRIED = frozenset({408, 409, 429})
-OF_THE_BODY = frozenset({400, 413, 422})
-STEERING = ("retry-after", "retry-after-ms", "x-should-retry")
-
-
-Fault = Callable[[Mapping[str, Any]], str | None]
+_REPLY = "selverify.reply"
+_RETRIED = frozenset({408, 409, 429})
+_OF_THE_BODY = frozenset({400, 413, 422})
+_STEERING = ("retry-after", "retry-after-ms", "x-should-retry")
+_Body = Mapping[str, object]
+_Replies = list[dict[str, Any] | Refusal]
+_Fault = Callable[[Mapping[str, Any]], str | None]
 """What is wrong with a JSON object that should be a reply, or None."""
-
-
-Asked = tuple[list[dict[str, Any] | Refusal], Exception | None]
 
 
 class Client:
@@ -58,7 +55,7 @@ class Client:
         self._key()
 
     def ask(
-        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault | None = None
+        self, path: str, bodies: Sequence[_Body], *, fault: _Fault | None = None
     ) -> list[dict[str, Any]]:
         """The reply to each body, in their order; a body without a model is given the server's.
 
@@ -82,45 +79,36 @@ class Client:
         return replies
 
     def ask_each(
-        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault | None = None
-    ) -> list[dict[str, Any] | Refusal]:
+        self, path: str, bodies: Sequence[_Body], *, fault: _Fault | None = None
+    ) -> _Replies:
         """As ``ask``, but what the server refuses a body with (400, 413, 422) is its reply."""
         if not bodies:
             return []
-        with start_blocking_portal(name="selverify-client") as portal:
-            asked: Asked = portal.call(self._ask_all, path, bodies, fault)
-        replies, failure = asked
-        if failure is not None:
-            raise failure
-        return replies
+        try:
+            with start_blocking_portal(name="selverify-client") as portal:
+                replies: _Replies = portal.call(self._ask_all, path, bodies, fault)
+            return replies
+        except ExceptionGroup as failures:
+            failure = failures.exceptions[0]
+        raise failure
 
-    async def _ask_all(
-        self, path: str, bodies: Sequence[Mapping[str, object]], fault: Fault | None
-    ) -> Asked:
-        """All replies, and the first failure, which ends the requests still under way."""
-        replies: list[dict[str, Any] | Refusal] = [{}] * len(bodies)
+    async def _ask_all(self, path: str, bodies: Sequence[_Body], fault: _Fault | None) -> _Replies:
+        """All replies; the first failure ends the requests still under way."""
+        replies: _Replies = [{}] * len(bodies)
         waiting = iter(enumerate(bodies))
         workers = min(self.server.concurrency, len(bodies))
-        try:
-            async with self._connect(workers, fault) as api, anyio.create_task_group() as group:
-                for _ in range(workers):
-                    group.start_soon(self._work, api, path, waiting, replies)
-        except ExceptionGroup as failures:
-            return replies, failures.exceptions[0]
-        return replies, None
 
-    async def _work(
-        self,
-        api: openai.AsyncOpenAI,
-        path: str,
-        waiting: Iterator[tuple[int, Mapping[str, object]]],
-        replies: list[dict[str, Any] | Refusal],
-    ) -> None:
-        for place, body in waiting:
-            replies[place] = await self._ask_one(api, path, body)
+        async def work(api: openai.AsyncOpenAI) -> None:
+            for place, body in waiting:
+                replies[place] = await self._ask_one(api, path, body)
+
+        async with self._connect(workers, fault) as api, anyio.create_task_group() as group:
+            for _ in range(workers):
+                group.start_soon(work, api)
+        return replies
 
     async def _ask_one(
-        self, api: openai.AsyncOpenAI, path: str, body: Mapping[str, object]
+        self, api: openai.AsyncOpenAI, path: str, body: _Body
     ) -> dict[str, Any] | Refusal:
         whole = {"model": self.server.model, **body}
         # The package would send other keys of the environment where it is given none.
@@ -129,7 +117,7 @@ class Client:
         )
         try:
             response = await api.post(path, cast_to=httpx2.Response, body=whole, options=options)
-            reply: dict[str, Any] = response.extensions[REPLY]
+            reply: dict[str, Any] = response.extensions[_REPLY]
             return reply
         except openai.APIStatusError as error:
             status, said = error.status_code, error.response.text
@@ -146,17 +134,17 @@ class Client:
             NoReply: the retries are used up.
         """
         where, quoted = f"{self._url}{path}", self._quoted(said)
-        if status and status < 500 and status not in RETRIED:
+        if status and status < 500 and status not in _RETRIED:
             refusal = Refusal(
                 f"{where}: refused with status {status}: {quoted}; expected a reply", status=status
             )
-            if status in OF_THE_BODY:
+            if status in _OF_THE_BODY:
                 return refusal
             raise refusal
         cause = f"status {status}: {quoted}" if status else quoted
         raise NoReply(f"{where}: {cause}; expected a reply after {self.server.max_retries} retries")
 
-    def _connect(self, connections: int, fault: Fault | None) -> openai.AsyncOpenAI:
+    def _connect(self, connections: int, fault: _Fault | None) -> openai.AsyncOpenAI:
         server = self.server
         return openai.AsyncOpenAI(
             base_url=self._url,
@@ -189,8 +177,10 @@ class Client:
         key = self._key()
         if key is not None:
             said = re.sub(_spellings(key), "[key]", said)
-        words = " ".join("".join(c if c.isprintable() else " " for c in said[: 4 * QUOTED]).split())
-        return words[:QUOTED] or "no words"
+        words = " ".join(
+            "".join(c if c.isprintable() else " " for c in said[: 4 * _QUOTED]).split()
+        )
+        return words[:_QUOTED] or "no words"
 
 
 class _Reader(httpx2.AsyncClient):
@@ -202,7 +192,7 @@ class _Reader(httpx2.AsyncClient):
         *,
         connections: int,
         verify: ssl.SSLContext,
-        fault: Fault | None,
+        fault: _Fault | None,
         quote: Callable[[str], str],
     ) -> None:
         super().__init__(
@@ -228,10 +218,10 @@ class _Reader(httpx2.AsyncClient):
         except (TimeoutError, httpx2.TimeoutException):
             message = f"no whole reply within {self._seconds:g} s"
             raise httpx2.ReadTimeout(message, request=request) from None
-        kept = {name: response.headers[name] for name in STEERING if name in response.headers}
+        kept = {name: response.headers[name] for name in _STEERING if name in response.headers}
         whole = httpx2.Response(response.status_code, headers=kept, content=body, request=request)
         if whole.is_success:
-            whole.extensions[REPLY] = self._checked(body, request)
+            whole.extensions[_REPLY] = self._checked(body, request)
         return whole
 
     def _checked(self, body: bytes, request: httpx2.Request) -> dict[str, Any]:

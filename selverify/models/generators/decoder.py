@@ -10,9 +10,8 @@ Shapes: G groups (prefixes), S rows a group, T prefix words, M new words, H head
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,15 +19,17 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaModel
 
-T = TypeVar("T")
-AT_ONCE = 256
+from selverify.models.generators.sampling import uniforms
+
+_AT_ONCE = 256
 """Prefixes that are computed together."""
-_GAMMA = np.uint64(0x9E3779B97F4A7C15)
-_MIX = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+_LONGEST_MOVE = 16
+"""By how many words at most a prefix is continued from a kept one."""
+_Words = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class _Layer:
     """One block's weights, with the projections of one input fused."""
 
     attention_norm: Tensor
@@ -42,7 +43,7 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class _Entry:
     """One cached prefix: keys and values [layers, 2, H, T, D/H] and the last hidden state [D]."""
 
     keys_values: Tensor
@@ -82,33 +83,31 @@ class Decoder:
         self.cos = torch.cat((angles, angles), -1).cos()
         self.sin = torch.cat((angles, angles), -1).sin()
         self.capacity = capacity
-        self._entries: OrderedDict[tuple[int, ...], Entry] = OrderedDict()
+        self._entries: OrderedDict[_Words, _Entry] = OrderedDict()
+        nothing = torch.empty((len(self.layers), 2, self.heads, 0, self.head_width))
+        self._empty = _Entry(nothing, torch.empty(self.width))
 
     @torch.inference_mode()
-    def prefixes(self, sequences: Sequence[tuple[int, ...]]) -> Prefix:
+    def prefixes(self, sequences: Sequence[_Words]) -> Prefix:
         """Keys and values of each sequence; parts that were seen before are not computed again."""
-        found: dict[tuple[int, ...], Entry] = {}
-        afresh: dict[int, list[tuple[int, ...]]] = {}
-        longer: list[tuple[int, tuple[int, ...]]] = []
+        found: dict[_Words, _Entry] = {}
+        fresh: dict[int, list[tuple[int, _Words]]] = {}
         for sequence in dict.fromkeys(sequences):
             entry = self._entries.get(sequence)
             if entry is not None:
                 self._entries.move_to_end(sequence)
                 found[sequence] = entry
-            elif known := self._known(sequence):
-                longer.append((known, sequence))
             else:
-                afresh.setdefault(len(sequence), []).append(sequence)
-        computed: list[tuple[tuple[int, ...], Entry]] = []
-        for group in afresh.values():
-            for chunk in _chunks(group):
-                computed += zip(chunk, self._compute(chunk), strict=True)
-        longer.sort(key=lambda pair: (len(pair[1]) - pair[0], pair[0]))
-        for grown in _chunks(longer):
-            starts, words = zip(*grown, strict=True)
-            computed += zip(words, self._lengthen(words, starts), strict=True)
+                known = self._known(sequence)
+                # From their first word on, sequences of one length together: nothing is padded.
+                fresh.setdefault(0 if known else len(sequence), []).append((known, sequence))
+        computed: dict[_Words, _Entry] = {}
+        for _, group in sorted(fresh.items(), key=lambda pair: pair[0] == 0):
+            group.sort(key=lambda pair: (len(pair[1]) - pair[0], pair[0]))
+            for start in range(0, len(group), _AT_ONCE):
+                computed |= self._lengthen(group[start : start + _AT_ONCE])
         self._entries.update(computed)
-        found |= dict(computed)
+        found |= computed
         while len(self._entries) > self.capacity:
             self._entries.popitem(last=False)
         return self._stack([found[sequence] for sequence in sequences])
@@ -209,48 +208,31 @@ class Decoder:
         scores: Tensor = hidden @ self.embedding.T
         return scores
 
-    def _known(self, sequence: tuple[int, ...]) -> int:
-        """Length of the longest kept prefix among those that end where a move ends."""
-        for length in range(len(sequence) - 1, max(0, len(sequence) - 16), -1):
+    def _known(self, sequence: _Words) -> int:
+        """Length of the longest kept prefix among those that end where a move ends, else 0."""
+        for length in range(len(sequence) - 1, max(0, len(sequence) - _LONGEST_MOVE), -1):
             if sequence[:length] in self._entries:
                 return length
         return 0
 
-    def _compute(self, sequences: Sequence[tuple[int, ...]]) -> list[Entry]:
-        """Entries of sequences of one length, from their first word on."""
-        tokens = torch.tensor(sequences)
-        count, length = tokens.shape
-        hidden = self.embedding[tokens]
-        positions = torch.arange(length).expand(count, length)
-        mask = torch.ones(length, length).tril().bool()
-        parts = []
-        for layer in self.layers:
-            query, key, value = self._project(layer, hidden, positions)
-            parts.append(torch.stack((key, value)))
-            scores = (query @ key.transpose(-1, -2)).masked_fill(~mask, -torch.inf)
-            hidden = self._finish(layer, hidden, scores.softmax(-1) @ value)
-        last = self._norm(hidden[:, -1], self.final_norm)
-        keys_values = torch.stack(parts)
-        return [Entry(keys_values[:, :, row].clone(), last[row].clone()) for row in range(count)]
-
-    def _lengthen(self, sequences: Sequence[tuple[int, ...]], known: Sequence[int]) -> list[Entry]:
-        """Entries of sequences of which the first ``known`` words each are kept already."""
-        older = [self._entries[words[:size]] for words, size in zip(sequences, known, strict=True)]
-        new = [words[size:] for words, size in zip(sequences, known, strict=True)]
+    def _lengthen(self, group: Sequence[tuple[int, _Words]]) -> dict[_Words, _Entry]:
+        """Entries of sequences of which the first words, as many as is said, are kept already."""
+        older = [self._entries.get(words[:known], self._empty) for known, words in group]
+        new = [words[known:] for known, words in group]
         tokens = torch.zeros((len(new), 1, max(map(len, new))), dtype=torch.long)
         for row, words in enumerate(new):
             tokens[row, 0, : len(words)] = torch.tensor(words)
         hidden, kept = self._extend(self._stack(older), tokens, keep=True)
         keys_values = torch.stack(kept)[..., 0, :, :]  # [layers, 2, G, H, M, D/H]
-        return [
-            Entry(
+        return {
+            whole: _Entry(
                 torch.cat((entry.keys_values, keys_values[:, :, row, :, : len(words)]), -2),
                 hidden[row, 0, len(words) - 1].clone(),
             )
-            for row, (entry, words) in enumerate(zip(older, new, strict=True))
-        ]
+            for row, (entry, words, (_, whole)) in enumerate(zip(older, new, group, strict=True))
+        }
 
-    def _stack(self, entries: Sequence[Entry]) -> Prefix:
+    def _stack(self, entries: Sequence[_Entry]) -> Prefix:
         lengths = torch.tensor([entry.keys_values.shape[-2] for entry in entries])
         longest = int(lengths.max())
         shape = (len(self.layers), 2, len(entries), self.heads, longest, self.head_width)
@@ -280,7 +262,7 @@ class Decoder:
         return self._norm(hidden, self.final_norm)
 
     def _project(
-        self, layer: Layer, hidden: Tensor, positions: Tensor
+        self, layer: _Layer, hidden: Tensor, positions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated and scaled queries, rotated keys, values, each [G, H, rows, D/H]."""
         groups, rows, _ = hidden.shape
@@ -295,7 +277,7 @@ class Decoder:
         query = (query * cos + _rotate(query) * sin) * self.head_width**-0.5
         return query, key * cos + _rotate(key) * sin, value.contiguous()
 
-    def _finish(self, layer: Layer, hidden: Tensor, mixed: Tensor) -> Tensor:
+    def _finish(self, layer: _Layer, hidden: Tensor, mixed: Tensor) -> Tensor:
         groups, rows, _ = hidden.shape
         joined = mixed.transpose(1, 2).reshape(groups, rows, self.width)
         hidden = hidden + functional.linear(joined, layer.output, layer.output_bias)
@@ -322,30 +304,15 @@ class Decoder:
         return picked.numpy(), chosen.double().numpy()
 
 
-def uniforms(seeds: np.ndarray, step: int) -> np.ndarray:
-    """One number in [0, 1) a seed and step: SplitMix64 (Steele et al. 2014), vectorised."""
-    with np.errstate(over="ignore"):
-        mixed = seeds + _GAMMA * np.uint64(step + 1)
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX[0]
-        mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX[1]
-        mixed = mixed ^ (mixed >> np.uint64(31))
-    return (mixed >> np.uint64(40)).astype(np.float64) / float(1 << 24)
-
-
-def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(items), AT_ONCE):
-        yield items[start : start + AT_ONCE]
-
-
 def _rotate(values: Tensor) -> Tensor:
     first, second = values.chunk(2, -1)
     return torch.cat((-second, first), -1)
 
 
-def _fuse(layer: torch.nn.Module) -> Layer:
+def _fuse(layer: torch.nn.Module) -> _Layer:
     weights = {name: weight.detach() for name, weight in layer.named_parameters()}
     biased = "self_attn.q_proj.bias" in weights
-    return Layer(
+    return _Layer(
         weights["input_layernorm.weight"],
         torch.cat([weights[f"self_attn.{name}_proj.weight"] for name in "qkv"]),
         torch.cat([weights[f"self_attn.{name}_proj.bias"] for name in "qkv"]) if biased else None,

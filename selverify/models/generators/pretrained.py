@@ -10,34 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from jinja2 import TemplateError
-from torch import nn
 from transformers import AutoModelForCausalLM
 
 from selverify.models.prompting import Prompt, plain_text
 from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
 
-DATE = "26 Jul 2024"
+_DATE = "26 Jul 2024"
 """What templates are told that show a date (Llama 3): today's would change every prompt."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pretrained:
+class HubModel:
     """A model that is not trained further, its tokenizer, and what identifies both.
 
     ``positions`` is the number of tokens that a text may have.
     """
 
-    model: nn.Module
+    model: Any
     tokenizer: Any
     digest: str
     positions: int
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model's weights are."""
-        return next(self.model.parameters()).device
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Tokens of a prompt, ``begun`` as the beginning of the assistant's own answer.
@@ -66,7 +59,7 @@ class Pretrained:
     def _by_template(self, said: Sequence[tuple[str, str]]) -> str:
         messages = [{"role": role, "content": text} for role, text in said]
         rendered: str = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, date_string=DATE
+            messages, tokenize=False, add_generation_prompt=True, date_string=_DATE
         )
         return rendered
 
@@ -77,12 +70,12 @@ class Pretrained:
 
     def ends(self) -> frozenset[int]:
         """Tokens that end a text: the tokenizer's and those of the generation configuration."""
-        configured = self.model.generation_config.eos_token_id  # type: ignore[union-attr]
+        configured = self.model.generation_config.eos_token_id
         listed = configured if isinstance(configured, list) else [configured]
         return frozenset(one for one in (*listed, self.tokenizer.eos_token_id) if one is not None)
 
 
-def load_pretrained(source: str, *, revision: str | None, dtype: str, device: str) -> Pretrained:
+def load_hub_model(source: str, *, revision: str | None, dtype: str, device: str) -> HubModel:
     """The model of a local folder, or of a repository on the hub.
 
     Args:
@@ -97,7 +90,7 @@ def load_pretrained(source: str, *, revision: str | None, dtype: str, device: st
     folder, known = local_folder(source, revision=revision)
     tokenizer = load_tokenizer(folder)
     model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
-    return Pretrained(model, tokenizer, f"{known} {dtype}", _positions(model.config))
+    return HubModel(model, tokenizer, f"{known} {dtype}", _positions(model.config))
 
 
 def _positions(config: Any) -> int:

@@ -18,9 +18,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, pairwise, product
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
@@ -34,29 +34,29 @@ from selverify.search.requests import CompleteItem, ProposeItem
 from selverify.types import Sample, State
 
 Api = Literal["completions", "chat"]
-PATHS: Mapping[Api, str] = MappingProxyType(
+_PATHS: Mapping[Api, str] = MappingProxyType(
     {"completions": "/completions", "chat": "/chat/completions"}
 )
-SEEDS = (1 << 31) - 1
+_SEEDS = (1 << 31) - 1
 """Servers take seeds as signed numbers of 32 bits."""
-MOST_TOKENS = 1 << 31
+_MOST_TOKENS = 1 << 31
 """A count beyond it is none."""
-TOO_LONG = re.compile(
+_TOO_LONG = re.compile(
     r"(?:context|sequence|model)[ _](?:length|window|size|len)|too (?:long|large)", re.IGNORECASE
 )
 """What servers say of a prompt that leaves no room; it is the candidate that failed."""
 
 
-class _Message(BaseModel):
+class _Strict(BaseModel):
     model_config = ConfigDict(strict=True)
 
+
+class _Message(_Strict):
     content: str | None = None
 
 
-class _Choice(BaseModel):
+class _Choice(_Strict):
     """One choice of either API; ``stop_reason`` (vLLM) and ``matched_stop`` (SGLang) are extras."""
-
-    model_config = ConfigDict(strict=True)
 
     index: int | None = None
     text: str | None = None
@@ -82,28 +82,21 @@ class _Choice(BaseModel):
         return self.finish_reason != "length"
 
 
-class _Choices(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Choices(_Strict):
     choices: list[_Choice]
     usage: Any = None
 
 
-class _Vector(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Vector(_Strict):
     index: int
     embedding: list[FiniteFloat]
 
 
-class _Vectors(BaseModel):
-    model_config = ConfigDict(strict=True)
-
+class _Vectors(_Strict):
     data: list[_Vector]
 
 
-@dataclass(frozen=True, slots=True)
-class Takes:
+class _Takes(NamedTuple):
     """What a server was found to take; None is not known yet.
 
     ``several``: ``n`` samples in one request. ``schema``: constrained decoding.
@@ -114,8 +107,8 @@ class Takes:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What is asked for one item: as many samples as there are seeds."""
+class _Request:
+    """What is asked for one item, or for a part of it: as many samples as there are seeds."""
 
     prompt: Prompt
     seeds: tuple[int, ...]
@@ -124,16 +117,7 @@ class _Asked:
     one_move: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """One request: ``count`` samples of what is asked, from the one at ``start`` on."""
-
-    asked: _Asked
-    start: int
-    count: int
-
-
-Answer = list[Sample] | Refusal
+_Answer = list[Sample] | Refusal
 
 
 class ServedModel:
@@ -166,17 +150,12 @@ class ServedModel:
         self._seed = seed
         self._api = api
         self._schema = schema
-        self._takes = Takes(None, None)
+        self._takes = _Takes(None, None)
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
         drawn = None if schema is None else _digest(json.dumps(schema, sort_keys=True)).hex()
         self._identity = (
             f"{client.server.model} {api} {prompting_id} {sampled} {seed} {drawn} {end_of_move!r}"
         )
-
-    @property
-    def takes(self) -> Takes:
-        """What the server was found to take so far."""
-        return self._takes
 
     def identity(self) -> str:
         """Of the model's name, the prompts, the sampling and the seed; not of where it is served.
@@ -192,149 +171,139 @@ class ServedModel:
             ProtocolError: the server refuses, or does not answer; see ``Client.ask``.
         """
         limit, temperature = self._sampling.max_move_tokens, self._sampling.temperature
-        return self._sample([self._asked(item, limit, temperature, True) for item in items])
+        return self._sample([self._request(item, limit, temperature, True) for item in items])
 
     def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
         """Samples up to the text's end; errors as in ``propose``."""
-        limit, temperature = self._sampling.max_solution_tokens, self._sampling.temperature
+        limit, usual = self._sampling.max_solution_tokens, self._sampling.temperature
         return self._sample(
-            [self._asked(item, limit, 0.0 if item.greedy else temperature, False) for item in items]
+            [self._request(item, limit, 0.0 if item.greedy else usual, False) for item in items]
         )
 
-    def _asked(
+    def _request(
         self, item: ProposeItem | CompleteItem, limit: int, temperature: float, one_move: bool
-    ) -> _Asked:
-        state = item.state
-        seeds = tuple(
-            sample_seed(self._seed, state, index)
-            for index in range(item.start, item.start + item.count)
-        )
-        return _Asked(self._prompting(state), seeds, limit, temperature, one_move)
+    ) -> _Request:
+        indices = range(item.start, item.start + item.count)
+        seeds = tuple(sample_seed(self._seed, item.state, index) for index in indices)
+        return _Request(self._prompting(item.state), seeds, limit, temperature, one_move)
 
-    def _sample(self, asked: Sequence[_Asked]) -> tuple[tuple[Sample, ...], ...]:
+    def _sample(self, requests: Sequence[_Request]) -> tuple[tuple[Sample, ...], ...]:
         """Item by item until it is known what the server takes, then the others at once."""
         found: dict[int, list[Sample]] = {}
-        for place, one in enumerate(asked):
+        for place, one in enumerate(requests):
             if len(self._variants(one)) > 1:
                 found[place] = self._probe(one)
-        parts = {p: self._parts(one) for p, one in enumerate(asked) if p not in found}
-        answers = iter(self._whole([part for some in parts.values() for part in some]))
-        for place, some in parts.items():
-            found[place] = [s for part in some for s in _settled(next(answers), part.count)]
-        return tuple(tuple(found[place]) for place in range(len(asked)))
+        rest = [place for place in range(len(requests)) if place not in found]
+        answers = self._fetch([requests[place] for place in rest])
+        for place, answer in zip(rest, answers, strict=True):
+            found[place] = _settled(answer, requests[place])
+        return tuple(tuple(found[place]) for place in range(len(requests)))
 
-    def _variants(self, one: _Asked) -> list[Takes]:
+    def _variants(self, one: _Request) -> list[_Takes]:
         """What the server may take of what this would use, the most first."""
-        constrains = one.one_move and self._schema is not None and len(one.seeds) > 0
-        return [
-            Takes(several, schema)
-            for several in _open(self._takes.several, used=len(one.seeds) > 1)
-            for schema in _open(self._takes.schema, used=constrains)
-        ]
+        several = _open(self._takes.several, used=len(one.seeds) > 1)
+        schema = _open(self._takes.schema, used=len(one.seeds) > 0 and self._constrains(one))
+        return [_Takes(*pair) for pair in product(several, schema)]
 
-    def _probe(self, one: _Asked) -> list[Sample]:
+    def _probe(self, one: _Request) -> list[Sample]:
         """The samples, asked for with less and less until the server takes it."""
         before = self._takes
-        refusal: Refusal | None = None
+        answer: _Answer = []
         for variant in self._variants(one):
             self._takes = variant
             try:
-                answers = self._whole(self._parts(one))
+                (answer,) = self._fetch([one])
             except ProtocolError:
                 self._takes = before
                 raise
-            refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
-            found = [sample for answer in answers for sample in _given(answer)]
             new = variant.schema and before.schema is None
             # A server may also take a schema and pay no heed to it.
-            heeded = not new or all(sample.text.startswith("{") for sample in found)
-            if refusal is None and heeded:
-                return found
+            if not isinstance(answer, Refusal) and (
+                not new or all(sample.text.startswith("{") for sample in answer)
+            ):
+                return answer
         self._takes = before
-        return _settled(refusal or [], len(one.seeds))
+        return _settled(answer, one)
 
-    def _parts(self, one: _Asked) -> list[_Part]:
-        count = len(one.seeds)
-        if self._takes.several is False:
-            return [_Part(one, start, 1) for start in range(count)]
-        return [_Part(one, 0, count)] if count else []
-
-    def _whole(self, parts: Sequence[_Part]) -> list[Answer]:
-        """The answer to each part, with as many samples as it asks for."""
-        answers = self._ask(parts)
-        # Asked once more, a server that lost some is told from one that knows no ``n``.
-        short = _short(parts, answers)
-        for place, answer in zip(short, self._ask([parts[p] for p in short]), strict=True):
-            answers[place] = answer
-        short = _short(parts, answers)
+    def _fetch(self, requests: Sequence[_Request]) -> list[_Answer]:
+        """The answer to each request, with all its samples; a server that loses some is asked
+        once more, which tells it from one that knows no ``n``."""
+        answers: list[_Answer] = [[] for _ in requests]
+        for _ in range(0 if self._takes.several is False else 2):
+            short = _short(requests, answers)
+            again = self._ask([requests[place] for place in short])
+            for place, answer in zip(short, again, strict=True):
+                answers[place] = answer
+        short = _short(requests, answers)
         if short:
-            self._takes = replace(self._takes, several=False)
+            self._takes = self._takes._replace(several=False)
         alone = [
-            (place, replace(parts[place], start=parts[place].start + more, count=1))
+            (place, replace(requests[place], seeds=(seed,)))
             for place in short
-            for more in range(len(_given(answers[place])), parts[place].count)
+            for seed in requests[place].seeds[len(_given(answers[place])) :]
         ]
         for (place, _), answer in zip(alone, self._ask([one for _, one in alone]), strict=True):
-            answers[place] = [*_given(answers[place]), *_settled(answer, 1)]
+            refused = next(
+                (one for one in (answers[place], answer) if isinstance(one, Refusal)), None
+            )
+            answers[place] = refused or [*_given(answers[place]), *_given(answer)]
         return answers
 
-    def _ask(self, parts: Sequence[_Part]) -> list[Answer]:
-        """The answer to each part, with one sample or more."""
-        bodies = [self._body(part) for part in parts]
-        answers = self._post(bodies, parts)
+    def _ask(self, requests: Sequence[_Request]) -> list[_Answer]:
+        """The answer to each request, with one sample or more."""
+        bodies = [self._body(one) for one in requests]
+        answers = self._post(bodies, requests)
         # A chat template may trim the end of what was begun. The model then says that white space
         # first, and is stopped there.
         trimmed = [place for place, body in enumerate(bodies) if self._stuck(body, answers[place])]
         free = [{k: v for k, v in bodies[place].items() if k != "stop"} for place in trimmed]
-        again = self._post(free, [parts[place] for place in trimmed])
+        again = self._post(free, [requests[place] for place in trimmed])
         for place, answer in zip(trimmed, again, strict=True):
             answers[place] = answer
         return answers
 
-    def _stuck(self, body: Mapping[str, object], answer: Answer) -> bool:
+    def _stuck(self, body: Mapping[str, object], answer: _Answer) -> bool:
         continued = "stop" in body and "continue_final_message" in body and self._end.isspace()
         blank = not isinstance(answer, Refusal) and not any(sample.text for sample in answer)
         return continued and blank
 
-    def _post(self, bodies: Sequence[Mapping[str, object]], parts: Sequence[_Part]) -> list[Answer]:
-        replies = self._client.ask_each(PATHS[self._api], bodies, fault=_wrong_choices)
+    def _post(
+        self, bodies: Sequence[Mapping[str, object]], requests: Sequence[_Request]
+    ) -> list[_Answer]:
+        replies = self._client.ask_each(_PATHS[self._api], bodies, fault=_wrong_choices)
         return [
-            reply if isinstance(reply, Refusal) else self._read(reply, part)
-            for reply, part in zip(replies, parts, strict=True)
+            reply if isinstance(reply, Refusal) else self._read(reply, one)
+            for reply, one in zip(replies, requests, strict=True)
         ]
 
-    def _body(self, part: _Part) -> dict[str, object]:
-        asked = part.asked
+    def _body(self, one: _Request) -> dict[str, object]:
+        chat = self._api == "chat"
         body: dict[str, object] = {
-            **self._shown(asked.prompt),
-            "max_tokens": asked.limit,
-            "temperature": asked.temperature,
-            "seed": asked.seeds[part.start],
+            **(_chat(one.prompt) if chat else {"prompt": plain_text(one.prompt)}),
+            "max_tokens": one.limit,
+            "temperature": one.temperature,
+            "seed": one.seeds[0],
         }
-        if part.count > 1:
-            body["n"] = part.count
-        if self._constrains(asked):
+        if len(one.seeds) > 1:
+            body["n"] = len(one.seeds)
+        if self._constrains(one):
             named = {"name": "move", "schema": self._schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
-        elif asked.one_move:
+        elif one.one_move:
             body["stop"] = [self._end]
         return body
 
-    def _shown(self, prompt: Prompt) -> dict[str, object]:
-        return _chat(prompt) if self._api == "chat" else {"prompt": plain_text(prompt)}
+    def _constrains(self, one: _Request) -> bool:
+        return one.one_move and self._schema is not None and self._takes.schema is not False
 
-    def _constrains(self, asked: _Asked) -> bool:
-        return asked.one_move and self._schema is not None and self._takes.schema is not False
-
-    def _read(self, reply: Mapping[str, Any], part: _Part) -> list[Sample]:
-        """At most ``count`` samples. The surplus is dropped, but its tokens were generated."""
+    def _read(self, reply: Mapping[str, Any], one: _Request) -> list[Sample]:
+        """At most a sample a seed. The surplus is dropped, but its tokens were generated."""
         read = _Choices.model_validate(reply)
-        chosen = _distinct(read.choices)[: part.count]
-        texts = [self._text(choice, part.asked) for choice in chosen]
+        texts = [self._text(choice, one) for choice in _distinct(read.choices)[: len(one.seeds)]]
         tokens = _tokens(read.usage, texts)
         return [Sample(text, count, 0.0) for text, count in zip(texts, tokens, strict=True)]
 
-    def _text(self, choice: _Choice, asked: _Asked) -> str:
+    def _text(self, choice: _Choice, asked: _Request) -> str:
         said, end = choice.said or "", self._end
         if not asked.one_move and not end.isspace():
             return " ".join(said.replace(end, f" {end} ").split())
@@ -396,7 +365,7 @@ def sample_seed(seed: int, state: State, index: int) -> int:
     """31 bits for the sample with this index at ``state``, for a run's ``seed``."""
     said = "\x1f".join(state.said)
     key = f"{seed}|{state.problem.problem_id}|{said}|{index}"
-    return int.from_bytes(_digest(key)[:4], "little") & SEEDS
+    return int.from_bytes(_digest(key)[:4], "little") & _SEEDS
 
 
 def _digest(text: str) -> bytes:
@@ -407,11 +376,11 @@ def _open(known: bool | None, *, used: bool) -> tuple[bool | None, ...]:
     return (True, False) if used and known is None else (known,)
 
 
-def _given(answer: Answer) -> list[Sample]:
+def _given(answer: _Answer) -> list[Sample]:
     return [] if isinstance(answer, Refusal) else answer
 
 
-def _settled(answer: Answer, count: int) -> list[Sample]:
+def _settled(answer: _Answer, request: _Request) -> list[Sample]:
     """The samples; no text each where the prompt is too long.
 
     Raises:
@@ -419,17 +388,17 @@ def _settled(answer: Answer, count: int) -> list[Sample]:
     """
     if not isinstance(answer, Refusal):
         return answer
-    if TOO_LONG.search(str(answer)):
-        return [NOTHING] * count
+    if _TOO_LONG.search(str(answer)):
+        return [NOTHING] * len(request.seeds)
     raise answer
 
 
-def _short(parts: Sequence[_Part], answers: Sequence[Answer]) -> list[int]:
+def _short(requests: Sequence[_Request], answers: Sequence[_Answer]) -> list[int]:
     """Places of the answers with fewer samples than asked for."""
     return [
         place
-        for place, (part, answer) in enumerate(zip(parts, answers, strict=True))
-        if not isinstance(answer, Refusal) and len(answer) < part.count
+        for place, (one, answer) in enumerate(zip(requests, answers, strict=True))
+        if not isinstance(answer, Refusal) and len(answer) < len(one.seeds)
     ]
 
 
@@ -446,7 +415,7 @@ def _tokens(usage: Any, texts: Sequence[str]) -> list[int]:
     """Of each text: its share by words of what the server counted, else its words."""
     words = [len(text.split()) for text in texts]
     total = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if not isinstance(total, int) or isinstance(total, bool) or not 0 <= total <= MOST_TOKENS:
+    if not isinstance(total, int) or isinstance(total, bool) or not 0 <= total <= _MOST_TOKENS:
         return words
     weights = [count + 1 for count in words]
     bounds = [total * part // sum(weights) for part in accumulate(weights, initial=0)]

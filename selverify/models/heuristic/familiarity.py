@@ -9,7 +9,7 @@ import torch
 from sklearn.covariance import LedoitWolf
 from torch import Tensor, nn
 
-LEAST = 1e-9
+_JITTER = 1e-9
 
 
 class Familiarity(nn.Module):
@@ -36,8 +36,8 @@ class Familiarity(nn.Module):
         """
         fitted = LedoitWolf(store_precision=False).fit(states.double().numpy())
         covariance = torch.from_numpy(fitted.covariance_)
-        spread = covariance.diagonal().mean() + LEAST  # states may be constant in a direction
-        covariance += LEAST * spread * torch.eye(len(covariance))
+        spread = covariance.diagonal().mean() + _JITTER  # states may be constant in a direction
+        covariance += _JITTER * spread * torch.eye(len(covariance))
         self.mean.copy_(torch.from_numpy(fitted.location_))
         self.whiten.copy_(torch.linalg.cholesky(torch.linalg.inv(covariance)))
         self.limit.copy_(torch.quantile(self(held), familiar))

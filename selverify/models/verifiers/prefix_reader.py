@@ -19,9 +19,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
-from selverify.errors import ParamsError, ProtocolError, SchemaError
+from selverify.errors import ProtocolError, SchemaError
+from selverify.models.generators.prefix_cache import KeptPrefixes, joined, row_of, shared_size
+from selverify.models.generators.sampling import in_batches
 from selverify.models.verifiers.steps import Encoder, Line, state_key
 from selverify.search.requests import VerifyItem
 from selverify.types import Verdict
@@ -45,20 +48,13 @@ class Effort:
     remembered_scores: int
     kept_tokens: int
 
-    def __post_init__(self) -> None:
-        if self.batch_tokens < 1 or self.remembered_scores < 0 or self.kept_tokens < 0:
-            raise ParamsError(
-                f"given {self}, expected batch_tokens of at least 1 and the others of at least 0"
-            )
-
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A line that has to be read: which of its steps, and what it shares a state with."""
+class _Job:
+    """A line that has to be read, for the scores of its steps ``wanted``."""
 
     line: Line
     wanted: tuple[int, ...]
-    state: tuple[str, ...]
 
     @property
     def first(self) -> int:
@@ -67,26 +63,34 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Tokens to be read after a beginning of them, [layers, 2, heads, T, width] or None for none.
-
-    Scores are read at ``reads``; with ``keep`` the keys and values of all tokens come back.
-    """
+class _Row:
+    """Tokens to be read after a prefix of them, [layers, 2, heads, T, width] or None for none."""
 
     tokens: Sequence[int]
-    begun: Tensor | None
-    reads: tuple[int, ...]
-    keep: bool
+    prefix: Tensor | None
 
     @property
     def old(self) -> int:
         """The number T of tokens that need not be read."""
-        return 0 if self.begun is None else self.begun.shape[-2]
+        return 0 if self.prefix is None else self.prefix.shape[-2]
 
     @property
     def new(self) -> int:
         """The number of tokens that are read."""
         return len(self.tokens) - self.old
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One forward pass over the rows at ``places``: hidden states [B, S, D] of their new tokens.
+
+    ``mask`` [B, P] says which places of ``cache`` a row may see; None where none is kept.
+    """
+
+    places: list[int]
+    hidden: Tensor
+    cache: DynamicCache | None
+    mask: Tensor
 
 
 class HiddenStateVerifier:
@@ -114,8 +118,7 @@ class HiddenStateVerifier:
         self._effort = effort
         self._positions = int(backbone.config.max_position_embeddings)
         self._scores: OrderedDict[bytes, float] = OrderedDict()
-        self._begun: OrderedDict[bytes, Tensor] = OrderedDict()
-        self._kept_tokens = 0
+        self._kept = KeptPrefixes(effort.kept_tokens)
 
     def identity(self) -> str:
         """Content id of the weights, the layout and the precision."""
@@ -130,16 +133,14 @@ class HiddenStateVerifier:
             ProtocolError: an item has no step, or the model's score of a step is no number.
         """
         lines = [self._line(item) for item in items]
-        found = {
-            key: self._scores[key]
-            for line in lines
-            for key in line.keys[-line.new :]
-            if key in self._scores
-        }
-        for chunk in _chunks(_jobs(items, lines, found), self._effort.batch_tokens):
-            found |= self._read(chunk)
+        asked = [line.keys[-line.new :] for line in lines]
+        found = {key: self._scores[key] for keys in asked for key in keys if key in self._scores}
+        states = _jobs(items, lines, set(found))
+        for some in in_batches(states, self._fits_at_once):
+            found |= self._read(some)
         self._remember(found)
-        return tuple(_verdict([found[key] for key in line.keys[-line.new :]]) for line in lines)
+        scores = [tuple(found[key] for key in keys) for keys in asked]
+        return tuple(Verdict(one[-1], one) for one in scores)
 
     def _line(self, item: VerifyItem) -> Line:
         line = self._encoder.line(item)
@@ -151,84 +152,89 @@ class HiddenStateVerifier:
             )
         return line
 
-    def _read(self, jobs: Sequence[Job]) -> dict[bytes, float]:
-        """The wanted scores of a chunk, by key."""
-        shared = self._shared(jobs)
-        rows = []
-        for job in jobs:
-            begun = shared.get(job.state)
-            if begun is None:
-                begun = self._longest(job.line, below=job.first)
-            reads = tuple(job.line.reads[place] for place in job.wanted)
-            rows.append(Row(job.line.tokens, begun, reads, keep=self._effort.kept_tokens > 0))
+    def _fits_at_once(self, states: Sequence[Sequence[_Job]]) -> bool:
+        """Whether the lines of whole states have few enough tokens to be read together."""
+        tokens = sum(len(job.line.tokens) for jobs in states for job in jobs)
+        return tokens <= self._effort.batch_tokens
+
+    def _read(self, states: Sequence[Sequence[_Job]]) -> dict[bytes, float]:
+        """The wanted scores of the states' lines, by key."""
+        prefixes = self._shared(states)
+        jobs, rows = [], []
+        for place, some in enumerate(states):
+            for job in some:
+                prefix = prefixes.get(place)
+                if prefix is None:
+                    prefix = self._kept.longest(job.line.tokens, most=job.first)
+                jobs.append(job)
+                rows.append(_Row(job.line.tokens, prefix))
         found: dict[bytes, float] = {}
-        for place, scores, states in self._forward(rows):
-            job = jobs[place]
-            keys = [job.line.keys[step] for step in job.wanted]
-            found |= zip(keys, scores, strict=True)
-            if states is not None:
-                self._keep(job.line.keys[-1], states)
+        for done in self._passes(rows, keep=self._kept.capacity > 0):
+            wanted = [
+                (at, step) for at, place in enumerate(done.places) for step in jobs[place].wanted
+            ]
+            lines = [jobs[done.places[at]].line for at, _ in wanted]
+            places = [
+                (at, line.reads[step] - rows[done.places[at]].old)
+                for (at, step), line in zip(wanted, lines, strict=True)
+            ]
+            keys = [line.keys[step] for (_, step), line in zip(wanted, lines, strict=True)]
+            found |= zip(keys, self._score(done.hidden, places), strict=True)
+            for at, place in enumerate(done.places):
+                if done.cache is not None:
+                    self._kept.add(rows[place].tokens, done.cache, done.mask, at)
         return found
 
-    def _shared(self, jobs: Sequence[Job]) -> dict[tuple[str, ...], Tensor]:
-        """Keys and values of the beginning that a state's lines share, where it is worth it."""
-        rows: dict[tuple[str, ...], Row] = {}
-        for state, group in _by_state(jobs).items():
-            same = min(_shared_size(group), *(job.first for job in group))
-            begun = self._longest(group[0].line, below=same)
-            row = Row(group[0].line.tokens[:same], begun, (), keep=True)
-            if (same - row.old) * (len(group) - 1) >= WORTH:
-                rows[state] = row
-        read = self._forward(list(rows.values()))
-        states = list(rows)
-        return {states[place]: part for place, _, part in read if part is not None}
+    def _shared(self, states: Sequence[Sequence[_Job]]) -> dict[int, Tensor]:
+        """By state: keys and values of the prefix of its lines, where reading it pays."""
+        rows: dict[int, _Row] = {}
+        for place, jobs in enumerate(states):
+            lines = [job.line.tokens for job in jobs]
+            size = min(shared_size(lines), *(job.first for job in jobs))
+            row = _Row(lines[0][:size], self._kept.longest(lines[0], most=size))
+            if row.new * (len(jobs) - 1) >= WORTH:
+                rows[place] = row
+        names = list(rows)
+        return {
+            names[place]: row_of(done.cache, done.mask, at, len(rows[names[place]].tokens))
+            for done in self._passes(list(rows.values()), keep=True)
+            for at, place in enumerate(done.places)
+            if done.cache is not None
+        }
 
-    def _longest(self, line: Line, *, below: int) -> Tensor | None:
-        """What is kept of the longest beginning with at most ``below`` tokens."""
-        for read, key in zip(reversed(line.reads), reversed(line.keys), strict=True):
-            if read < below and key in self._begun:
-                self._begun.move_to_end(key)
-                return self._begun[key]
-        return None
+    def _passes(self, rows: Sequence[_Row], *, keep: bool) -> Iterator[_Pass]:
+        """Rows of similar shape together, in any order, whose padded area the effort allows."""
 
-    def _forward(self, rows: Sequence[Row]) -> Iterator[tuple[int, list[float], Tensor | None]]:
-        """Of each row, in any order: its place, its scores, its keys and values if kept."""
-        for places in _batches(rows, self._effort.batch_tokens):
-            batch = [rows[place] for place in places]
-            hidden, cache = self._pass(batch)
-            scores = iter(self._score(batch, hidden))
-            past = max(row.old for row in batch)
-            for at, (place, row) in enumerate(zip(places, batch, strict=True)):
-                states = _states(cache, at, past - row.old, len(row.tokens)) if row.keep else None
-                yield place, [next(scores) for _ in row.reads], states
+        def fits(batch: Sequence[int]) -> bool:
+            width = max(rows[at].old for at in batch) + max(rows[at].new for at in batch)
+            return width * len(batch) <= self._effort.batch_tokens
 
-    def _pass(self, batch: Sequence[Row]) -> tuple[Tensor, Any]:
-        """Hidden states [B, S, D] of the new tokens, and the cache if one is needed."""
+        order = sorted(range(len(rows)), key=lambda at: (rows[at].new, rows[at].old))
+        for places in in_batches(order, fits):
+            yield self._pass(places, [rows[at] for at in places], keep=keep)
+
+    def _pass(self, places: list[int], batch: Sequence[_Row], *, keep: bool) -> _Pass:
         device = self._backbone.device
-        old = torch.tensor([row.old for row in batch])
         new = [torch.tensor(row.tokens[row.old :]) for row in batch]
-        tokens = torch.nn.utils.rnn.pad_sequence(new, batch_first=True)
-        past = int(old.max())
-        mask = torch.arange(past + tokens.shape[1]) >= past - old[:, None]
+        tokens = pad_sequence(new, batch_first=True).to(device)
+        cache, mask = joined([row.prefix for row in batch])
+        mask = torch.cat((mask.to(device), torch.ones_like(tokens)), 1)
         # Some models scale their positions by the largest one, so padding must not add to it.
+        old = torch.tensor([row.old for row in batch])
         last = torch.tensor([len(row.tokens) - 1 for row in batch])
         positions = torch.minimum(old[:, None] + torch.arange(tokens.shape[1]), last[:, None])
-        cache = _joined(batch, past) if past else None
-        if cache is None and any(row.keep for row in batch):
-            cache = DynamicCache()
+        used = cache if keep or old.any() else None
         out = self._backbone(
-            input_ids=tokens.to(device),
-            attention_mask=mask.long().to(device),
+            input_ids=tokens,
+            attention_mask=mask,
             position_ids=positions.to(device),
-            past_key_values=cache,
-            use_cache=cache is not None,
+            past_key_values=used,
+            use_cache=used is not None,
         )
-        return out.last_hidden_state, cache
+        return _Pass(places, out.last_hidden_state, cache if keep else None, mask)
 
-    def _score(self, batch: Sequence[Row], hidden: Tensor) -> list[float]:
-        places = [(at, read - row.old) for at, row in enumerate(batch) for read in row.reads]
-        if not places:
-            return []
+    def _score(self, hidden: Tensor, places: Sequence[tuple[int, int]]) -> list[float]:
+        """Scores at (row, column) of ``hidden``."""
         rows, columns = torch.tensor(places, device=hidden.device).T
         scores: list[float] = self._head(hidden[rows, columns].float()).tolist()
         if not all(map(math.isfinite, scores)):
@@ -244,96 +250,17 @@ class HiddenStateVerifier:
         while len(self._scores) > self._effort.remembered_scores:
             self._scores.popitem(last=False)
 
-    def _keep(self, key: bytes, states: Tensor) -> None:
-        if key in self._begun:
-            self._begun.move_to_end(key)
-            return
-        self._begun[key] = states
-        self._kept_tokens += states.shape[-2]
-        while self._kept_tokens > self._effort.kept_tokens:
-            _, oldest = self._begun.popitem(last=False)
-            self._kept_tokens -= oldest.shape[-2]
-
 
 def _jobs(
-    items: Sequence[VerifyItem], lines: Sequence[Line], found: dict[bytes, float]
-) -> list[Job]:
-    """Lines to be read, the longest first; a step that several have in common is read once."""
-    taken = set(found)
-    jobs = []
+    items: Sequence[VerifyItem], lines: Sequence[Line], known: set[bytes]
+) -> list[list[_Job]]:
+    """Lines to be read by state, the longest first; a step that several share is read once."""
+    states: dict[tuple[str, ...], list[_Job]] = {}
     for place in sorted(range(len(lines)), key=lambda one: -len(lines[one].tokens)):
         line = lines[place]
         new = range(len(line.keys) - line.new, len(line.keys))
-        wanted = tuple(step for step in new if line.keys[step] not in taken)
+        wanted = tuple(step for step in new if line.keys[step] not in known)
         if wanted:
-            taken.update(line.keys[step] for step in wanted)
-            jobs.append(Job(line, wanted, state_key(items[place].state)))
-    return jobs
-
-
-def _by_state(jobs: Sequence[Job]) -> dict[tuple[str, ...], list[Job]]:
-    groups: dict[tuple[str, ...], list[Job]] = {}
-    for job in jobs:
-        groups.setdefault(job.state, []).append(job)
-    return groups
-
-
-def _shared_size(jobs: Sequence[Job]) -> int:
-    """How many tokens all lines begin with."""
-    lines = [job.line.tokens for job in jobs]
-    first, last = min(lines), max(lines)  # lexicographic: the two that differ earliest
-    pairs = enumerate(zip(first, last, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), len(first))
-
-
-def _chunks(jobs: Sequence[Job], limit: int) -> Iterator[list[Job]]:
-    """Whole states of at most ``limit`` tokens together, or one state alone."""
-    chunk: list[Job] = []
-    size = 0
-    for group in _by_state(jobs).values():
-        more = sum(len(job.line.tokens) for job in group)
-        if chunk and size + more > limit:
-            yield chunk
-            chunk, size = [], 0
-        chunk += group
-        size += more
-    if chunk:
-        yield chunk
-
-
-def _batches(rows: Sequence[Row], limit: int) -> Iterator[list[int]]:
-    """Places of rows of similar shape whose padded area is at most ``limit``, or of one row."""
-    batch: list[int] = []
-    past = 0
-    for place in sorted(range(len(rows)), key=lambda at: (rows[at].new, rows[at].old)):
-        past = max(past, rows[place].old)
-        if batch and (past + rows[place].new) * (len(batch) + 1) > limit:
-            yield batch
-            batch, past = [], rows[place].old
-        batch.append(place)
-    if batch:
-        yield batch
-
-
-def _joined(batch: Sequence[Row], past: int) -> DynamicCache:
-    """The beginnings side by side, each aligned at its right end with what follows."""
-    example = next(row.begun for row in batch if row.begun is not None)
-    layers, two, heads, _, width = example.shape
-    places = example.new_zeros((layers, two, len(batch), heads, past, width))
-    for at, row in enumerate(batch):
-        if row.begun is not None:
-            places[:, :, at, :, past - row.old :] = row.begun
-    return DynamicCache([(layer[0], layer[1]) for layer in places])
-
-
-def _states(cache: Any, row: int, start: int, size: int) -> Tensor:
-    """A row's keys and values [layers, 2, heads, size, width], as a copy without padding."""
-    layers = [
-        torch.stack([part[row, :, start : start + size] for part in (layer.keys, layer.values)])
-        for layer in cache.layers
-    ]
-    return torch.stack(layers)
-
-
-def _verdict(scores: Sequence[float]) -> Verdict:
-    return Verdict(scores[-1], tuple(scores))
+            known |= {line.keys[step] for step in wanted}
+            states.setdefault(state_key(items[place].state), []).append(_Job(line, wanted))
+    return list(states.values())
