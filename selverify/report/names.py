@@ -1,8 +1,11 @@
-"""Methods by their names in tables: display names, order, and what kind each is."""
+"""Methods as the report shows them: display name, order, colour, and what kind each is.
+
+Knows: names of methods. Does not know: how a method works, tables, figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 METHOD_NAMES = {
     "cot": "0-shot CoT",
@@ -39,32 +42,51 @@ METHOD_NAMES = {
 }
 """Display names, in the order of every table. A method that is not here shows its own name."""
 
-FULL = "full"
-GATES_ONLY = "gates_only"
-LEAVE_ONE_OUT = (
-    "without_gates",
-    "without_context_gate",
-    "without_distance",
-    "without_residual",
-    "without_trajectory",
-    "without_adaptive_k",
-    "without_joint_commit",
-    "negative_beta",
-    "margin",
-    "full_retrieval",
+FAMILY_COLOURS = {
+    "cot": "#8c8c8c",
+    "majority": "#e69f00",
+    "best_of_n": "#0072b2",
+    "beam_keep_b": "#009e73",
+    "beam_snell": "#cc79a7",
+    "dvts": "#7a5195",
+    "verify_all": "#56b4e9",
+    "gates_only": "#6a3d9a",
+    "gates_distance": "#a65628",
+    "full": "#d55e00",
+    "full_retrieval": "#b8860b",
+    "oracle": "#222222",
+}
+"""Okabe and Ito's colours and a few more, which readers with any colour vision can tell apart.
+
+A baseline with gates has the colour of the same baseline without them.
+"""
+OTHER_COLOUR = "#999999"
+
+FIGURE_METHODS = (
+    "cot",
+    "majority_gated",
+    "best_of_n",
+    "best_of_n_gated",
+    "beam_keep_b",
+    "beam_keep_b_gated",
+    "beam_snell_gated",
+    "dvts_gated",
+    "gates_only",
+    "full",
+    "oracle",
 )
-"""The full method with one part taken out, turned round or added."""
+"""Methods in the figures; the tables have all of them."""
+FULL_METHOD = "full"
+GATES_ONLY = "gates_only"
 STRATEGY, STRATEGY_BY_BIN = "strategy", "strategy_by_bin"
 """The baseline with gates chosen by cross-validation, like a setting.
 
 Once for all problems, and for each difficulty bin, as in compute-optimal scaling.
 """
-ORACLE = "oracle"
-ORACLES = (ORACLE, "oracle_selective")
+ORACLES = ("oracle", "oracle_selective")
 """They know the truth, and no method is compared with them on equal terms."""
 BUDGET_FREE = ("cot",)
-"""Methods that have no budget and stand in every table."""
-
+"""Methods that have no budget and appear in every table."""
 GATED = "_gated"
 """How the name of a baseline with the same free checks ends."""
 
@@ -74,7 +96,12 @@ def method_name(method: str) -> str:
     return METHOD_NAMES.get(method, method)
 
 
-def in_order(methods: Sequence[str]) -> list[str]:
+def method_colour(method: str) -> str:
+    """The colour of a method's family."""
+    return FAMILY_COLOURS.get(method.removesuffix(GATED), OTHER_COLOUR)
+
+
+def ordered_methods(methods: Iterable[str]) -> list[str]:
     """Distinct methods in the order of :data:`METHOD_NAMES`, others after them by name."""
     rank = {name: place for place, name in enumerate(METHOD_NAMES)}
     return sorted(set(methods), key=lambda method: (rank.get(method, len(rank)), method))

@@ -219,8 +219,7 @@ def test_candidate_lists_come_back_from_their_rows(backend):
 
 
 def test_the_report_knows_every_part_that_is_left_out():
-    """Each has its name and its row there."""
-    assert names.LEAVE_ONE_OUT == LEAVE_ONE_OUT
+    """Each has its name there."""
     assert set(LEAVE_ONE_OUT) <= set(names.METHOD_NAMES)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from synthetic import BOOTSTRAP, runs
 
 from selverify.experiment.selection import pool_runs
-from selverify.experiment.statistics import Bootstrap
 from selverify.report.tables import paper_table
 from selverify.report.variants import (
     against_best_table,
@@ -15,7 +15,6 @@ from selverify.report.variants import (
     seeds_table,
 )
 
-BOOTSTRAP = Bootstrap(resamples=200, seed=0)
 # Right answers out of four problems and calls a problem, by seed.
 SOLVED = {
     "cot": {0: (1, 0), 1: (1, 0)},
@@ -27,25 +26,15 @@ SOLVED = {
 
 
 def outcomes(solved: dict[str, dict[int, tuple[int, int]]]) -> pd.DataFrame:
-    """Problem p0 is solved first; every method has one setting and, but for cot, N = 8."""
+    """Four problems; every method has one setting and, but for cot, N = 8."""
     return pd.DataFrame(
         [
-            {
-                "method": method,
-                "setting": "",
-                "n": 1 if method == "cot" else 8,
-                "problem_id": f"p{place}",
-                "sampling_seed": seed,
-                "status": "correct" if place < right else "wrong",
-                "correct": place < right,
-                "verifier_calls": calls,
-                "verifier_steps": calls,
-                "generated_moves": 1,
-                "generated_tokens": 1,
-            }
+            run
             for method, seeds in solved.items()
             for seed, (right, calls) in seeds.items()
-            for place in range(4)
+            for run in runs(
+                method, 1 if method == "cot" else 8, right, calls, problems=4, seed=seed
+            )
         ]
     )
 

@@ -17,9 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from selverify.audit.samples.audit import SampleAudit, widest
 from selverify.audit.samples.solutions import BEST, MAJORITY, PASS, WEIGHTED
 from selverify.audit.samples.text import method_label
+from selverify.report.names import FAMILY_COLOURS, OTHER_COLOUR
 from selverify.report.plots import (
-    FAMILY_COLOURS,
-    OTHER_COLOUR,
     STYLE,
     log_axis,
     new_figure,
