@@ -87,7 +87,7 @@ def run(
         within_shares={name: by_depth.share_within(visits, name) for name in ("sigma", "k")},
         targets=targets(main.rows, measures, budget=budget, bootstrap=bootstrap),
     )
-    _draw(report, folder)
+    draw_figures(report, folder)
     if len(by_backbone) > 1:
         _draw_backbones(report, by_backbone, bootstrap, folder)
     _write(report, _explored(params, inputs, searches, tau), folder)
@@ -130,6 +130,25 @@ def outcome_tables(
         "strengths": best(by_strength, budget=budget, bootstrap=bootstrap),
         "ranking": variants.ranking_table(by_strength, budget=budget, bootstrap=bootstrap),
     }
+
+
+def draw_figures(report: ReportData, folder: Path) -> None:
+    """The figures that every run has."""
+    found, shown = report.tables, FIGURE_METHODS
+    title = f"{report.domain}, two-fold cross-validated"
+    points = found["points"]
+    plots.accuracy_against_budget(points, folder / "accuracy_n", methods=shown, title=title)
+    plots.accuracy_against_calls(points, folder / "accuracy_calls", methods=shown, title=title)
+    plots.accuracy_against_tokens(points, folder / "accuracy_tokens", methods=shown, title=title)
+    title = f"{report.domain}, N = {report.budget}"
+    plots.accuracy_by_bin(found["by_bin"], folder / "by_bin", methods=shown, title=title)
+    title = "Verifier on test problems"
+    plots.reliability_diagram(found["reliability"], folder / "reliability", title=title)
+    title = "Rankers on held-out training problems"
+    plots.ranker_recall(found["rankers"], folder / "rankers", title=title)
+    title = f"{report.domain}, along a solution"
+    plots.within_problems(found["within"], folder / "within", title=title)
+    plots.gate_bars(found["gates"], folder / "gates", title="What the gates refuse")
 
 
 def _main_folder(params: Params, inputs: Mapping[str, Path]) -> Path:
@@ -241,25 +260,6 @@ def _write(report: ReportData, searches: Sequence[Mapping[str, Any]], folder: Pa
     }
     for name, text in texts.items():
         pages.write_text(text, folder / name)
-
-
-def _draw(report: ReportData, folder: Path) -> None:
-    """The figures that every run has."""
-    found, shown = report.tables, FIGURE_METHODS
-    title = f"{report.domain}, two-fold cross-validated"
-    points = found["points"]
-    plots.accuracy_against_budget(points, folder / "accuracy_n", methods=shown, title=title)
-    plots.accuracy_against_calls(points, folder / "accuracy_calls", methods=shown, title=title)
-    plots.accuracy_against_tokens(points, folder / "accuracy_tokens", methods=shown, title=title)
-    title = f"{report.domain}, N = {report.budget}"
-    plots.accuracy_by_bin(found["by_bin"], folder / "by_bin", methods=shown, title=title)
-    title = "Verifier on test problems"
-    plots.reliability_diagram(found["reliability"], folder / "reliability", title=title)
-    title = "Rankers on held-out training problems"
-    plots.ranker_recall(found["rankers"], folder / "rankers", title=title)
-    title = f"{report.domain}, along a solution"
-    plots.within_problems(found["within"], folder / "within", title=title)
-    plots.gate_bars(found["gates"], folder / "gates", title="What the gates refuse")
 
 
 def _draw_backbones(

@@ -1,6 +1,6 @@
 """The columns of every table of the report: headings, values, digits.
 
-Knows: which value stands in which column. Does not know: sections, notes, Markdown, HTML, files.
+Knows: which value each column shows. Does not know: sections, notes, Markdown, HTML, files.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def explorer_data(
     tau: float,
     reference_dispersion: float,
 ) -> list[dict[str, Any]]:
-    """One entry a problem, of plain values: what was asked and answered, and every step.
+    """One entry a problem, of plain values: the question, the answers, and every step.
 
     A step is a round (``derivation``, ``left``, ``summary``, ``allotment`` or "", ``rows`` of
     [candidate, sampled, h, what became of it, kind]) or an event that ends one (``event``,

@@ -56,7 +56,7 @@ FAMILY_COLOURS = {
     "full_retrieval": "#b8860b",
     "oracle": "#222222",
 }
-"""Okabe and Ito's colours and a few more, which readers with any colour vision can tell apart.
+"""Okabe and Ito's colours and a few more, which readers with any colour vision distinguish.
 
 A baseline with gates has the colour of the same baseline without them.
 """

@@ -88,16 +88,11 @@ def accuracy_against_budget(
     """
     with drawing(stem, 7.6, 4.4) as figure:
         axes = figure.add_subplot()
-        shown = _present(points, methods)
-        for place, (method, own) in enumerate(_by_method(points, shown, "n")):
-            if method in BUDGET_FREE:
-                axes.axhline(100 * own["accuracy"].iloc[0], **_line(method) | {"marker": ""})
-            else:
-                _errorbars(axes, own["n"] * _nudge(place, len(shown)), own, method)
-        _powers_of_two(axes, points.loc[~points["method"].isin(BUDGET_FREE), "n"])
-        axes.set(xlabel="Generation budget N", title=title)
+        shown = _lines_over_budgets(axes, points, methods)
+        axes.set(title=title)
         percent_axis(axes, "Accuracy")
-        _label_ends(axes, {method: _last_accuracy(points, method) for method in shown})
+        last = _last_accuracies(points)
+        _label_ends(axes, {method: last[method] for method in shown})
 
 
 def accuracy_against_calls(
@@ -105,28 +100,24 @@ def accuracy_against_calls(
 ) -> None:
     """Accuracy against measured verifier calls a problem (log scale), 95 % bars on both.
 
-    Points that cost no call stand in a narrow panel of their own at the left, because a log scale
-    has no zero; there a method shows its best N. Arguments as :func:`accuracy_against_budget`.
+    Points that cost no call are in a narrow panel of their own at the left, because a log scale has
+    no zero; there a method shows its best N. Arguments as :func:`accuracy_against_budget`.
     """
     with drawing(stem, 7.6, 4.4) as figure:
         none, axes = figure.subplots(1, 2, sharey=True, width_ratios=[1, 7])
         axes.spines["left"].set_visible(False)
-        shown = _present(points, methods)
         paid = points[points["verifier_calls"] > 0]
-        paying = _present(paid, shown)
-        free = [method for method in shown if method not in paying]
-        for place, method in enumerate(free):
-            own = points[points["method"] == method].nlargest(1, "accuracy")
-            _errorbars(none, pd.Series((place + 1) / (len(free) + 1), own.index), own, method)
-        for method, own in _by_method(paid, paying, "verifier_calls"):
-            _errorbars(axes, own["verifier_calls"], own, method, horizontal=True)
-        log_axis(axes, paid.loc[paid["method"].isin(shown), "verifier_calls"])
+        free = _present(points[~points["method"].isin(paid["method"])], methods)
+        for place, (method, own) in enumerate(_by_method(points, free, "accuracy")):
+            best = own.nlargest(1, "accuracy")
+            _errorbars(none, pd.Series((place + 1) / (len(free) + 1), best.index), best, method)
+        _lines_over_costs(axes, paid, methods, "verifier_calls", horizontal=True)
         none.set(xticks=[0.5], xticklabels=["0"], xlim=(0, 1))
-        # The title stands over the wide panel: over the narrow one it would push them apart.
+        # The title is that of the wide panel: over the narrow one it would push them apart.
         axes.set(xlabel="Measured verifier calls a problem", title=title)
         percent_axis(none, "Accuracy")
         axes.tick_params(axis="y", left=False, labelleft=False)
-        _legend(figure, _by_accuracy(points, shown))
+        _legend(figure, _by_accuracy(points, methods))
 
 
 def accuracy_against_tokens(
@@ -138,13 +129,10 @@ def accuracy_against_tokens(
     """
     with drawing(stem, 7.6, 4.4) as figure:
         axes = figure.add_subplot()
-        shown = _present(points, methods)
-        for method, own in _by_method(points, shown, "generated_tokens"):
-            _errorbars(axes, own["generated_tokens"], own, method)
-        log_axis(axes, points.loc[points["method"].isin(shown), "generated_tokens"])
+        _lines_over_costs(axes, points, methods, "generated_tokens")
         axes.set(xlabel="Generated tokens a problem", title=title)
         percent_axis(axes, "Accuracy")
-        _legend(figure, _by_accuracy(points, shown))
+        _legend(figure, _by_accuracy(points, methods))
 
 
 def accuracy_of_backbones(
@@ -165,15 +153,12 @@ def accuracy_of_backbones(
             for name, own in points.items()
         }
         for axes, (backbone, own) in zip(panels, points.items(), strict=True):
-            shown = _present(own, methods)
-            for place, (method, line) in enumerate(_by_method(own, shown, "n")):
-                _errorbars(axes, line["n"] * _nudge(place, len(shown)), line, method)
-            _powers_of_two(axes, own.loc[own["method"].isin(shown), "n"])
+            _lines_over_budgets(axes, own, methods)
             for other, height in free.items():
                 style = "-" if other.endswith(f" {backbone}") else ":"
                 axes.axhline(100 * height, color="#888888", linestyle=style, linewidth=1, zorder=1)
-            axes.set(xlabel="Generation budget N", title=f"{title}: {backbone}")
-        # Right of the last panel, where no point stands.
+            axes.set(title=f"{title}: {backbone}")
+        # Right of the last panel, where there is no point.
         _label_ends(panels[-1], free)
         percent_axis(panels[0], "Accuracy")
         for axes in panels[1:]:
@@ -309,12 +294,12 @@ def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
     return paths
 
 
-def log_axis(axes: Axes, calls: pd.Series) -> None:
-    """Powers of two on the x axis, written out."""
+def log_axis(axes: Axes, values: pd.Series) -> None:
+    """Powers of two on the x axis, written out, every other one where there are many."""
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if not calls.empty:
-        first, last = np.floor(np.log2(calls.min())), np.ceil(np.log2(calls.max()))
+    if not values.empty:
+        first, last = np.floor(np.log2(values.min())), np.ceil(np.log2(values.max()))
         step = 1 if last - first <= 8 else 2
         axes.xaxis.set_major_locator(FixedLocator(list(2.0 ** np.arange(first, last + 1, step))))
 
@@ -377,26 +362,47 @@ def _by_method(
         yield method, table[table["method"] == method].sort_values(order)
 
 
-def _nudge(place: int, count: int) -> float:
-    # A few percent on a log scale, so that the bars of ten methods do not cover each other.
-    return float(2 ** (0.03 * (place - (count - 1) / 2)))
-
-
-def _last_accuracy(points: pd.DataFrame, method: str) -> float:
-    own = points[points["method"] == method].sort_values("n")
-    return float(own["accuracy"].iloc[-1])
+def _last_accuracies(points: pd.DataFrame) -> dict[str, float]:
+    """Accuracy of each method at its largest n."""
+    return dict(points.sort_values("n").groupby("method")["accuracy"].last())
 
 
 def _by_accuracy(points: pd.DataFrame, methods: Sequence[str]) -> list[str]:
-    return sorted(methods, key=lambda method: (-_last_accuracy(points, method), method))
+    last = _last_accuracies(points)
+    return sorted(_present(points, methods), key=lambda method: (-last[method], method))
 
 
-def _powers_of_two(axes: Axes, budgets: pd.Series) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(budgets.min() / 1.25, 1.2 * budgets.max())
-    axes.xaxis.set_major_locator(FixedLocator(sorted(set(budgets.tolist()))))
+def _lines_over_budgets(axes: Axes, points: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    """Each method's accuracy over N; returns the methods that are there."""
+    shown = _present(points, methods)
+    for place, (method, own) in enumerate(_by_method(points, shown, "n")):
+        if method in BUDGET_FREE:
+            axes.axhline(100 * own["accuracy"].iloc[0], **_line(method) | {"marker": ""})
+            continue
+        # A few percent on a log scale, so that the bars of ten methods do not cover each other.
+        nudge = 2 ** (0.03 * (place - (len(shown) - 1) / 2))
+        _errorbars(axes, own["n"] * nudge, own, method)
+    budgets = points.loc[~points["method"].isin(BUDGET_FREE), "n"]
+    log_axis(axes, budgets)
+    axes.set(xlabel="Generation budget N", xlim=(budgets.min() / 1.25, 1.2 * budgets.max()))
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(budgets))))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    return shown
+
+
+def _lines_over_costs(
+    axes: Axes,
+    points: pd.DataFrame,
+    methods: Sequence[str],
+    cost: str,
+    *,
+    horizontal: bool = False,
+) -> None:
+    """Each method's accuracy over a measured cost."""
+    shown = _present(points, methods)
+    for method, own in _by_method(points, shown, cost):
+        _errorbars(axes, own[cost], own, method, horizontal=horizontal)
+    log_axis(axes, points.loc[points["method"].isin(shown), cost])
 
 
 def _label_ends(axes: Axes, ends: Mapping[str, float]) -> None:
@@ -421,7 +427,7 @@ def _label_ends(axes: Axes, ends: Mapping[str, float]) -> None:
 
 
 def _spread_out(heights: Sequence[float], *, gap: float) -> list[float]:
-    """Rising heights moved as little as it takes (least squares) to stand ``gap`` apart.
+    """Rising heights moved as little as possible (least squares) to be ``gap`` apart.
 
     Subtracting i * gap turns "at least a gap apart" into "not falling": isotonic regression.
     """

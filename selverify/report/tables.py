@@ -49,7 +49,7 @@ PAPER_METHODS = {
     "beam_keep_b": (51.8, 64.0),
     "full": (55.2, 44.8),
 }
-"""The paper's Table 1, likewise. Its 64 for majority vote is N: a vote asks no verifier."""
+"""The paper's Table 1, likewise. Its 64 for majority vote is N: a vote makes no verifier call."""
 
 
 def points_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
@@ -145,7 +145,7 @@ def paper_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.
 
     Returns:
         method, accuracy and verifier_calls with their intervals, paper_accuracy (percent) and
-        paper_calls (None where no verifier is asked).
+        paper_calls (None where the method makes no verifier call).
     """
     return _beside_paper(rows, PAPER_METHODS, budget, bootstrap)
 

@@ -1,4 +1,4 @@
-"""One search's events as text for a reader who knows nothing of the method.
+"""One search's events as text for a reader new to the method.
 
 Knows: what gated competition records, and how to lay it out. Does not know: models, who searched.
 """
@@ -6,8 +6,8 @@ Knows: what gated competition records, and how to lay it out. Does not know: mod
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -67,8 +67,8 @@ class CandidateRow:
 
     ``times``: how often it was sampled in this round; with 0 it was ``KEPT`` from an earlier one
     or ``RETRIEVED``, as ``source`` says. ``gate`` and ``reason`` are "" where no gate refused it;
-    ``h`` is None where it was not ranked, ``score`` where the verifier was not asked in this
-    round. ``judged``: it was verified at this state before.
+    ``h`` is None where it was not ranked, ``score`` where it was not verified in this round.
+    ``judged``: it was verified at this state before.
     """
 
     text: str
@@ -106,8 +106,8 @@ class CandidateRow:
 class Round:
     """One round of proposals at one state; survivors first, by h, then the refused.
 
-    ``sampled`` counts the proposals, 0 at a state that was come back to for the survivors not yet
-    verified; ``sigma`` and ``k`` are None where no call was allotted.
+    ``sampled`` counts the proposals, 0 where the search came back to a state for survivors not
+    yet verified; ``sigma`` and ``k`` are None where no call was allotted.
     """
 
     state: State
@@ -146,82 +146,76 @@ class Round:
         )
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A round whose events are still being read."""
-
-    state: State
-    texts: Counter[str] = field(default_factory=Counter)
-    pool: Sequence[str] = ()
-    scores: Sequence[float] = ()
-    sigma: float | None = None
-    k: int | None = None
-    verdicts: dict[str, float] = field(default_factory=dict)
-
-
 def read_rounds(domain: Domain, events: Sequence[Event]) -> Iterator[Round | Event]:
     """The rounds of a traced gated competition, and between them the events that end one."""
-    draft: _Draft | None = None
+    own: list[Event] = []
     pooled: dict[str, set[str]] = {}
     for event in events:
-        data = dict(event.data)
-        if draft is not None and _ends(draft, event.event, data):
-            yield _finish(domain, draft, pooled)
-            draft = None
+        if own and _ends(own, event):
+            yield _round(domain, own, pooled)
+            own = []
         if event.event in OUTCOMES:
             yield event
         else:
-            draft = draft or _Draft(event.state)
-            _add(draft, event.event, data)
-    if draft is not None:
-        yield _finish(domain, draft, pooled)
+            own.append(event)
+    if own:
+        yield _round(domain, own, pooled)
 
 
-def _ends(draft: _Draft, kind: str, data: Mapping[str, Any]) -> bool:
-    """Whether an event belongs to no round, or to the one after ``draft``."""
-    allotted = draft.k is not None and kind != "verify"
-    return kind in OUTCOMES or kind == "reopen" or "texts" in data or allotted
+def _ends(own: Sequence[Event], event: Event) -> bool:
+    """Whether ``event`` belongs to no round, or to the one after that of ``own``."""
+    allotted = any(one.event == "allocate" for one in own) and event.event != "verify"
+    return allotted or event.event in (*OUTCOMES, "reopen") or "texts" in dict(event.data)
 
 
-def _add(draft: _Draft, kind: str, data: Mapping[str, Any]) -> None:
-    if "texts" in data:
-        draft.texts.update(data["texts"])
-    elif kind in ("propose", "reopen"):
-        draft.pool = data["survivors"]
-    elif kind == "rank" and data["scorer"] != REJECT_PROBABILITY:
-        draft.pool, draft.scores = data["moves"], data["scores"]
-    elif kind == "allocate":
-        draft.sigma, draft.k = data["sigma"], data["k"]
-    elif kind == "verify":
-        draft.verdicts[data["steps"][-1]] = data["score"]
-
-
-def _finish(domain: Domain, draft: _Draft, pooled: dict[str, set[str]]) -> Round:
-    seen = pooled.setdefault(draft.state.trace, set())
-    sampled: Counter[str] = Counter()
-    refused: list[CandidateRow] = []
-    for text, times in draft.texts.most_common():
-        candidate = domain.parse(text)
-        refusal = inadmissible(domain, draft.state, candidate, gates=GATES)
-        if refusal is not None:
-            refused.append(CandidateRow(text, times, gate=refusal.gate, reason=refusal.reason))
-        elif isinstance(candidate, Move):
-            sampled[candidate.text] += times
-    scores = dict(zip(draft.pool, draft.scores, strict=False))
+def _round(domain: Domain, events: Sequence[Event], pooled: dict[str, set[str]]) -> Round:
+    """One round from its events; ``pooled`` are the survivors of earlier rounds at each state."""
+    state, texts, verdicts = events[0].state, Counter[str](), dict[str, float]()
+    pool, scores = list[str](), dict[str, float]()
+    sigma, k = None, None
+    for event in events:
+        data: dict[str, Any] = dict(event.data)
+        if "texts" in data:
+            texts.update(data["texts"])
+        elif event.event in ("propose", "reopen"):
+            pool = data["survivors"]
+        elif event.event == "rank" and data["scorer"] != REJECT_PROBABILITY:
+            pool, scores = data["moves"], dict(zip(data["moves"], data["scores"], strict=False))
+        elif event.event == "allocate":
+            sigma, k = data["sigma"], data["k"]
+        elif event.event == "verify":
+            verdicts[data["steps"][-1]] = data["score"]
+    sampled, refused = _sift(domain, state, texts)
+    earlier = pooled.setdefault(state.trace, set())
     rows = [
         CandidateRow(
             text,
             sampled[text],
-            "" if sampled[text] else KEPT if text in seen else RETRIEVED,
+            "" if sampled[text] else KEPT if text in earlier else RETRIEVED,
             h=scores.get(text),
-            score=draft.verdicts.get(text),
+            score=verdicts.get(text),
         )
-        for text in sorted(draft.pool, key=lambda text: scores.get(text, 0.0))
+        for text in sorted(pool, key=lambda text: scores.get(text, 0.0))
     ]
-    before = [CandidateRow(t, n, judged=True) for t, n in sampled.items() if t not in draft.pool]
-    seen.update(draft.pool)
-    count = sum(draft.texts.values())
-    return Round(draft.state, count, (*rows, *before, *refused), draft.sigma, draft.k)
+    before = [CandidateRow(t, n, judged=True) for t, n in sampled.items() if t not in pool]
+    earlier.update(pool)
+    return Round(state, texts.total(), (*rows, *before, *refused), sigma, k)
+
+
+def _sift(
+    domain: Domain, state: State, texts: Counter[str]
+) -> tuple[Counter[str], list[CandidateRow]]:
+    """The moves that pass the gates, counted, and the refused candidates."""
+    sampled: Counter[str] = Counter()
+    refused = []
+    for text, times in texts.most_common():
+        candidate = domain.parse(text)
+        refusal = inadmissible(domain, state, candidate, gates=GATES)
+        if refusal is not None:
+            refused.append(CandidateRow(text, times, gate=refusal.gate, reason=refusal.reason))
+        elif isinstance(candidate, Move):
+            sampled[candidate.text] += times
+    return sampled, refused
 
 
 def render_trace(

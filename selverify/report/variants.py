@@ -146,12 +146,13 @@ def ranking_table(
 
 
 def rank_agreement(table: pd.DataFrame, first: str, second: str) -> float:
-    """Kendall's tau-b between the accuracies of two pipelines, over methods that ask a verifier.
+    """Kendall's tau-b between the accuracies of two pipelines.
 
-    Others cannot change with it, and a strategy repeats another row.
+    Over methods that make verifier calls, as others cannot change with the verifier; a strategy
+    repeats another row.
     """
-    asking = (table[f"{first}.calls"] > 0) & (table[f"{second}.calls"] > 0)
-    ranked = table[asking & ~table["method"].isin([STRATEGY, STRATEGY_BY_BIN])]
+    calling = (table[f"{first}.calls"] > 0) & (table[f"{second}.calls"] > 0)
+    ranked = table[calling & ~table["method"].isin([STRATEGY, STRATEGY_BY_BIN])]
     ranked = ranked.dropna(subset=[f"{first}.rank", f"{second}.rank"])
     pair = (ranked[f"{name}.accuracy"].astype(float) for name in (first, second))
     return float(stats.kendalltau(*pair).statistic)

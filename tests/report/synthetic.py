@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from selverify.experiment.audits import CandidateList, gate_table, ranker_table, verifier_table
+from selverify.experiment.audits import (
+    CandidateList,
+    gate_table,
+    ranker_table,
+    reliability_table,
+    verifier_table,
+)
 from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
 from selverify.experiment.statistics import Bootstrap
 from selverify.report import by_depth, names, sections, targets
@@ -129,9 +135,11 @@ def report() -> sections.ReportData:
     )
     tables["gates"] = gate_table(refused())
     tables["rankers"] = ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP)
+    scores, truth = [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0]
     tables["verifier"] = verifier_table(
-        [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0], IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
+        scores, truth, IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
     )
+    tables["reliability"] = reliability_table(scores, truth, bins=2)
     tables["within"] = by_depth.within_table(VISITS)
     measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
     return sections.ReportData(

@@ -26,6 +26,7 @@ from selverify.experiment.selection import cross_validate, pool_runs
 from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
 from selverify.report.sections import ReportData
 from selverify.storage import write_plain_json
+from tasks.report import draw_figures
 
 GOLDEN = Path(__file__).parent / "report.md"
 
@@ -48,7 +49,7 @@ def test_main_table_by_hand(built: ReportData) -> None:
 
 
 def test_targets_by_hand(built: ReportData) -> None:
-    """Each target's value and verdict, recomputed from the numbers at the top of this file."""
+    """Each target's value and verdict, recomputed from the numbers in ``synthetic``."""
     found = {target.name: target for target in built.targets}
     measured = {name: target.measured for name, target in found.items()}
     assert measured == {
@@ -135,22 +136,16 @@ def test_terminal_table_shows_every_method_within_its_width(built: ReportData) -
     text = pages.to_terminal(built, width=100)
     assert all(len(line) <= 100 for line in text.splitlines())
     line = next(line for line in text.splitlines() if "Full (gates + hybrid + k(w))" in line)
-    assert "70.0 [" in line
-    assert "3.4" in line
-    assert "120" in line
+    assert all(value in line for value in ("70.0 [", "3.4", "120"))
     assert all(names.method_name(method) in text for method in METHODS)
 
 
 def test_methods_on_different_problems_are_refused() -> None:
     """A paired difference needs the same problems."""
     rows = validated().rows
+    lacking = rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")]
     with pytest.raises(SchemaError, match="different problems"):
-        tables.main_table(
-            rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")],
-            budget=4,
-            runs=1,
-            bootstrap=BOOTSTRAP,
-        )
+        tables.main_table(lacking, budget=4, runs=1, bootstrap=BOOTSTRAP)
 
 
 def test_a_method_without_the_budget_is_refused() -> None:
@@ -161,12 +156,8 @@ def test_a_method_without_the_budget_is_refused() -> None:
 
 def test_unknown_methods_keep_their_own_name_and_come_last() -> None:
     """A method that the dictionary does not know is shown, not dropped."""
-    assert names.ordered_methods(["zeta", "oracle", "alpha", "cot"]) == [
-        "cot",
-        "oracle",
-        "alpha",
-        "zeta",
-    ]
+    found = names.ordered_methods(["zeta", "oracle", "alpha", "cot"])
+    assert found == ["cot", "oracle", "alpha", "zeta"]
     assert names.method_name("zeta") == "zeta"
 
 
@@ -202,30 +193,17 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     }
     bare = replace(built, tables={**built.tables, **empty})
     page = pages.to_markdown(bare)
-    assert "scope" not in page
-    assert "recall" not in page
-    assert "k=1" not in page
+    assert not any(word in page for word in ("scope", "recall", "k=1"))
     plots.gate_bars(gates, tmp_path / "gates", title="gates")
     assert (tmp_path / "gates.svg").exists()
 
 
 def draw_everything(built: ReportData, folder: Path) -> dict[str, bytes]:
     """Every figure of the module."""
-    bins = pd.DataFrame(
-        {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [3, 1]}
-        | {"mean_score": [0.2, 0.8], "rate": [0.1, 0.9]}
-    )
-    found, points = built.tables, built.tables["points"]
-    shown = {"methods": names.FIGURE_METHODS, "title": "title"}
-    plots.accuracy_against_budget(points, folder / "n", **shown)
-    plots.accuracy_against_calls(points, folder / "calls", **shown)
-    plots.accuracy_against_tokens(points, folder / "tokens", **shown)
-    plots.accuracy_of_backbones({"small": points, "base": points}, folder / "backbones", **shown)
-    plots.accuracy_by_bin(found["by_bin"], folder / "bin", **shown)
-    plots.within_problems(found["within"], folder / "within", title="within")
-    plots.reliability_diagram(bins, folder / "reliability", title="reliability")
-    plots.ranker_recall(found["rankers"], folder / "recall", title="recall")
-    plots.gate_bars(found["gates"], folder / "gates", title="gates")
+    draw_figures(built, folder)
+    points, methods = built.tables["points"], names.FIGURE_METHODS
+    both = {"small": points, "base": points}
+    plots.accuracy_of_backbones(both, folder / "backbones", methods=methods, title="two")
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
@@ -240,9 +218,9 @@ def test_every_figure_is_drawn_without_date_or_random_identifier(
     """As SVG and PNG, so that DVC sees no change; one of them is drawn again here."""
     assert len(drawn) == 18 and {Path(name).suffix for name in drawn} == {".svg", ".png"}
     assert all(len(content) > 1000 for content in drawn.values())
-    plots.gate_bars(built.tables["gates"], tmp_path / "gates", title="gates")
-    for path in tmp_path.iterdir():
-        assert path.read_bytes() == drawn[path.name]
+    plots.gate_bars(built.tables["gates"], tmp_path / "gates", title="What the gates refuse")
+    assert (tmp_path / "gates.svg").read_bytes() == drawn["gates.svg"]
+    assert (tmp_path / "gates.png").read_bytes() == drawn["gates.png"]
 
 
 @pytest.mark.soak
@@ -254,7 +232,7 @@ def test_figures_are_the_same_bytes_in_two_runs(
 
 
 def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
-    """Names of close lines stand a gap apart in the lines' order, others stay where they are."""
+    """Names of close lines are a gap apart in the lines' order, others stay where they are."""
     placed = plots._spread_out([0.1, 0.5, 0.5, 0.51, 0.9], gap=0.05)
     assert np.diff(placed).min() >= 0.05 - 1e-12
     assert (placed[0], placed[4]) == pytest.approx((0.1, 0.9))
@@ -312,7 +290,7 @@ def test_headline_by_hand() -> None:
 
 
 def test_calls_saved_on_a_method_without_calls_have_no_value() -> None:
-    """Where the best baseline never asks, there is nothing to save."""
+    """Where the best baseline makes no call, there is nothing to save."""
     rows = frontier_rows()
     free = rows[rows["method"] == "majority_gated"].assign(correct=True)
     rows = pd.concat([rows[rows["method"] != "majority_gated"], free])
@@ -325,13 +303,10 @@ def test_calls_saved_on_a_method_without_calls_have_no_value() -> None:
 def test_leave_one_out_by_hand() -> None:
     """Against full at one budget: half as accurate for half of the calls."""
     rows = frontier_rows()
-    part = rows[(rows["method"] == "full") & (rows["n"] == 2)].assign(
-        method="without_residual", n=4
-    )
-    table = tables.leave_one_out_table(
-        pd.concat([rows, part]), budget=4, bootstrap=BOOTSTRAP
-    ).set_index("method")
-    assert list(table.index) == ["without_residual"]
-    assert table.loc["without_residual", "step"] == pytest.approx(-0.5)
-    assert table.loc["without_residual", "calls_ratio"] == pytest.approx(0.5)
+    part = rows[(rows["method"] == "full") & (rows["n"] == 2)]
+    both = pd.concat([rows, part.assign(method="without_residual", n=4)])
+    table = tables.leave_one_out_table(both, budget=4, bootstrap=BOOTSTRAP)
+    assert table["method"].tolist() == ["without_residual"]
+    assert table["step"].tolist() == [pytest.approx(-0.5)]
+    assert table["calls_ratio"].tolist() == [pytest.approx(0.5)]
     assert tables.leave_one_out_table(rows, budget=4, bootstrap=BOOTSTRAP).empty

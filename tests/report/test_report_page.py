@@ -102,9 +102,9 @@ def test_the_page_stands_alone(
     inside = base64.b64encode(b"<svg/>").decode()
     assert page.count(inside) == sum(bool(section.figure) for section in sections(built))
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
-    told = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)
-    assert told is not None
-    assert json.loads(told[1]) == json.loads(json.dumps(data))
+    embedded = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)
+    assert embedded is not None
+    assert json.loads(embedded[1]) == json.loads(json.dumps(data))
     without = to_html(built, figures, [])
     assert "<script" not in without and "explorer" not in without
 
