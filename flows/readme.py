@@ -1,9 +1,9 @@
 """The measured table and the frontier figures, from the last report into the project's pages.
 
 Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
-number was measured. People write the pages; this module writes only between their markers. The
-README shows some rows of one domain's table; the results of another domain, and of a run that
-changes nothing but the strengths of the verifier, have pages of their own.
+number was measured. People write the pages; this module writes between the markers only. The
+README shows some rows of one domain; the results of another, and of a run that changes nothing
+but the strengths of the verifier, have pages of their own.
 """
 
 from __future__ import annotations
@@ -24,40 +24,39 @@ from flows.preflight import preflight
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError, SchemaError
+from selverify.report.names import method_name
 from selverify.storage import atomic_path
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
-STRENGTHS = Path("docs/results-strengths.md")
 FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
 REPORT_NAME = "report.md"
-MAIN_SECTION = "Main table"
-README_ROWS = (
-    "0-shot CoT",
-    "Majority vote + gates",
-    "Best-of-N weighted + gates",
-    "Beam (keep b) + gates",
-    "DVTS + gates",
-    "Gates-only",
-    "Full (gates + hybrid + k(w))",
-    "Oracle",
+README_METHODS = (
+    "cot",
+    "majority_gated",
+    "best_of_n_gated",
+    "beam_keep_b_gated",
+    "dvts_gated",
+    "gates_only",
+    "full",
+    "oracle",
 )
 README_COLUMNS = ("Method", "Accuracy, %", "Verifier calls", "Generated tokens")
 """What the README shows of the main table; the page of results shows all of it."""
-FRONTIERS: Mapping[str, str] = {
+CAPTIONS: Mapping[str, str] = {
     "accuracy_calls": "Accuracy against measured verifier calls",
     "accuracy_n": "Accuracy against the generation budget N",
+    "backbones": "Accuracy against N by backbone, with 0-shot lines",
 }
-"""The copied figures by their stem in the report, with what each shows."""
-WHERE_DRAWN: Mapping[str, str] = {"backbones": "Accuracy against N by backbone, with 0-shot lines"}
-"""Figures that only some runs have."""
-
+"""The copied figures by their stem in the report; the README shows the first."""
+OPTIONAL = "backbones"
+"""The figure that only some runs have."""
 WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
 """What a run and this command write: changes there say nothing about the code that was run.
 
-Changed parameters are told one by one.
+Changed parameters are listed one by one.
 """
 
 
@@ -105,24 +104,20 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     """
     text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
     domain = _split_title(text)[0].partition(",")[0]
-    also = {stem: told for stem, told in WHERE_DRAWN.items() if (report / f"{stem}.svg").is_file()}
-    drawn = {**FRONTIERS, **also}
-    by_strength = [change.partition("=")[0] for change in origin.changes] == ["strengths"]
-    if domain == README_DOMAIN and by_strength:
-        figures = FIGURES / "strengths"
-        blocks = {STRENGTHS: _long(text, origin, figures, drawn)}
-    elif domain == README_DOMAIN:
-        figures = FIGURES
-        blocks = {README: _short(text, origin), RESULTS: _long(text, origin, figures, drawn)}
-    else:
-        figures = FIGURES / domain
-        blocks = {Path(f"docs/results-{domain}.md"): _long(text, origin, figures, drawn)}
-    pages = {page: _replaced(root / page, block) for page, block in blocks.items()}
+    results, figures = RESULTS, FIGURES
+    if domain != README_DOMAIN:
+        results, figures = Path(f"docs/results-{domain}.md"), FIGURES / domain
+    elif [change.partition("=")[0] for change in origin.changes] == ["strengths"]:
+        results, figures = Path("docs/results-strengths.md"), FIGURES / "strengths"
+    drawn = [stem for stem in CAPTIONS if stem != OPTIONAL or (report / f"{stem}.svg").is_file()]
+    blocks = {README: _short(text, origin)} if results == RESULTS else {}
+    blocks[results] = _long(text, origin, figures.relative_to(RESULTS.parent), drawn)
+    filled = {page: _replaced(root / page, block) for page, block in blocks.items()}
     _copy_figures(report, root / figures, drawn)
-    for page, filled in pages.items():
+    for page, content in filled.items():
         with atomic_path(root / page) as temporary:
-            temporary.write_text(filled, encoding="utf-8")
-    return tuple(pages)
+            temporary.write_text(content, encoding="utf-8")
+    return tuple(filled)
 
 
 def find_origin(root: Path, report: Path) -> Origin:
@@ -143,26 +138,26 @@ def find_origin(root: Path, report: Path) -> Origin:
 
 
 def section(text: str, title: str) -> str:
-    """What stands under the heading ``## title`` of a Markdown text, without the heading.
+    """The text under the heading ``## title`` of a Markdown page, without the heading.
 
     Raises:
         SchemaError: there is no such heading.
     """
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        heading, _, body = part.partition("\n")
-        if heading.strip() == title:
-            return body.strip()
-    raise SchemaError(f"{REPORT_NAME}: no section {title!r}")
+    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    if found is None:
+        raise SchemaError(f"{REPORT_NAME}: no section {title!r}")
+    return found[1].strip()
 
 
 def _short(text: str, origin: Origin) -> str:
+    """The main table, a figure, and where the rest is."""
     title, _ = _split_title(text)
-    figure = next(iter(FRONTIERS))
+    figure, caption = next(iter(CAPTIONS.items()))
     return "\n\n".join(
         (
             f"**{title}**",
-            _excerpt(section(text, MAIN_SECTION).partition("\n\n")[0]),
-            f"![{FRONTIERS[figure]}]({FIGURES.as_posix()}/{figure}.svg)",
+            _excerpt(section(text, "Main table").partition("\n\n")[0]),
+            f"![{caption}]({FIGURES.as_posix()}/{figure}.svg)",
             f"{origin.sentence} All methods, and the targets, met and missed: "
             f"[{RESULTS.as_posix()}]({RESULTS.as_posix()}).",
         )
@@ -173,14 +168,15 @@ def _excerpt(table: str) -> str:
     """The rows and columns of a Markdown table that the README shows."""
     head, line, *rows = (row.strip("| ").split(" | ") for row in table.splitlines())
     places = [place for place, name in enumerate(head) if name in README_COLUMNS]
-    shown = (head, line, *(row for row in rows if row[0] in README_ROWS))
+    labels = {method_name(method) for method in README_METHODS}
+    shown = (head, line, *(row for row in rows if row[0] in labels))
     return "\n".join(f"| {' | '.join(row[place] for place in places)} |" for row in shown)
 
 
-def _long(text: str, origin: Origin, figures: Path, drawn: Mapping[str, str]) -> str:
+def _long(text: str, origin: Origin, figures: Path, drawn: Iterable[str]) -> str:
+    """The figures and the whole report."""
     title, body = _split_title(text)
-    folder = figures.relative_to(RESULTS.parent).as_posix()
-    shown = (f"![{caption}]({folder}/{stem}.svg)" for stem, caption in drawn.items())
+    shown = (f"![{CAPTIONS[stem]}]({figures.as_posix()}/{stem}.svg)" for stem in drawn)
     return "\n\n".join((f"**{title}**", origin.sentence, *shown, body))
 
 
@@ -230,21 +226,17 @@ def _changes(root: Path) -> tuple[str, ...]:
     path = root / PARAMS_FILE
     if text is None or not path.is_file():
         return ()
-    committed, present = (
+    before, now = (
         leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
     )
-    changed = {
-        name: present.get(name)
-        for name in {**committed, **present}
-        if committed.get(name) != present.get(name)
-    }
-    told = []
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    changes = []
     for profile in sorted(path.stem for path in (root / PROFILES).glob("*.yaml")):
         values = read_profile(root / PROFILES, profile)
-        if changed.keys() & values and all(present.get(k) == v for k, v in values.items()):
-            told.append(f"profile {profile}")
-            changed = {name: value for name, value in changed.items() if name not in values}
-    return (*told, *(f"{name}={value}" for name, value in changed.items()))
+        if values.keys() & names and all(now.get(name) == one for name, one in values.items()):
+            changes.append(f"profile {profile}")
+            names = [name for name in names if name not in values]
+    return (*changes, *(f"{name}={now.get(name)}" for name in names))
 
 
 def _git(root: Path, *arguments: str) -> str | None:
@@ -258,11 +250,8 @@ def _git(root: Path, *arguments: str) -> str | None:
 
 
 def _processor() -> str:
-    """The processor's name where the system tells it, else its architecture."""
+    """The processor's name where the system gives it, else its architecture."""
     table = Path("/proc/cpuinfo")
-    if table.is_file():
-        for line in table.read_text(encoding="utf-8", errors="replace").splitlines():
-            name, _, value = line.partition(":")
-            if name.strip() == "model name" and value.strip():
-                return value.strip()
-    return platform.processor() or platform.machine()
+    text = table.read_text(encoding="utf-8", errors="replace") if table.is_file() else ""
+    found = re.search(r"^model name\s*:\s*(\S.*)$", text, flags=re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()

@@ -16,7 +16,7 @@ from selverify.data.benchmark import Task
 from selverify.domains.base import Domain
 from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
-from selverify.experiment.methods import METHODS, Conditions, Trial, settings_of
+from selverify.experiment.methods import METHODS, PARTS, Conditions, Trial, settings_of
 from selverify.models.policy_settings import save_policy_settings
 from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params
@@ -82,8 +82,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
         dispersion=policy.reference_dispersion if policy else {},
         patterns=policy.patterns if policy else (),
     )
-    parts = [name for name, method in METHODS.items() if method.kind == "part"]
-    left_out = parts if params.evaluation.leave_one_out else ()
+    left_out = PARTS if params.evaluation.leave_one_out else ()
     methods = tuple(dict.fromkeys((*params.evaluation.methods, *left_out)))
     first, last = (shard.tasks[place].problem.problem_id for place in (0, -1))
 

@@ -21,7 +21,7 @@ from selverify.models.policy_settings import PolicySettings
 from selverify.params import Benchmark, Split, load_params
 from selverify.policy import Solved, TrainedPolicy
 from selverify.report.trace_text import (
-    ENDS,
+    END_REASONS,
     FALLBACKS,
     KEPT,
     OUTCOMES,
@@ -109,7 +109,7 @@ def test_the_searches_show_everything_a_search_can_do(traced):
     assert {event.event for event in events} >= set(OUTCOMES)
     rules = {dict(event.data).get("rule") for event in events if event.event == "fallback"}
     assert rules == set(FALLBACKS)
-    assert {solved.reason for solved in traced} == set(ENDS)
+    assert {solved.reason for solved in traced} == set(END_REASONS)
     rows = [row for one in traced for step in read(one) for row in step.rows]
     assert {row.source for row in rows} == {"", KEPT, RETRIEVED}
     assert any(row.judged for row in rows)
@@ -173,7 +173,7 @@ def test_the_trace_can_be_read(traced):
         assert text.count(": more samples at ") == seen["resample"]
         total = sum((event.ledger for event in solved.events), start=Ledger())
         assert f"verifier calls {total.verifier_calls}, moves sampled" in text
-        assert f"Stop: {ENDS[solved.reason]}." in text
+        assert f"Stop: {END_REASONS[solved.reason]}." in text
 
 
 def test_model_text_is_not_markup(traced):

@@ -365,6 +365,8 @@ _ROWS: tuple[Method, ...] = (
 )
 METHODS: Mapping[str, Method] = {method.name: method for method in _ROWS}
 """Every method by its name, in the order of every table."""
+PARTS = tuple(method.name for method in _ROWS if method.kind == "part")
+"""The full method with one part taken out, turned round or added."""
 
 
 def settings_of(method: Method | None, params: Params) -> tuple[Setting, ...]:

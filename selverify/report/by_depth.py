@@ -6,10 +6,17 @@ Knows: the events of traced gated competitions. Does not know: models, text, fil
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
 from selverify.search.traces import Event
+
+_VISIT = ["search", "depth", "trusted", "sigma", "k", "survivors", "calls", "accepted"]
+_BY_DEPTH = [
+    *("depth", "rounds", "trusted", "survivors"),
+    *("sigma", "sigma_sd", "k", "k_sd", "accepted"),
+]
 
 
 def visits_table(searches: Mapping[str, Sequence[Event]], *, tau: float) -> pd.DataFrame:
@@ -19,32 +26,21 @@ def visits_table(searches: Mapping[str, Sequence[Event]], *, tau: float) -> pd.D
         search; depth (moves so far); trusted (committed without a call); sigma and k (None where
         no call was allotted); survivors; calls; accepted (of those verified).
     """
-    records: list[dict[str, object]] = []
+    records: list[dict[str, Any]] = []
     for search, events in searches.items():
         for event in events:
-            data = dict(event.data)
-            depth = len(event.state.derivation)
+            data: dict[str, Any] = dict(event.data)
+            visit = {"search": search, "depth": len(event.state.derivation)}
             if event.event == "trust":
-                records.append({"search": search, "depth": depth, "trusted": True})
+                records.append({**visit, "trusted": True})
             elif event.event == "allocate":
-                records.append(
-                    {
-                        "search": search,
-                        "depth": depth,
-                        "trusted": False,
-                        "sigma": data["sigma"],
-                        "k": data["k"],
-                        "survivors": len(data["scores"]),  # type: ignore[arg-type]
-                        "calls": 0,
-                        "accepted": 0,
-                    }
-                )
+                allotted = {name: data[name] for name in ("sigma", "k")}
+                counts = {"survivors": len(data["scores"]), "calls": 0, "accepted": 0}
+                records.append({**visit, "trusted": False, **allotted, **counts})
             elif event.event == "verify":
-                records[-1]["calls"] = int(str(records[-1]["calls"])) + 1
-                accepted = float(str(data["score"])) >= tau
-                records[-1]["accepted"] = int(str(records[-1]["accepted"])) + accepted
-    names = ["search", "depth", "trusted", "sigma", "k", "survivors", "calls", "accepted"]
-    return pd.DataFrame(records, columns=names)
+                records[-1]["calls"] += 1
+                records[-1]["accepted"] += data["score"] >= tau
+    return pd.DataFrame(records, columns=_VISIT)
 
 
 def within_table(visits: pd.DataFrame) -> pd.DataFrame:
@@ -54,35 +50,21 @@ def within_table(visits: pd.DataFrame) -> pd.DataFrame:
         depth, rounds, trusted, survivors, sigma and its deviation (sigma_sd), k, k_sd (these five
         over the rounds with calls), accepted (share of the verified moves).
     """
-    records: list[dict[str, object]] = []
+    records = []
     for depth, own in visits.groupby("depth"):
-        asked = own[~own["trusted"].astype(bool)]
-        calls = asked["calls"].sum()
+        verified = own[~own["trusted"].astype(bool)]
+        calls = verified["calls"].sum()
         records.append(
             {
                 "depth": depth,
                 "rounds": len(own),
                 "trusted": float(own["trusted"].mean()),
-                "survivors": asked["survivors"].mean(),
-                "sigma": asked["sigma"].mean(),
-                "sigma_sd": asked["sigma"].std(ddof=0),
-                "k": asked["k"].mean(),
-                "k_sd": asked["k"].std(ddof=0),
-                "accepted": asked["accepted"].sum() / calls if calls else None,
+                **{name: verified[name].mean() for name in ("survivors", "sigma", "k")},
+                **{f"{name}_sd": verified[name].std(ddof=0) for name in ("sigma", "k")},
+                "accepted": verified["accepted"].sum() / calls if calls else None,
             }
         )
-    names = [
-        "depth",
-        "rounds",
-        "trusted",
-        "survivors",
-        "sigma",
-        "sigma_sd",
-        "k",
-        "k_sd",
-        "accepted",
-    ]
-    return pd.DataFrame(records, columns=names).astype({"depth": int})
+    return pd.DataFrame(records, columns=_BY_DEPTH).astype({"depth": int})
 
 
 def share_within(visits: pd.DataFrame, column: str) -> float | None:

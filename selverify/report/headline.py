@@ -5,7 +5,8 @@ Knows: outcomes at every budget, resampling of problems. Does not know: text, fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,10 +23,10 @@ from selverify.experiment.statistics import (
     pareto_frontier,
     with_free,
 )
-from selverify.report.names import BUDGET_FREE, FULL, GATES_ONLY, ORACLES, in_order
+from selverify.report.names import BUDGET_FREE, FULL_METHOD, GATES_ONLY, ORACLES, ordered_methods
 from selverify.report.tables import at_budget, best_gated_baseline, points_table
 
-Frontiers = Mapping[str, tuple[Point, ...]]
+Curve = Sequence[Point]
 
 
 def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
@@ -42,40 +43,42 @@ def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
         over a call allowance uniform in [0, budget]. Without a value where the other makes no call.
     """
     baseline = best_gated_baseline(points_table(at_budget(rows, budget), Bootstrap(1, 0)))
-    others = dict.fromkeys(
-        one for one in (baseline, GATES_ONLY, ORACLES[-1]) if one in set(rows["method"])
-    )
-    unasked = [one for one in BUDGET_FREE if one in set(rows["method"])]
-    curves = {method: _outcomes(rows, method) for method in (FULL, *others, *unasked)}
-    n_of_full = sorted(rows.loc[rows["method"] == FULL, "n"].unique()).index(budget)
-    problems = next(iter(curves.values()))[0].shape[1]
-    drawn = [np.ones((1, problems)), *bootstrap.counts(problems)]
-    found: dict[tuple[str, str], list[float]] = {}
-    for counts in drawn:
-        means = {
-            method: (
-                counts @ calls.T / problems,
-                np.round(counts @ correct.T / problems, DIGITS),
-            )
-            for method, (calls, correct) in curves.items()
-        }
-        for row in range(len(counts)):
-            free = max((float(means[one][1][row].max()) for one in unasked), default=0.0)
-            curve = {
-                method: with_free(pareto_frontier(calls[row], correct[row]), free)
-                for method, (calls, correct) in means.items()
-            }
-            allowance = float(means[FULL][0][row, n_of_full])
-            for other in others:
-                for name, measure in _MEASURES.items():
-                    value = measure(curve, other, allowance, float(budget))
-                    found.setdefault((other, name), []).append(value)
+    ran = set(rows["method"])
+    others = ordered_methods(ran & {baseline, GATES_ONLY, ORACLES[-1]})
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for curves, allowance in _resampled(rows, [FULL_METHOD, *others], budget, bootstrap):
+        for other in others:
+            gains = _gains(curves[FULL_METHOD], curves[other], allowance, float(budget))
+            for name, value in gains.items():
+                found[other, name].append(value)
     return pd.DataFrame(
         [
             {"other": other, "measure": name, **_interval(values)}
             for (other, name), values in found.items()
         ]
-    ).sort_values("other", key=lambda names: names.map(in_order(list(others)).index), kind="stable")
+    )
+
+
+def _resampled(
+    rows: pd.DataFrame, methods: Sequence[str], budget: int, bootstrap: Bootstrap
+) -> Iterator[tuple[Mapping[str, Curve], float]]:
+    """Each method's frontier, and full's calls at ``budget``: as measured, then resampled."""
+    free = [one for one in BUDGET_FREE if one in set(rows["method"])]
+    measured = {method: _outcomes(rows, method) for method in (*methods, *free)}
+    n_of_full = sorted(rows.loc[rows["method"] == FULL_METHOD, "n"].unique()).index(budget)
+    problems = measured[FULL_METHOD][0].shape[1]
+    for counts in [np.ones((1, problems)), *bootstrap.counts(problems)]:
+        means = {
+            method: (counts @ calls.T / problems, np.round(counts @ correct.T / problems, DIGITS))
+            for method, (calls, correct) in measured.items()
+        }
+        for draw in range(len(counts)):
+            start = max((float(means[one][1][draw].max()) for one in free), default=0.0)
+            curves = {
+                method: with_free(pareto_frontier(calls[draw], correct[draw]), start)
+                for method, (calls, correct) in means.items()
+            }
+            yield curves, float(means[FULL_METHOD][0][draw, n_of_full])
 
 
 def _outcomes(rows: pd.DataFrame, method: str) -> tuple[FloatArray, FloatArray]:
@@ -90,30 +93,17 @@ def _outcomes(rows: pd.DataFrame, method: str) -> tuple[FloatArray, FloatArray]:
     return calls, correct
 
 
-def _calls_saved(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
-    target = min(curves[FULL][-1].accuracy, curves[other][-1].accuracy)
-    needed = calls_at_accuracy(curves[other], target)
-    made = calls_at_accuracy(curves[FULL], target)
-    return 1.0 - made / needed if needed and made is not None else float("nan")
-
-
-def _accuracy_gained(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
-    own, theirs = (
-        float(accuracy_at_calls(curves[one], np.array([allowance]))[0]) for one in (FULL, other)
-    )
-    return own - theirs
-
-
-def _area_gained(curves: Frontiers, other: str, allowance: float, limit: float) -> float:
-    full, theirs = (area_under_frontier(curves[one], limit=limit) for one in (FULL, other))
-    return full - theirs
-
-
-_MEASURES: Mapping[str, Callable[[Frontiers, str, float, float], float]] = {
-    "calls_saved": _calls_saved,
-    "accuracy_gained": _accuracy_gained,
-    "area_gained": _area_gained,
-}
+def _gains(full: Curve, other: Curve, allowance: float, limit: float) -> dict[str, float]:
+    """The three measures; ``allowance`` and ``limit`` are calls a problem."""
+    target = min(full[-1].accuracy, other[-1].accuracy)
+    made, needed = calls_at_accuracy(full, target), calls_at_accuracy(other, target)
+    own, theirs = (float(accuracy_at_calls(one, [allowance])[0]) for one in (full, other))
+    area, area_of_other = (area_under_frontier(one, limit=limit) for one in (full, other))
+    return {
+        "calls_saved": 1.0 - made / needed if needed and made is not None else float("nan"),
+        "accuracy_gained": own - theirs,
+        "area_gained": area - area_of_other,
+    }
 
 
 def _interval(values: Sequence[float]) -> dict[str, float | None]:

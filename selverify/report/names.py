@@ -1,80 +1,69 @@
-"""Methods by their names in tables: display names, order, and what kind each is."""
+"""Methods as the report shows them: display name, order and colour, from the table of methods.
+
+Knows: which methods the figures show. Does not know: how a method works, tables, figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-METHOD_NAMES = {
-    "cot": "0-shot CoT",
-    "majority": "Majority vote",
-    "majority_gated": "Majority vote + gates",
-    "best_of_n": "Best-of-N weighted",
-    "best_of_n_gated": "Best-of-N weighted + gates",
-    "beam_keep_b": "Beam (keep b)",
-    "beam_keep_b_gated": "Beam (keep b) + gates",
-    "beam_snell": "Beam (Snell)",
-    "beam_snell_gated": "Beam (Snell) + gates",
-    "dvts": "DVTS",
-    "dvts_gated": "DVTS + gates",
-    "strategy": "Baseline chosen on the other fold",
-    "strategy_by_bin": "Baseline chosen in each bin",
-    "verify_all": "Verify-all (no gates)",
-    "gates_only": "Gates-only",
-    "gates_distance": "Gates + D_type (fixed k)",
-    "full": "Full (gates + hybrid + k(w))",
-    "full_always_asks": "Full, a call at every state",
-    "ranker_only": "Full, every first move trusted",
-    "without_gates": "Full without gates",
-    "without_context_gate": "Full without the context gate",
-    "without_distance": "Full without D_type",
-    "without_residual": "Full without the residual",
-    "without_trajectory": "Full without the trajectory term",
-    "without_adaptive_k": "Full with fixed k",
-    "without_joint_commit": "Full, commit by the verifier alone",
-    "negative_beta": "Full with negative beta",
-    "margin": "Full with the margin in place of sigma",
-    "full_retrieval": "Full + retrieval",
-    "oracle": "Oracle",
-    "oracle_selective": "Oracle, only where needed",
-}
-"""Display names, in the order of every table. A method that is not here shows its own name."""
+from selverify.experiment.methods import METHODS, OTHER_COLOUR
 
-FULL = "full"
-GATES_ONLY = "gates_only"
-LEAVE_ONE_OUT = (
-    "without_gates",
-    "without_context_gate",
-    "without_distance",
-    "without_residual",
-    "without_trajectory",
-    "without_adaptive_k",
-    "without_joint_commit",
-    "negative_beta",
-    "margin",
-    "full_retrieval",
+FIGURE_METHODS = (
+    "cot",
+    "majority_gated",
+    "best_of_n",
+    "best_of_n_gated",
+    "beam_keep_b",
+    "beam_keep_b_gated",
+    "beam_snell_gated",
+    "dvts_gated",
+    "gates_only",
+    "full",
+    "oracle",
 )
-"""The full method with one part taken out, turned round or added."""
+"""Methods in the figures; the tables have all of them."""
+FULL_METHOD = "full"
+GATES_ONLY = "gates_only"
 STRATEGY, STRATEGY_BY_BIN = "strategy", "strategy_by_bin"
 """The baseline with gates chosen by cross-validation, like a setting.
 
 Once for all problems, and for each difficulty bin, as in compute-optimal scaling.
 """
-ORACLE = "oracle"
-ORACLES = (ORACLE, "oracle_selective")
+_STRATEGIES = {
+    STRATEGY: "Baseline chosen on the other fold",
+    STRATEGY_BY_BIN: "Baseline chosen in each bin",
+}
+ORACLES = tuple(name for name, method in METHODS.items() if method.kind == "bound")
 """They know the truth, and no method is compared with them on equal terms."""
-BUDGET_FREE = ("cot",)
-"""Methods that have no budget and stand in every table."""
-
+BUDGET_FREE = tuple(name for name, method in METHODS.items() if method.kind == "greedy")
+"""Methods that have no budget and appear in every table."""
 GATED = "_gated"
 """How the name of a baseline with the same free checks ends."""
 
 
 def method_name(method: str) -> str:
-    """The display name of a method."""
-    return METHOD_NAMES.get(method, method)
+    """The display name of a method; one that is not in the table shows its own name."""
+    return _labels().get(method, method)
 
 
-def in_order(methods: Sequence[str]) -> list[str]:
-    """Distinct methods in the order of :data:`METHOD_NAMES`, others after them by name."""
-    rank = {name: place for place, name in enumerate(METHOD_NAMES)}
+def method_colour(method: str) -> str:
+    """The colour of a method's family."""
+    return METHODS[method].colour if method in METHODS else OTHER_COLOUR
+
+
+def ordered_methods(methods: Iterable[str]) -> list[str]:
+    """Distinct methods in the order of the table of methods, others after them by name."""
+    rank = {name: place for place, name in enumerate(_labels())}
     return sorted(set(methods), key=lambda method: (rank.get(method, len(rank)), method))
+
+
+def _labels() -> dict[str, str]:
+    """Display names in the order of every table; strategies come after the baselines."""
+    baselines = {
+        name: method.label
+        for name, method in METHODS.items()
+        if method.kind in ("greedy", "baseline")
+    }
+    rest = {name: method.label for name, method in METHODS.items() if name not in baselines}
+    return {**baselines, **_STRATEGIES, **rest}

@@ -1,39 +1,54 @@
-"""The report as Markdown, for LaTeX, for a terminal, and as files.
+"""The report as Markdown, LaTeX, HTML, CSV and for a terminal.
 
-Knows: how sections are laid out. Does not know: what is in them.
+Knows: how sections are laid out, the template ``page.html`` beside this file. Does not know: what
+is in the sections.
+
+Texts of models and problems are hostile: the template escapes them, and the explorer's data is JSON
+whose ``<`` are escaped, put into the page by a script that sets text and never markup.
 """
 
 from __future__ import annotations
 
+import base64
 import io
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from selverify.report.formatting import ranged
-from selverify.report.names import method_name
-from selverify.report.sections import Report, sections, title
+from selverify.errors import ArtifactError
+from selverify.report.names import FULL_METHOD, method_name
+from selverify.report.sections import ReportData, sections, terminal_table
+from selverify.report.trace_text import LEGEND
 from selverify.storage import atomic_path
 
+_EMPHASIS = str.maketrans("", "", "*`")
+"""Marks of emphasis in notes, which are Markdown."""
 
-def render(report: Report) -> str:
+
+def to_markdown(report: ReportData) -> str:
     """The whole report as Markdown."""
-    parts = [f"# Report: {title(report)}"]
+    parts = [f"# Report: {report.title}"]
     for section in sections(report):
-        parts += [f"## {section.title}", _markdown(section.header, section.rows)]
+        header = section.header
+        lines = [header, ["---", *["---:"] * (len(header) - 1)], *section.rows]
+        rows = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
+        parts += [f"## {section.title}", "\n".join(f"| {row} |" for row in rows)]
         parts += [section.note] if section.note else []
     return "\n\n".join(parts) + "\n"
 
 
-def latex(report: Report) -> str:
+def to_latex(report: ReportData) -> str:
     """Every table of the report for LaTeX with booktabs, one ``table`` a section."""
     return "\n".join(
-        pd.DataFrame(section.rows, columns=list(section.header)).to_latex(
+        pd.DataFrame(section.rows, columns=section.header).to_latex(
             index=False,
             escape=True,
             caption=section.title.replace("%", r"\%").replace("_", r"\_"),
@@ -44,25 +59,53 @@ def latex(report: Report) -> str:
     )
 
 
-def main_table_text(main: pd.DataFrame, *, budget: int, width: int) -> str:
+def to_terminal(report: ReportData, *, width: int) -> str:
     """The main table for a terminal of ``width`` columns: accuracy, calls, tokens, difference."""
-    heading = f"N = {budget}, {int(main['problems'].max())} problems, [95 % intervals]"
-    table = Table(title=escape(heading), box=box.SIMPLE_HEAD)
-    header = ("Method", "Accuracy, %", "Verifier calls", "Tokens", "Difference to full, points")
-    for place, name in enumerate(header):
+    shown = terminal_table(report)
+    table = Table(title=escape(shown.title), box=box.SIMPLE_HEAD)
+    for place, name in enumerate(shown.header):
         table.add_column(name, justify="right" if place else "left", no_wrap=not place)
-    for _, r in main.iterrows():
-        cells = (
-            method_name(str(r["method"])),
-            ranged(r, "accuracy", scale=100),
-            f"{r['verifier_calls']:.1f}",
-            f"{r['generated_tokens']:.0f}",
-            ranged(r, "difference", scale=100, signed=True),
-        )
-        table.add_row(*(escape(cell) for cell in cells))
+    for row in shown.rows:
+        table.add_row(*map(escape, row))
     text = io.StringIO()
     Console(file=text, width=width).print(table)
     return text.getvalue()
+
+
+def to_html(report: ReportData, figures: Path, searches: Sequence[Mapping[str, Any]]) -> str:
+    """One self-contained page with the trace explorer; figures are read from ``figures``.
+
+    Args:
+        searches: as ``explorer_data`` gives; without any the page has no explorer.
+
+    Raises:
+        ArtifactError: a section's figure is missing.
+    """
+    environment = Environment(
+        loader=PackageLoader("selverify.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    shown = [
+        {
+            "title": section.title,
+            "header": section.header,
+            "rows": section.rows,
+            "note": section.note.translate(_EMPHASIS),
+            "figure": section.figure and _data_url(figures / f"{section.figure}.svg"),
+        }
+        for section in sections(report)
+    ]
+    return environment.get_template("page.html").render(
+        title=report.title,
+        sections=shown,
+        full=method_name(FULL_METHOD),
+        legend=LEGEND,
+        searches=bool(searches),
+        data=json.dumps(searches, separators=(",", ":")).replace("<", "\\u003c"),
+    )
 
 
 def write_text(text: str, path: Path) -> None:
@@ -77,8 +120,8 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         table.to_csv(temporary, index=False, lineterminator="\n")
 
 
-def _markdown(header: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *body]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
-    )
+def _data_url(figure: Path) -> str:
+    """A figure in the page's text: its styles and identifiers stay its own."""
+    if not figure.is_file():
+        raise ArtifactError(f"{figure}: no such file; expected a figure of the report")
+    return "data:image/svg+xml;base64," + base64.b64encode(figure.read_bytes()).decode("ascii")

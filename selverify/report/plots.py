@@ -6,7 +6,8 @@ is its family's; the variant with gates is dashed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,33 +21,25 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 from sklearn.isotonic import isotonic_regression
 
-from selverify.report.names import BUDGET_FREE, GATED, in_order, method_name
+from selverify.experiment.methods import OTHER_COLOUR
+from selverify.report.names import (
+    BUDGET_FREE,
+    FULL_METHOD,
+    GATED,
+    method_colour,
+    method_name,
+    ordered_methods,
+)
 from selverify.storage import atomic_path
 
-# Okabe and Ito's colours, which readers with any colour vision can tell apart.
-FAMILY_COLOURS = {
-    "cot": "#8c8c8c",
-    "majority": "#e69f00",
-    "best_of_n": "#0072b2",
-    "beam_keep_b": "#009e73",
-    "beam_snell": "#cc79a7",
-    "dvts": "#7a5195",
-    "lookahead": "#8c564b",
-    "verify_all": "#56b4e9",
-    "gates_only": "#6a3d9a",
-    "gates_distance": "#a65628",
-    "full": "#d55e00",
-    "full_retrieval": "#b8860b",
-    "oracle": "#222222",
-}
-OTHER_COLOUR = "#999999"
+VERMILION, BLUE, ORANGE = "#d55e00", "#0072b2", "#e69f00"
 RANKER_COLOURS = {
     "random": "#8c8c8c",
-    "likelihood": "#e69f00",
+    "likelihood": ORANGE,
     "distance_cosine": "#56b4e9",
     "distance": "#009e73",
-    "residual": "#0072b2",
-    "hybrid": "#d55e00",
+    "residual": BLUE,
+    "hybrid": VERMILION,
     "oracle": "#222222",
 }
 STYLE: dict[Any, Any] = {  # matplotlib's own key type is a literal of every key
@@ -71,130 +64,122 @@ STYLE: dict[Any, Any] = {  # matplotlib's own key type is a literal of every key
 }
 
 
+@contextmanager
+def drawing(stem: Path, width: float, height: float, **style: Any) -> Iterator[Figure]:
+    """An empty figure of ``width`` x ``height`` inches, written by :func:`save_figure` at the end.
+
+    ``style``: what differs from ``STYLE``.
+    """
+    with mpl.rc_context(STYLE | style):
+        figure = new_figure(width, height)
+        yield figure
+        save_figure(figure, stem)
+
+
 def accuracy_against_budget(
     points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
-) -> tuple[Path, Path]:
+) -> None:
     """Accuracy against nominal N with 95 % bars; a method without a budget is a level line.
 
     Args:
         points: as :func:`selverify.report.tables.points_table` gives.
         stem: the figures' path without its suffix.
+        methods: those to show, if they are in the table.
     """
-    with mpl.rc_context(STYLE):
-        figure, axes = _canvas(7.6, 4.4)
-        shown = _present(points, methods)
-        for place, method in enumerate(shown):
-            own = points[points["method"] == method].sort_values("n")
-            if method in BUDGET_FREE:
-                axes.axhline(100 * own["accuracy"].iloc[0], **_line(method) | {"marker": ""})
-            else:
-                _errorbars(axes, own["n"] * _nudge(place, len(shown)), own, method)
-        _powers_of_two(axes, points.loc[~points["method"].isin(BUDGET_FREE), "n"])
-        axes.set(xlabel="Generation budget N", title=title)
+    with drawing(stem, 7.6, 4.4) as figure:
+        axes = figure.add_subplot()
+        shown = _lines_over_budgets(axes, points, methods)
+        axes.set(title=title)
         percent_axis(axes, "Accuracy")
-        _label_ends(axes, {method: _last_accuracy(points, method) for method in shown})
-        return save_figure(figure, stem)
+        last = _last_accuracies(points)
+        _label_ends(axes, {method: last[method] for method in shown})
 
 
 def accuracy_against_calls(
     points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
-) -> tuple[Path, Path]:
+) -> None:
     """Accuracy against measured verifier calls a problem (log scale), 95 % bars on both.
 
-    Points that cost no call stand in a narrow panel of their own at the left, because a log scale
-    has no zero; there a method shows its best N.
+    Points that cost no call are in a narrow panel of their own at the left, because a log scale has
+    no zero; there a method shows its best N. Arguments as :func:`accuracy_against_budget`.
     """
-    with mpl.rc_context(STYLE):
-        figure, (none, axes) = _two_panels(7.6, 4.4)
-        shown = _present(points, methods)
+    with drawing(stem, 7.6, 4.4) as figure:
+        none, axes = figure.subplots(1, 2, sharey=True, width_ratios=[1, 7])
+        axes.spines["left"].set_visible(False)
         paid = points[points["verifier_calls"] > 0]
-        free = [m for m in shown if not (paid["method"] == m).any()]
-        for place, method in enumerate(free):
-            own = points[points["method"] == method].nlargest(1, "accuracy")
-            _errorbars(none, pd.Series((place + 1) / (len(free) + 1), own.index), own, method)
-        for method in (m for m in shown if m not in free):
-            own = paid[paid["method"] == method].sort_values("verifier_calls")
-            _errorbars(axes, own["verifier_calls"], own, method, horizontal=True)
-        log_axis(axes, paid.loc[paid["method"].isin(shown), "verifier_calls"])
+        free = _present(points[~points["method"].isin(paid["method"])], methods)
+        for place, (method, own) in enumerate(_by_method(points, free, "accuracy")):
+            best = own.nlargest(1, "accuracy")
+            _errorbars(none, pd.Series((place + 1) / (len(free) + 1), best.index), best, method)
+        _lines_over_costs(axes, paid, methods, "verifier_calls", horizontal=True)
         none.set(xticks=[0.5], xticklabels=["0"], xlim=(0, 1))
-        # The title stands over the wide panel: over the narrow one it would push them apart.
+        # The title is that of the wide panel: over the narrow one it would push them apart.
         axes.set(xlabel="Measured verifier calls a problem", title=title)
         percent_axis(none, "Accuracy")
         axes.tick_params(axis="y", left=False, labelleft=False)
-        order = sorted(shown, key=lambda m: (-_last_accuracy(points, m), m))
-        _legend(figure, order, joined=True)
-        return save_figure(figure, stem)
+        _legend(figure, _by_accuracy(points, methods))
 
 
 def accuracy_against_tokens(
     points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
-) -> tuple[Path, Path]:
-    """Accuracy against generated tokens a problem (log scale), with 95 % bars."""
-    with mpl.rc_context(STYLE):
-        figure, axes = _canvas(7.6, 4.4)
-        shown = _present(points, methods)
-        for method in shown:
-            own = points[points["method"] == method].sort_values("generated_tokens")
-            _errorbars(axes, own["generated_tokens"], own, method)
-        log_axis(axes, points.loc[points["method"].isin(shown), "generated_tokens"])
+) -> None:
+    """Accuracy against generated tokens a problem (log scale), with 95 % bars.
+
+    Arguments as :func:`accuracy_against_budget`.
+    """
+    with drawing(stem, 7.6, 4.4) as figure:
+        axes = figure.add_subplot()
+        _lines_over_costs(axes, points, methods, "generated_tokens")
         axes.set(xlabel="Generated tokens a problem", title=title)
         percent_axis(axes, "Accuracy")
-        order = sorted(shown, key=lambda m: (-_last_accuracy(points, m), m))
-        _legend(figure, order, joined=True)
-        return save_figure(figure, stem)
+        _legend(figure, _by_accuracy(points, methods))
 
 
 def accuracy_of_backbones(
     points: Mapping[str, pd.DataFrame], stem: Path, *, methods: Sequence[str], title: str
-) -> tuple[Path, Path]:
+) -> None:
     """Accuracy against N for each backbone side by side, with the one-shot lines of all of them.
 
     The paper's Figure 3: does a small backbone with verification pass a large one without?
 
     Args:
         points: by backbone, as :func:`selverify.report.tables.points_table` gives.
+        stem, methods: as in :func:`accuracy_against_budget`.
     """
-    with mpl.rc_context(STYLE):
-        figure, panels = _panels(len(points), level=True)
+    with drawing(stem, 3.6 * len(points), 3.2) as figure:
+        panels = figure.subplots(1, len(points), sharey=True, squeeze=False)[0]
         free = {
             f"0-shot, {name}": own.loc[own["method"].isin(BUDGET_FREE), "accuracy"].max()
             for name, own in points.items()
         }
         for axes, (backbone, own) in zip(panels, points.items(), strict=True):
-            shown = _present(own, methods)
-            for place, method in enumerate(shown):
-                line = own[own["method"] == method].sort_values("n")
-                _errorbars(axes, line["n"] * _nudge(place, len(shown)), line, method)
-            _powers_of_two(axes, own.loc[own["method"].isin(shown), "n"])
+            _lines_over_budgets(axes, own, methods)
             for other, height in free.items():
                 style = "-" if other.endswith(f" {backbone}") else ":"
                 axes.axhline(100 * height, color="#888888", linestyle=style, linewidth=1, zorder=1)
-            axes.set(xlabel="Generation budget N", title=f"{title}: {backbone}")
-        # Right of the last panel, where no point stands.
+            axes.set(title=f"{title}: {backbone}")
+        # Right of the last panel, where there is no point.
         _label_ends(panels[-1], free)
         percent_axis(panels[0], "Accuracy")
         for axes in panels[1:]:
             axes.tick_params(axis="y", left=False, labelleft=False)
-        order = in_order([method for own in points.values() for method in _present(own, methods)])
-        _legend(figure, order, joined=True)
-        return save_figure(figure, stem)
+        _legend(figure, _present(pd.concat(points.values()), methods))
 
 
-def accuracy_by_bin(
-    table: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
-) -> tuple[Path, Path]:
+def accuracy_by_bin(table: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str) -> None:
     """Accuracy in each difficulty bin with 95 % bars, methods side by side.
 
     Args:
         table: as :func:`selverify.report.tables.by_bin_table` gives.
+        stem, methods: as in :func:`accuracy_against_budget`.
     """
-    with mpl.rc_context(STYLE):
-        figure, axes = _canvas(7.6, 4.0)
+    unjoined: dict[str, Any] = {"linestyle": ""}
+    with drawing(stem, 7.6, 4.0) as figure:
+        axes = figure.add_subplot()
         shown = _present(table, methods)
-        for place, method in enumerate(shown):
-            own = table[table["method"] == method].sort_values("difficulty_bin")
+        for place, (method, own) in enumerate(_by_method(table, shown, "difficulty_bin")):
             shift = (place - (len(shown) - 1) / 2) * 0.75 / len(shown)
-            _errorbars(axes, own["difficulty_bin"] + shift, own, method, joined=False)
+            _errorbars(axes, own["difficulty_bin"] + shift, own, method, **unjoined)
         numbers = sorted(table["difficulty_bin"].unique().tolist())
         names = [str(number) for number in numbers]
         names[0] += "\neasiest"
@@ -203,39 +188,35 @@ def accuracy_by_bin(
         for number in numbers[1:]:
             axes.axvline(number - 0.5, color="#e6e6e6", linewidth=0.8, zorder=0)
         percent_axis(axes, "Accuracy")
-        _legend(figure, shown, joined=False)
-        return save_figure(figure, stem)
+        _legend(figure, shown, **unjoined)
 
 
-def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> None:
     """Share of right steps against the verifier's mean score; below it, how many steps.
 
     Args:
         table: as :func:`selverify.experiment.audits.reliability_table` gives.
     """
-    with mpl.rc_context(STYLE):
-        figure = new_figure(4.4, 4.8)
+    with drawing(stem, 4.4, 4.8) as figure:
         axes, counts = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
         axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle=":", label="calibrated")
-        colour = FAMILY_COLOURS["best_of_n"]
-        axes.plot(table["mean_score"], table["rate"], marker="o", color=colour, label="verifier")
+        axes.plot(table["mean_score"], table["rate"], marker="o", color=BLUE, label="verifier")
         axes.legend(loc="upper left")
         axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="Share of right steps", title=title)
         middle, width = (table["low"] + table["high"]) / 2, table["high"] - table["low"]
         counts.bar(middle, table["count"], width=0.9 * width, color="#bbbbbb")
         counts.set(xlabel="Verifier score", ylabel="Steps")
         counts.locator_params(axis="y", nbins=3)
-        return save_figure(figure, stem)
 
 
-def ranker_recall(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+def ranker_recall(table: pd.DataFrame, stem: Path, *, title: str) -> None:
     """Recall@k of the best accepted move for each ranker with 95 % bands.
 
     Args:
         table: as :func:`selverify.experiment.audits.ranker_table` gives.
     """
-    with mpl.rc_context(STYLE):
-        figure, axes = _canvas(6.8, 4.0)
+    with drawing(stem, 6.8, 4.0) as figure:
+        axes = figure.add_subplot()
         recall = table[table["metric"].str.startswith("recall_at_")]
         first = recall.groupby("ranker")["value"].first()
         for ranker in sorted(first.index, key=lambda name: (-first[name], name)):
@@ -248,19 +229,17 @@ def ranker_recall(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path,
         axes.xaxis.set_major_locator(FixedLocator(sorted(recall["k"].unique().tolist())))
         percent_axis(axes, "Best accepted move is among them")
         figure.legend(loc="outside right center")
-        return save_figure(figure, stem)
 
 
-def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
+def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> None:
     """Share of sampled candidates that each gate refuses, by reason.
 
     Args:
         table: as :func:`selverify.experiment.audits.gate_table` gives.
     """
-    colours = {"structural": FAMILY_COLOURS["best_of_n"], "context": FAMILY_COLOURS["majority"]}
-    with mpl.rc_context(STYLE | {"axes.grid": False}):
-        figure, axes = _canvas(6.8, 1.4 + 0.3 * max(len(table), 1))
-        for gate, colour in colours.items():
+    with drawing(stem, 6.8, 1.4 + 0.3 * max(len(table), 1), **{"axes.grid": False}) as figure:
+        axes = figure.add_subplot()
+        for gate, colour in (("structural", BLUE), ("context", ORANGE)):
             own = table[table["gate"] == gate]
             axes.barh(own.index, 100 * own["share"], color=colour, label=f"{gate} gate")
         for place, share in zip(table.index, table["share"], strict=True):
@@ -271,7 +250,30 @@ def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Pat
         axes.invert_yaxis()
         axes.tick_params(axis="y", length=0)
         figure.legend(loc="outside right center")
-        return save_figure(figure, stem)
+
+
+def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> None:
+    """Shares trusted and accepted, and k(w), against the moves made so far.
+
+    Args:
+        table: as :func:`selverify.report.by_depth.within_table` gives.
+    """
+    with drawing(stem, 7.2, 3.2) as figure:
+        shares, calls = figure.subplots(1, 2)
+        for column, name, height, colour in (
+            ("trusted", "states without a call", 0.02, VERMILION),
+            ("accepted", "verified moves accepted", 0.1, BLUE),
+        ):
+            shares.plot(table["depth"], 100 * table[column].astype(float), "o-", color=colour)
+            shares.annotate(name, (0.02, height), xycoords="axes fraction", color=colour)
+        shares.set_ylim(0, 105)
+        percent_axis(shares, "share")
+        calls.errorbar(table["depth"], table["k"], yerr=table["k_sd"], fmt="o-", color=VERMILION)
+        calls.set_ylabel("k(w), mean and standard deviation")
+        for axes in (shares, calls):
+            axes.set_xlabel("moves made so far")
+            axes.xaxis.set_major_locator(FixedLocator(table["depth"].tolist()))
+        figure.suptitle(title, x=0.01, ha="left", size=10)
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -279,177 +281,6 @@ def new_figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)  # no window and no global state of pyplot
     return figure
-
-
-def _canvas(width: float, height: float) -> tuple[Figure, Axes]:
-    figure = new_figure(width, height)
-    return figure, figure.add_subplot()
-
-
-def _two_panels(width: float, height: float) -> tuple[Figure, tuple[Axes, Axes]]:
-    figure = new_figure(width, height)
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=[1, 7])
-    right.spines["left"].set_visible(False)
-    return figure, (left, right)
-
-
-def _family(method: str) -> str:
-    return method.removesuffix(GATED)
-
-
-def _line(method: str) -> dict[str, Any]:
-    gated = method.endswith(GATED)
-    return {
-        "color": FAMILY_COLOURS.get(_family(method), OTHER_COLOUR),
-        "linestyle": "--" if gated else ":" if method in BUDGET_FREE else "-",
-        "marker": "s" if gated else "o",
-        "markerfacecolor": "white" if gated else None,
-        "linewidth": 2.4 if method == "full" else 1.6,
-        "zorder": 4 if method == "full" else 3,
-        "label": method_name(method),
-    }
-
-
-def _errorbars(
-    axes: Axes,
-    x: pd.Series,
-    own: pd.DataFrame,
-    method: str,
-    *,
-    horizontal: bool = False,
-    joined: bool = True,
-) -> None:
-    calls = own[["verifier_calls_low", "verifier_calls_high"]] if horizontal else None
-    style = _line(method) | ({} if joined else {"linestyle": ""})
-    axes.errorbar(
-        x,
-        100 * own["accuracy"],
-        yerr=_arms(own["accuracy"], own[["accuracy_low", "accuracy_high"]], scale=100),
-        xerr=None if calls is None else _arms(own["verifier_calls"], calls, scale=1),
-        elinewidth=0.8,
-        ecolor=(style["color"], 0.55),
-        capsize=0,
-        **style,
-    )
-
-
-def _arms(value: pd.Series, ends: pd.DataFrame, *, scale: float) -> np.ndarray:
-    low, high = ends.iloc[:, 0], ends.iloc[:, 1]
-    return np.clip(scale * np.stack([value - low, high - value]), 0.0, None)
-
-
-def _present(table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
-    there = set(table["method"])
-    return in_order([method for method in methods if method in there])
-
-
-def _nudge(place: int, count: int) -> float:
-    # A few percent on a log scale, so that the bars of ten methods do not cover each other.
-    return float(2 ** (0.03 * (place - (count - 1) / 2)))
-
-
-def _last_accuracy(points: pd.DataFrame, method: str) -> float:
-    own = points[points["method"] == method].sort_values("n")
-    return float(own["accuracy"].iloc[-1])
-
-
-def _powers_of_two(axes: Axes, budgets: pd.Series) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_xlim(budgets.min() / 1.25, 1.2 * budgets.max())
-    axes.xaxis.set_major_locator(FixedLocator(sorted(set(budgets.tolist()))))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def log_axis(axes: Axes, calls: pd.Series) -> None:
-    """Powers of two on the x axis, written out."""
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    if not calls.empty:
-        first, last = np.floor(np.log2(calls.min())), np.ceil(np.log2(calls.max()))
-        step = 1 if last - first <= 8 else 2
-        axes.xaxis.set_major_locator(FixedLocator(list(2.0 ** np.arange(first, last + 1, step))))
-
-
-def percent_axis(axes: Axes, name: str) -> None:
-    """Percent on the y axis, under ``name``."""
-    axes.set_ylabel(name)
-    axes.yaxis.set_major_formatter(PercentFormatter(decimals=0, symbol=" %"))
-
-
-def _label_ends(axes: Axes, ends: Mapping[str, float]) -> None:
-    """Names at the right of the lines' ends, moved apart where they would overlap."""
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high)
-    names = sorted(ends, key=lambda method: (ends[method], method))
-    wanted = [(100 * ends[name] - low) / (high - low) for name in names]
-    for name, end, height in zip(names, wanted, _spread_out(wanted, gap=0.052), strict=True):
-        colour = _line(name)["color"]
-        axes.annotate(
-            method_name(name),
-            xy=(1.0, end),
-            xytext=(1.06, height),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            va="center",
-            color=colour,
-            weight="bold" if name == "full" else "normal",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0, 0.5)},
-        )
-
-
-def _spread_out(heights: Sequence[float], *, gap: float) -> list[float]:
-    """Rising heights moved as little as it takes (least squares) to stand ``gap`` apart.
-
-    Subtracting i * gap turns "at least a gap apart" into "not falling": isotonic regression.
-    """
-    offsets = gap * np.arange(len(heights))
-    level = isotonic_regression(np.asarray(heights) - offsets)
-    return [float(height) for height in level + offsets]
-
-
-def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> tuple[Path, Path]:
-    """Shares trusted and accepted, and k(w), against the moves made so far.
-
-    Args:
-        table: as :func:`selverify.report.by_depth.within_table` gives.
-    """
-    with mpl.rc_context(STYLE):
-        figure, axes = _panels(2)
-        for column, name, colour in (
-            ("trusted", "states without a call", FAMILY_COLOURS["full"]),
-            ("accepted", "verified moves accepted", FAMILY_COLOURS["best_of_n"]),
-        ):
-            axes[0].plot(table["depth"], 100 * table[column].astype(float), "o-", color=colour)
-            axes[0].annotate(
-                name,
-                (0.02, 0.02 if column == "trusted" else 0.1),
-                xycoords="axes fraction",
-                color=colour,
-            )
-        axes[0].set_ylim(0, 105)
-        percent_axis(axes[0], "share")
-        axes[1].errorbar(
-            table["depth"], table["k"], yerr=table["k_sd"], fmt="o-", color=FAMILY_COLOURS["full"]
-        )
-        axes[1].set_ylabel("k(w), mean and standard deviation")
-        for one in axes:
-            one.set_xlabel("moves made so far")
-            one.xaxis.set_major_locator(FixedLocator(table["depth"].tolist()))
-        figure.suptitle(title, x=0.01, ha="left", size=10)
-        return save_figure(figure, stem)
-
-
-def _panels(count: int, *, level: bool = False) -> tuple[Figure, list[Axes]]:
-    """Panels side by side; ``level``: with one scale of y."""
-    figure = new_figure(3.6 * count, 3.2)
-    return figure, list(figure.subplots(1, count, sharey=level, squeeze=False)[0])
-
-
-def _legend(figure: Figure, order: Sequence[str], *, joined: bool) -> None:
-    extra = {} if joined else {"linestyle": ""}
-    handles = [Line2D([], [], **_line(method) | extra) for method in order]
-    figure.legend(handles=handles, loc="outside right center")
 
 
 def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
@@ -461,3 +292,150 @@ def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
         with atomic_path(path) as temporary:
             figure.savefig(temporary, format=path.suffix[1:], metadata=entries)
     return paths
+
+
+def log_axis(axes: Axes, values: pd.Series) -> None:
+    """Powers of two on the x axis, written out, every other one where there are many."""
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if not values.empty:
+        first, last = np.floor(np.log2(values.min())), np.ceil(np.log2(values.max()))
+        step = 1 if last - first <= 8 else 2
+        axes.xaxis.set_major_locator(FixedLocator(list(2.0 ** np.arange(first, last + 1, step))))
+
+
+def percent_axis(axes: Axes, name: str) -> None:
+    """Percent on the y axis, under ``name``."""
+    axes.set_ylabel(name)
+    axes.yaxis.set_major_formatter(PercentFormatter(decimals=0, symbol=" %"))
+
+
+def _line(method: str) -> dict[str, Any]:
+    gated, full = method.endswith(GATED), method == FULL_METHOD
+    return {
+        "color": method_colour(method),
+        "linestyle": "--" if gated else ":" if method in BUDGET_FREE else "-",
+        "marker": "s" if gated else "o",
+        "markerfacecolor": "white" if gated else None,
+        "linewidth": 2.4 if full else 1.6,
+        "zorder": 4 if full else 3,
+        "label": method_name(method),
+    }
+
+
+def _errorbars(
+    axes: Axes,
+    x: pd.Series,
+    own: pd.DataFrame,
+    method: str,
+    *,
+    horizontal: bool = False,
+    **style: Any,
+) -> None:
+    """One method's points with bars on accuracy, and on calls where ``horizontal``."""
+    axes.errorbar(
+        x,
+        100 * own["accuracy"],
+        yerr=_arms(own, "accuracy", scale=100),
+        xerr=_arms(own, "verifier_calls") if horizontal else None,
+        elinewidth=0.8,
+        ecolor=(method_colour(method), 0.55),
+        capsize=0,
+        **_line(method) | style,
+    )
+
+
+def _arms(own: pd.DataFrame, name: str, *, scale: float = 1) -> np.ndarray:
+    """[2, point] lengths of the bars below and above a value."""
+    value, low, high = own[name], own[f"{name}_low"], own[f"{name}_high"]
+    return np.clip(scale * np.stack([value - low, high - value]), 0.0, None)
+
+
+def _present(table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    return ordered_methods(set(methods) & set(table["method"]))
+
+
+def _by_method(
+    table: pd.DataFrame, methods: Sequence[str], order: str
+) -> Iterator[tuple[str, pd.DataFrame]]:
+    for method in methods:
+        yield method, table[table["method"] == method].sort_values(order)
+
+
+def _last_accuracies(points: pd.DataFrame) -> dict[str, float]:
+    """Accuracy of each method at its largest n."""
+    return dict(points.sort_values("n").groupby("method")["accuracy"].last())
+
+
+def _by_accuracy(points: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    last = _last_accuracies(points)
+    return sorted(_present(points, methods), key=lambda method: (-last[method], method))
+
+
+def _lines_over_budgets(axes: Axes, points: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    """Each method's accuracy over N; returns the methods that are there."""
+    shown = _present(points, methods)
+    for place, (method, own) in enumerate(_by_method(points, shown, "n")):
+        if method in BUDGET_FREE:
+            axes.axhline(100 * own["accuracy"].iloc[0], **_line(method) | {"marker": ""})
+            continue
+        # A few percent on a log scale, so that the bars of ten methods do not cover each other.
+        nudge = 2 ** (0.03 * (place - (len(shown) - 1) / 2))
+        _errorbars(axes, own["n"] * nudge, own, method)
+    budgets = points.loc[~points["method"].isin(BUDGET_FREE), "n"]
+    log_axis(axes, budgets)
+    axes.set(xlabel="Generation budget N", xlim=(budgets.min() / 1.25, 1.2 * budgets.max()))
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(budgets))))
+    axes.xaxis.set_minor_locator(NullLocator())
+    return shown
+
+
+def _lines_over_costs(
+    axes: Axes,
+    points: pd.DataFrame,
+    methods: Sequence[str],
+    cost: str,
+    *,
+    horizontal: bool = False,
+) -> None:
+    """Each method's accuracy over a measured cost."""
+    shown = _present(points, methods)
+    for method, own in _by_method(points, shown, cost):
+        _errorbars(axes, own[cost], own, method, horizontal=horizontal)
+    log_axis(axes, points.loc[points["method"].isin(shown), cost])
+
+
+def _label_ends(axes: Axes, ends: Mapping[str, float]) -> None:
+    """Names at the right of the lines' ends, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high)
+    names = sorted(ends, key=lambda method: (ends[method], method))
+    wanted = [(100 * ends[name] - low) / (high - low) for name in names]
+    for name, end, height in zip(names, wanted, _spread_out(wanted, gap=0.052), strict=True):
+        colour = method_colour(name)
+        axes.annotate(
+            method_name(name),
+            xy=(1.0, end),
+            xytext=(1.06, height),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
+            va="center",
+            color=colour,
+            weight="bold" if name == FULL_METHOD else "normal",
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "relpos": (0, 0.5)},
+        )
+
+
+def _spread_out(heights: Sequence[float], *, gap: float) -> list[float]:
+    """Rising heights moved as little as possible (least squares) to be ``gap`` apart.
+
+    Subtracting i * gap turns "at least a gap apart" into "not falling": isotonic regression.
+    """
+    offsets = gap * np.arange(len(heights))
+    level = isotonic_regression(np.asarray(heights) - offsets)
+    return [float(height) for height in level + offsets]
+
+
+def _legend(figure: Figure, order: Sequence[str], **style: Any) -> None:
+    handles = [Line2D([], [], **_line(method) | style) for method in order]
+    figure.legend(handles=handles, loc="outside right center")

@@ -1,16 +1,18 @@
-"""The report in sections: each table as text, with the note that explains it.
+"""The report in sections: its tables in the order of the page, with the notes that explain them.
 
 Knows: what is shown, and in which order. Does not know: Markdown, HTML, files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
 
 import pandas as pd
 
-from selverify.report import formatting
+from selverify.report import columns
+from selverify.report.formatting import Column, ReportTable, number, plain, ranged, wide
 from selverify.report.targets import Target
 from selverify.report.variants import rank_agreement
 
@@ -55,65 +57,47 @@ _METRICS = ("accuracy", "verifier_calls", "generated_tokens")
 _RANKER_METRICS = ("recall_at_1", "calls_to_first_accept")
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table under its title: header, rows of text, a note, and the stem of its figure.
-
-    ``note`` and ``figure`` are "" where there is none.
-    """
-
-    title: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
-    figure: str = ""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Report:
+class ReportData:
     """Everything that the pages show.
 
-    ``runs``: how often each problem was run; ``seeds`` is empty where that is once. ``backbones``,
-    ``strengths`` and ``ranking`` have one variant where no other was run.
+    ``runs``: how often each problem was run. ``tables`` are named as in :func:`sections`; seeds is
+    empty where each problem was run once, and backbones, strengths and ranking have one variant
+    where no other was run. Further tables are not shown.
     """
 
     domain: str
     budget: int
     runs: int
-    main: pd.DataFrame
-    paper: pd.DataFrame
-    headline: pd.DataFrame
-    by_budget: pd.DataFrame
-    ablation: pd.DataFrame
-    leave_one_out: pd.DataFrame
-    frontier: pd.DataFrame
-    by_bin: pd.DataFrame
-    settings: pd.DataFrame
-    seeds: pd.DataFrame
-    backbones: pd.DataFrame
-    strengths: pd.DataFrame
-    ranking: pd.DataFrame
-    gates: pd.DataFrame
-    rankers: pd.DataFrame
-    verifier: pd.DataFrame
-    within: pd.DataFrame
+    tables: Mapping[str, pd.DataFrame]
     within_shares: Mapping[str, float | None]
     targets: tuple[Target, ...]
 
+    @property
+    def problems(self) -> int:
+        """How many problems were evaluated."""
+        return int(self.tables["main"]["problems"].max())
 
-def metrics(report: Report) -> dict[str, float | int | bool]:
+    @property
+    def title(self) -> str:
+        """What was measured: domain, problems, N."""
+        seeds = f", {self.runs} sampling seeds" if self.runs > 1 else ""
+        return f"{self.domain}, {self.problems} problems{seeds}, N = {self.budget}"
+
+
+def metrics(report: ReportData) -> dict[str, float | int | bool]:
     """A flat mapping for ``storage.write_plain_json``; what could not be measured is left out.
 
     Few enough for a person to read two of them side by side; the tables have the rest.
     """
+    main, rankers, verifier = (report.tables[name] for name in ("main", "rankers", "verifier"))
     flat: dict[str, float | int | bool] = {"budget": report.budget}
-    for record in report.main.to_dict("records"):
+    for record in main.to_dict("records"):
         for column in _METRICS:
             flat[f"{record['method']}.{column}"] = float(record[column])
-    kept = report.rankers["metric"].isin(_RANKER_METRICS)
-    for record in report.rankers[kept].to_dict("records"):
+    for record in rankers[rankers["metric"].isin(_RANKER_METRICS)].to_dict("records"):
         flat[f"ranker.{record['ranker']}.{record['metric']}"] = float(record["value"])
-    for record in report.verifier.to_dict("records"):
+    for record in verifier.to_dict("records"):
         flat[f"verifier.{record['metric']}"] = float(record["value"])
     for target in report.targets:
         if target.measured is not None:
@@ -122,71 +106,101 @@ def metrics(report: Report) -> dict[str, float | int | bool]:
     return flat
 
 
-def title(report: Report) -> str:
-    """What was measured: domain, problems, N."""
-    problems = int(report.main["problems"].max())
-    seeds = f", {report.runs} sampling seeds" if report.runs > 1 else ""
-    return f"{report.domain}, {problems} problems{seeds}, N = {report.budget}"
-
-
-def sections(report: Report) -> tuple[Section, ...]:
+def sections(report: ReportData) -> tuple[ReportTable, ...]:
     """Every table of the report in the order of the page."""
-    reading = _reading(int(report.main["problems"].max()), report.runs)
-    parts = Section("One part left out", *formatting.part_cells(report.leave_one_out), _PARTS_NOTE)
-    return (
-        Section("Main table", *formatting.main_cells(report.main), reading, "accuracy_calls"),
-        Section("Targets", *formatting.target_cells(report.targets)),
-        Section("Headline", *formatting.headline_cells(report.headline), _HEADLINE_NOTE),
-        Section(
-            "Full against the best baseline with gates, at each N",
-            *formatting.by_budget_cells(report.by_budget),
-            _BY_BUDGET_NOTE,
-            "accuracy_n",
-        ),
-        Section(
-            "Beside Table 1 of the paper", *formatting.paper_cells(report.paper), _TABLE_1_NOTE
-        ),
-        Section("Ablation", *formatting.ablation_cells(report.ablation), _PAPER_NOTE),
-        *((parts,) if len(report.leave_one_out) else ()),
-        *_variant_sections(report),
-        Section("Frontier", *formatting.frontier_cells(report.frontier), figure="accuracy_tokens"),
-        Section(
-            "Accuracy by difficulty bin, %", *formatting.bin_cells(report.by_bin), figure="by_bin"
-        ),
-        Section("Verifier calls by difficulty bin", *formatting.bin_calls_cells(report.by_bin)),
-        Section("Settings chosen by cross-validation", *formatting.settings_cells(report.settings)),
-        Section("Gates", *formatting.gate_cells(report.gates), figure="gates"),
-        Section("Rankers", *formatting.ranker_cells(report.rankers), figure="rankers"),
-        Section("Verifier", *formatting.verifier_cells(report.verifier), figure="reliability"),
-        Section(
-            "Along a solution",
-            *formatting.within_cells(report.within),
-            _within_note(report.within_shares),
-            "within",
-        ),
+    return (*_comparisons(report), *_variants(report), *_breakdowns(report), *_audits(report))
+
+
+def terminal_table(report: ReportData) -> ReportTable:
+    """The main table as narrow as a terminal needs it."""
+    heading = f"N = {report.budget}, {report.problems} problems, [95 % intervals]"
+    return ReportTable(heading, columns.MAIN_IN_TERMINAL, report.tables["main"])
+
+
+def _comparisons(report: ReportData) -> Iterator[ReportTable]:
+    """Full against other methods, and beside the paper."""
+    found = report.tables
+    reading = _reading(report.problems, report.runs)
+    yield ReportTable("Main table", columns.MAIN, found["main"], reading, "accuracy_calls")
+    aims = [{**asdict(one), "goal": one.goal, "met": one.met} for one in report.targets]
+    yield ReportTable("Targets", columns.TARGETS, aims)
+    headline = wide(found["headline"], "other", "measure")
+    yield ReportTable("Headline", columns.HEADLINE, headline, _HEADLINE_NOTE)
+    yield ReportTable(
+        "Full against the best baseline with gates, at each N",
+        columns.BY_BUDGET,
+        found["by_budget"],
+        _BY_BUDGET_NOTE,
+        "accuracy_n",
     )
+    yield ReportTable("Beside Table 1 of the paper", columns.PAPER, found["paper"], _TABLE_1_NOTE)
+    yield ReportTable("Ablation", columns.ABLATION, found["ablation"], _PAPER_NOTE)
+    if len(found["leave_one_out"]):
+        parts = found["leave_one_out"]
+        yield ReportTable("One part left out", columns.LEFT_OUT, parts, _PARTS_NOTE)
 
 
-def _variant_sections(report: Report) -> Iterator[Section]:
+def _variants(report: ReportData) -> Iterator[ReportTable]:
     """What was run more than once: seeds, backbones, strengths of the verifier."""
-    if len(report.seeds):
-        yield Section("Sampling seeds", *formatting.seed_cells(report.seeds), _SEEDS_NOTE)
-    if len(report.backbones) > 1:
-        shown = formatting.against_cells("Backbone", report.backbones)
-        yield Section("Backbones", *shown, _AGAINST_NOTE, "backbones")
-    if len(report.strengths) > 1:
-        shown = formatting.against_cells("Verifier", report.strengths)
-        yield Section("Strength of the verifier", *shown, _AGAINST_NOTE)
-        first, *others = report.strengths["variant"].tolist()
-        told = ", ".join(
-            f"{rank_agreement(report.ranking, first, other):.2f} ({other})" for other in others
+    found = report.tables
+    strengths = found["strengths"]
+    if len(found["seeds"]):
+        yield ReportTable("Sampling seeds", columns.SEEDS, found["seeds"], _SEEDS_NOTE)
+    if len(found["backbones"]) > 1:
+        shown = (Column("Backbone", "variant", plain), *columns.AGAINST_BEST)
+        yield ReportTable("Backbones", shown, found["backbones"], _AGAINST_NOTE, "backbones")
+    if len(strengths) > 1:
+        shown = (Column("Verifier", "variant", plain), *columns.AGAINST_BEST)
+        yield ReportTable("Strength of the verifier", shown, strengths, _AGAINST_NOTE)
+        names = strengths["variant"].tolist()
+        yield ReportTable(
+            "Methods by verifier",
+            columns.ranking_columns(names),
+            found["ranking"],
+            _agreement_note(found["ranking"], *names),
         )
-        note = (
-            f"Kendall's tau-b with the accuracies under {first}, over the methods that ask a "
-            f"verifier and are no choice between others: {told}."
-        )
-        names = [first, *others]
-        yield Section("Methods by verifier", *formatting.ranking_cells(report.ranking, names), note)
+
+
+def _breakdowns(report: ReportData) -> Iterator[ReportTable]:
+    """Accuracy and calls by allowance, by difficulty and by setting."""
+    frontier, by_bin = report.tables["frontier"], report.tables["by_bin"]
+    shown = columns.frontier_columns(float(frontier["target"].iloc[0]))
+    yield ReportTable("Frontier", shown, frontier, figure="accuracy_tokens")
+    bins = by_bin["difficulty_bin"].tolist()
+    yield ReportTable(
+        "Accuracy by difficulty bin, %",
+        columns.bin_columns(bins, "accuracy", partial(ranged, scale=100, digits=0)),
+        wide(by_bin, "method", "difficulty_bin"),
+        figure="by_bin",
+    )
+    verifying = by_bin.groupby("method")["verifier_calls"].transform("max") > 0
+    yield ReportTable(
+        "Verifier calls by difficulty bin",
+        columns.bin_columns(bins, "verifier_calls", number),
+        wide(by_bin[verifying], "method", "difficulty_bin"),
+    )
+    settings = report.tables["settings"]
+    yield ReportTable("Settings chosen by cross-validation", columns.SETTINGS, settings)
+
+
+def _audits(report: ReportData) -> Iterator[ReportTable]:
+    """The parts of the method by themselves: gates, rankers, verifier, allocation."""
+    found = report.tables
+    yield ReportTable("Gates", columns.GATES, found["gates"], figure="gates")
+    shown = columns.ranker_columns(found["rankers"]["metric"])
+    by_ranker = wide(found["rankers"], "ranker", "metric")
+    yield ReportTable("Rankers", shown, by_ranker, figure="rankers")
+    yield ReportTable("Verifier", columns.VERIFIER, found["verifier"], figure="reliability")
+    note = _within_note(report.within_shares)
+    yield ReportTable("Along a solution", columns.BY_DEPTH, found["within"], note, "within")
+
+
+def _agreement_note(ranking: pd.DataFrame, first: str, *others: str) -> str:
+    taus = ", ".join(f"{rank_agreement(ranking, first, one):.2f} ({one})" for one in others)
+    return (
+        f"Kendall's tau-b with the accuracies under {first}, over the methods that ask a "
+        f"verifier and are no choice between others: {taus}."
+    )
 
 
 def _reading(problems: int, runs: int) -> str:
@@ -203,7 +217,7 @@ def _reading(problems: int, runs: int) -> str:
 
 
 def _within_note(shares: Mapping[str, float | None]) -> str:
-    told = " and ".join(
+    listed = " and ".join(
         f"{100 * share:.0f} % of that of {name}"
         for name, share in shares.items()
         if share is not None
@@ -211,5 +225,5 @@ def _within_note(shares: Mapping[str, float | None]) -> str:
     return (
         "The full method under the settings of `search`, each round of proposals, retries too, by "
         "the moves made before it. Survivors, sigma and k are over rounds with calls. Variance "
-        f"within problems, not between them: {told or 'none'}."
+        f"within problems, not between them: {listed or 'none'}."
     )

@@ -6,13 +6,14 @@ Shares and accuracies are in [0, 1] in every table.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from itertools import pairwise
 
 import pandas as pd
 
 from selverify.errors import SchemaError
+from selverify.experiment.methods import PARTS
 from selverify.experiment.selection import CrossValidated
 from selverify.experiment.statistics import (
     DIGITS,
@@ -28,42 +29,27 @@ from selverify.experiment.statistics import (
     wilson_interval,
     with_free,
 )
-from selverify.report.names import BUDGET_FREE, FULL, GATED, LEAVE_ONE_OUT, in_order
+from selverify.report.names import BUDGET_FREE, FULL_METHOD, GATED, ordered_methods
 
-_INTERVALS = (
-    "accuracy",
-    "accuracy_low",
-    "accuracy_high",
-    "verifier_calls",
-    "verifier_calls_low",
-    "verifier_calls_high",
-)
-COSTS = ("verifier_steps", "generated_moves", "generated_tokens")
-
-
-class PaperRow(NamedTuple):
-    """A row of the paper (Llama 3.2 1B on MATH, N = 64): accuracy in percent, verifier calls."""
-
-    accuracy: float
-    calls: float | None
-
-
+MEASURES = [
+    f"{name}{end}" for name in ("accuracy", "verifier_calls") for end in ("", "_low", "_high")
+]
+"""Accuracy and calls of a method, each with the ends of its interval."""
 PAPER_ABLATION = {
-    "verify_all": PaperRow(45.0, 64.0),
-    "gates_only": PaperRow(47.6, 58.0),
-    "gates_distance": PaperRow(51.8, 54.0),
-    "full": PaperRow(55.2, 44.8),
+    "verify_all": (45.0, 64.0),
+    "gates_only": (47.6, 58.0),
+    "gates_distance": (51.8, 54.0),
+    "full": (55.2, 44.8),
 }
-
-
+"""The paper's Table 2 (Llama 3.2 1B on MATH, N = 64): accuracy in percent, verifier calls."""
 PAPER_METHODS = {
-    "cot": PaperRow(30.6, None),
-    "best_of_n": PaperRow(42.4, 64.0),
-    "majority": PaperRow(44.6, None),
-    "beam_keep_b": PaperRow(51.8, 64.0),
-    "full": PaperRow(55.2, 44.8),
+    "cot": (30.6, None),
+    "best_of_n": (42.4, 64.0),
+    "majority": (44.6, None),
+    "beam_keep_b": (51.8, 64.0),
+    "full": (55.2, 44.8),
 }
-"""The paper's Table 1. Its 64 for majority vote is N: a vote asks no verifier."""
+"""The paper's Table 1, likewise. Its 64 for majority vote is N: a vote makes no verifier call."""
 
 
 def points_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
@@ -78,10 +64,23 @@ def points_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
         generated_tokens, unparsed, timeout (the last two are counts).
     """
     records = []
-    for method in in_order(rows["method"].tolist()):
-        own = rows[rows["method"] == method]
-        for n in sorted(own["n"].unique().tolist()):
-            records.append(_point(method, n, own[own["n"] == n], bootstrap))
+    for method, own in _by_method(rows):
+        for n, point in own.groupby("n"):
+            accuracy = mean_interval(point["correct"], bootstrap)
+            accuracy = replace(accuracy, value=round(accuracy.value, DIGITS))
+            calls = mean_interval(point["verifier_calls"], bootstrap)
+            costs = ("verifier_steps", "generated_moves", "generated_tokens")
+            records.append(
+                {
+                    "method": method,
+                    "n": n,
+                    "problems": len(point),
+                    **interval_columns("accuracy", accuracy),
+                    **interval_columns("verifier_calls", calls),
+                    **{name: float(point[name].mean()) for name in costs},
+                    **{name: int(point[name].sum()) for name in ("unparsed", "timeout")},
+                }
+            )
     return pd.DataFrame(records)
 
 
@@ -98,20 +97,26 @@ def main_table(rows: pd.DataFrame, *, budget: int, runs: int, bootstrap: Bootstr
     """
     chosen = at_budget(rows, budget)
     table = points_table(chosen, bootstrap)
-    full = outcomes_of(chosen, FULL)["correct"]
-    compared = []
+    full = outcomes_of(chosen, FULL_METHOD)["correct"]
+    compared: list[dict[str, float | None]] = []
     for method in table["method"]:
         own = outcomes_of(chosen, method)["correct"]
-        _check_same_problems(own, full, method)
-        compared.append(_comparison(method, own, full, runs, bootstrap))
+        if not own.index.equals(full.index):
+            raise SchemaError(
+                f"outcomes: methods {method!r} and {FULL_METHOD!r} are on different problems"
+            )
+        difference, p = None, None
+        if method != FULL_METHOD:
+            difference = paired_difference(own, full, bootstrap=bootstrap)
+            p = mcnemar(own, full, runs=runs)
+        compared.append({**interval_columns("difference", difference), "mcnemar_p": p})
     return pd.concat([table, pd.DataFrame(compared, dtype=object)], axis=1)
 
 
 def at_budget(rows: pd.DataFrame, budget: int) -> pd.DataFrame:
     """The rows at ``budget``; of a method without a budget its only rows."""
     kept = []
-    for method in in_order(rows["method"].tolist()):
-        own = rows[rows["method"] == method]
+    for method, own in _by_method(rows):
         n = own["n"].min() if method in BUDGET_FREE else budget
         if not (own["n"] == n).any():
             raise SchemaError(f"outcomes: method {method!r} has no row at n = {budget}")
@@ -123,25 +128,16 @@ def ablation_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
     """The paper's Table 2, row by row; the last adds the residual, k(w), trust and joint commit.
 
     Returns:
-        method, accuracy and verifier_calls with their intervals, step and its interval (paired
-        difference to the row above, in [-1, 1]), calls_ratio and its interval (to the row above),
-        paper_accuracy (percent) and paper_calls.
+        method, accuracy and verifier_calls with their intervals, paper_accuracy (percent) and
+        paper_calls, step and its interval (paired difference to the row above, in [-1, 1]),
+        calls_ratio and its interval (to the row above).
     """
-    chosen = at_budget(rows[rows["method"].isin(list(PAPER_ABLATION))], budget)
-    points = points_table(chosen, bootstrap).set_index("method")
-    records, above = [], None
-    for method, paper in PAPER_ABLATION.items():
-        own = outcomes_of(chosen, method)
-        record: dict[Hashable, object] = {
-            "method": method,
-            **points.loc[method, list(_INTERVALS)].to_dict(),
-        }
-        if above is not None:
-            record.update(_step(own, above, bootstrap))
-        record.update(paper_accuracy=paper.accuracy, paper_calls=paper.calls)
-        records.append(record)
-        above = own
-    return pd.DataFrame(records)
+    table = _beside_paper(rows, PAPER_ABLATION, budget, bootstrap)
+    steps = [
+        step_columns(rows[rows["n"] == budget], method, above, bootstrap)
+        for above, method in pairwise(PAPER_ABLATION)
+    ]
+    return table.join(pd.DataFrame(steps, index=range(1, len(table))))
 
 
 def paper_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
@@ -149,45 +145,31 @@ def paper_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.
 
     Returns:
         method, accuracy and verifier_calls with their intervals, paper_accuracy (percent) and
-        paper_calls (None where no verifier is asked).
+        paper_calls (None where the method makes no verifier call).
     """
-    points = points_table(
-        at_budget(rows[rows["method"].isin(list(PAPER_METHODS))], budget), bootstrap
-    ).set_index("method")
-    return pd.DataFrame(
-        [
-            {
-                "method": method,
-                **points.loc[method, list(_INTERVALS)].to_dict(),
-                "paper_accuracy": paper.accuracy,
-                "paper_calls": paper.calls,
-            }
-            for method, paper in PAPER_METHODS.items()
-            if method in points.index
-        ]
-    )
+    return _beside_paper(rows, PAPER_METHODS, budget, bootstrap)
 
 
 def leave_one_out_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> pd.DataFrame:
-    """The full method, and below it each part taken out; empty where none of these was run.
+    """Each part of the full method taken out; empty where none of these was run.
 
     Returns:
         method, accuracy and verifier_calls with their intervals, generated_tokens, step and its
         interval (paired difference to full, in [-1, 1]), calls_ratio and its interval (to full).
     """
-    chosen = rows[rows["method"].isin([FULL, *LEAVE_ONE_OUT]) & (rows["n"] == budget)]
+    chosen = rows[rows["method"].isin([FULL_METHOD, *PARTS]) & (rows["n"] == budget)]
     points = points_table(chosen, bootstrap).set_index("method")
-    full = outcomes_of(chosen, FULL)
-    records = []
-    for method in (one for one in LEAVE_ONE_OUT if one in points.index):
-        columns = [*_INTERVALS, "generated_tokens"]
-        record: dict[Hashable, object] = {
-            "method": method,
-            **points.loc[method, columns].to_dict(),
-        }
-        record.update(_step(outcomes_of(chosen, method), full, bootstrap))
-        records.append(record)
-    return pd.DataFrame(records)
+    return pd.DataFrame(
+        [
+            {
+                "method": method,
+                **points.loc[method, [*MEASURES, "generated_tokens"]],
+                **step_columns(chosen, method, FULL_METHOD, bootstrap),
+            }
+            for method in PARTS
+            if method in points.index
+        ]
+    )
 
 
 def by_bin_table(rows: pd.DataFrame, bins: Mapping[str, int], *, budget: int) -> pd.DataFrame:
@@ -203,22 +185,21 @@ def by_bin_table(rows: pd.DataFrame, bins: Mapping[str, int], *, budget: int) ->
     chosen = chosen.assign(difficulty_bin=chosen["problem_id"].map(bins))
     if chosen["difficulty_bin"].isna().any():
         raise SchemaError("difficulty: a problem of the outcomes has no bin")
-    records = []
-    for method in in_order(chosen["method"].tolist()):
-        own = chosen[chosen["method"] == method]
-        for number in sorted(own["difficulty_bin"].unique().tolist()):
-            inside = own[own["difficulty_bin"] == number]
-            share = wilson_interval(float(inside["correct"].sum()), len(inside))
-            records.append(
-                {
-                    "method": method,
-                    "difficulty_bin": int(number),
-                    "problems": len(inside),
-                    **interval_columns("accuracy", share),
-                    "verifier_calls": float(inside["verifier_calls"].mean()),
-                }
-            )
-    return pd.DataFrame(records)
+    return pd.DataFrame(
+        [
+            {
+                "method": method,
+                "difficulty_bin": number,
+                "problems": len(inside),
+                **interval_columns(
+                    "accuracy", wilson_interval(float(inside["correct"].sum()), len(inside))
+                ),
+                "verifier_calls": float(inside["verifier_calls"].mean()),
+            }
+            for method, own in _by_method(chosen)
+            for number, inside in own.groupby("difficulty_bin")
+        ]
+    )
 
 
 def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
@@ -231,11 +212,10 @@ def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
         is not reached).
     """
     free = max(points.loc[points["method"].isin(BUDGET_FREE), "accuracy"].tolist(), default=0.0)
-    baseline = best_gated_baseline(points[points["n"] == budget])
-    target = float(point_of(points[points["n"] == budget], baseline)["accuracy"])
+    at_n = points[points["n"] == budget]
+    target = float(point_of(at_n, best_gated_baseline(at_n))["accuracy"])
     records = []
-    for method in in_order(points["method"].tolist()):
-        own = points[points["method"] == method]
+    for method, own in _by_method(points):
         curve = pareto_frontier(own["verifier_calls"], own["accuracy"])
         records.append(
             {
@@ -259,7 +239,7 @@ def settings_table(cross: CrossValidated, *, budget: int) -> pd.DataFrame:
     spread = cross.spread[cross.spread["n"] == budget]
     table = spread.set_index("method").drop(columns="n")
     table = table[table["settings"].str.replace(" | ", "") != ""]
-    return table.loc[in_order(table.index.tolist())].reset_index()
+    return table.loc[ordered_methods(table.index)].reset_index()
 
 
 def best_gated_baseline(points: pd.DataFrame) -> str:
@@ -290,47 +270,53 @@ def point_of(points: pd.DataFrame, method: str) -> pd.Series:
     return points.loc[points["method"] == method].iloc[0]
 
 
-def interval_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """``name``, ``name_low`` and ``name_high``, each None without an interval."""
-    return {
-        name: None if interval is None else interval.value,
-        f"{name}_low": None if interval is None else interval.low,
-        f"{name}_high": None if interval is None else interval.high,
-    }
+def compare(
+    rows: pd.DataFrame, method: str, other: str, bootstrap: Bootstrap
+) -> tuple[Interval, Interval | None]:
+    """A method against another on the same problems, each with one n.
+
+    Returns:
+        The paired difference of accuracy, method minus other, in [-1, 1]; and the ratio of
+        verifier calls, method over other, None where the other makes none.
+    """
+    own, theirs = outcomes_of(rows, method), outcomes_of(rows, other)
+    return (
+        paired_difference(own["correct"], theirs["correct"], bootstrap=bootstrap),
+        ratio_interval(own["verifier_calls"], theirs["verifier_calls"], bootstrap=bootstrap),
+    )
 
 
-def _point(method: str, n: int, own: pd.DataFrame, bootstrap: Bootstrap) -> dict[str, object]:
-    accuracy = mean_interval(own["correct"], bootstrap)
-    return {
-        "method": method,
-        "n": n,
-        "problems": len(own),
-        **interval_columns("accuracy", replace(accuracy, value=round(accuracy.value, DIGITS))),
-        **interval_columns("verifier_calls", mean_interval(own["verifier_calls"], bootstrap)),
-        **{column: float(own[column].mean()) for column in COSTS},
-        "unparsed": int(own["unparsed"].sum()),
-        "timeout": int(own["timeout"].sum()),
-    }
-
-
-def _comparison(
-    method: str, own: pd.Series, full: pd.Series, runs: int, bootstrap: Bootstrap
+def step_columns(
+    rows: pd.DataFrame, method: str, other: str, bootstrap: Bootstrap
 ) -> dict[str, float | None]:
-    if method == FULL:
-        return {**interval_columns("difference", None), "mcnemar_p": None}
-    difference = paired_difference(own, full, bootstrap=bootstrap)
-    return {
-        **interval_columns("difference", difference),
-        "mcnemar_p": mcnemar(own, full, runs=runs),
-    }
-
-
-def _step(own: pd.DataFrame, above: pd.DataFrame, bootstrap: Bootstrap) -> dict[str, float | None]:
-    step = paired_difference(own["correct"], above["correct"], bootstrap=bootstrap)
-    ratio = ratio_interval(own["verifier_calls"], above["verifier_calls"], bootstrap=bootstrap)
+    """:func:`compare` as the columns step and calls_ratio, each with its interval."""
+    step, ratio = compare(rows, method, other, bootstrap)
     return {**interval_columns("step", step), **interval_columns("calls_ratio", ratio)}
 
 
-def _check_same_problems(own: pd.Series, full: pd.Series, method: str) -> None:
-    if not own.index.equals(full.index):
-        raise SchemaError(f"outcomes: methods {method!r} and {FULL!r} are on different problems")
+def interval_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """``name``, ``name_low`` and ``name_high``, each None without an interval."""
+    value, low, high = (
+        (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
+    )
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _by_method(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    for method in ordered_methods(rows["method"]):
+        yield method, rows[rows["method"] == method]
+
+
+def _beside_paper(
+    rows: pd.DataFrame,
+    paper: Mapping[str, tuple[float, float | None]],
+    budget: int,
+    bootstrap: Bootstrap,
+) -> pd.DataFrame:
+    """What was measured of the paper's methods, and what the paper prints."""
+    chosen = at_budget(rows[rows["method"].isin(list(paper))], budget)
+    measured = points_table(chosen, bootstrap).set_index("method")[MEASURES]
+    printed = pd.DataFrame.from_dict(
+        dict(paper), orient="index", columns=["paper_accuracy", "paper_calls"]
+    )
+    return measured.join(printed).loc[[one for one in paper if one in measured.index]].reset_index()

@@ -5,18 +5,17 @@ Knows: the ``outcomes`` table, what other stages measured. Does not know: text, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pandas as pd
 
-from selverify.experiment.statistics import Bootstrap, paired_difference, ratio_interval
-from selverify.report.names import FULL, GATED, GATES_ONLY, ORACLES, method_name
+from selverify.experiment.statistics import Bootstrap
+from selverify.report.names import FULL_METHOD, GATED, GATES_ONLY, ORACLES, method_name
 from selverify.report.tables import (
     PAPER_ABLATION,
     at_budget,
     best_gated_baseline,
-    outcomes_of,
-    point_of,
+    compare,
     points_table,
 )
 
@@ -45,11 +44,11 @@ class Target:
     @property
     def goal(self) -> str:
         """The range as text."""
-        if self.minimum is not None and self.maximum is not None:
-            return f"{self.minimum:g} to {self.maximum:g}"
-        if self.minimum is not None:
+        if self.minimum is None:
+            return f"at most {self.maximum:g}"
+        if self.maximum is None:
             return f"at least {self.minimum:g}"
-        return f"at most {self.maximum:g}"
+        return f"{self.minimum:g} to {self.maximum:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,67 +72,15 @@ def targets(
     chosen = at_budget(rows, budget)
     points = points_table(chosen, bootstrap)
     baseline = best_gated_baseline(points)
+    ran = [oracle for oracle in ORACLES if oracle in set(chosen["method"])]
     return (
-        *_against(chosen, baseline, "baseline", minimum=3.4, bootstrap=bootstrap),
+        *_against(chosen, baseline, "baseline", bootstrap),
         *_against_as_much_generated(rows, budget, bootstrap),
-        *_against(chosen, GATES_ONLY, GATES_ONLY, minimum=0.0, bootstrap=bootstrap),
+        *_against(chosen, GATES_ONLY, GATES_ONLY, bootstrap, minimum=0.0),
         *_ablation_order(points),
-        *(
-            _ratio_target(chosen, oracle, oracle, maximum=1.5, bootstrap=bootstrap)
-            for oracle in ORACLES
-            if oracle in set(chosen["method"])
-        ),
-        Target(
-            "pass_at_1", "pass@1 of the generator", measures.pass_at_1, minimum=0.25, maximum=0.45
-        ),
-        Target("pass_at_64", "pass@64 of the generator", measures.pass_at_64, minimum=0.90),
-        Target(
-            "gated_share",
-            "Share of sampled moves that the gates refuse",
-            measures.gated_share,
-            minimum=0.05,
-            maximum=0.30,
-        ),
-        Target(
-            "step_auc",
-            "Verifier's step AUC against exact truth",
-            measures.step_auc,
-            minimum=0.90,
-            maximum=0.97,
-        ),
+        *(_against(chosen, oracle, oracle, bootstrap, maximum=1.5)[1] for oracle in ran),
+        *_of_other_stages(measures),
     )
-
-
-def by_budget_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
-    """Full against the best baseline with gates at each budget of full.
-
-    Returns:
-        n, baseline (the most accurate one at that n), accuracy of both, gain with its interval
-        (full minus baseline, paired), calls of both and their ratio (None where the baseline makes
-        none), one row a budget.
-    """
-    records = []
-    for n in sorted(rows.loc[rows["method"] == FULL, "n"].unique().tolist()):
-        chosen = at_budget(rows, n)
-        points = points_table(chosen, bootstrap)
-        baseline = best_gated_baseline(points)
-        full, other = point_of(points, FULL), point_of(points, baseline)
-        gain, ratio = _against(chosen, baseline, "baseline", minimum=3.4, bootstrap=bootstrap)
-        records.append(
-            {
-                "n": n,
-                "baseline": baseline,
-                "accuracy": full["accuracy"],
-                "baseline_accuracy": other["accuracy"],
-                "gain": gain.measured,
-                "gain_low": gain.low,
-                "gain_high": gain.high,
-                "verifier_calls": full["verifier_calls"],
-                "baseline_calls": other["verifier_calls"],
-                "ratio": ratio.measured,
-            }
-        )
-    return pd.DataFrame(records)
 
 
 def as_much_generated(points: pd.DataFrame, budget: int) -> tuple[str, int] | None:
@@ -142,7 +89,7 @@ def as_much_generated(points: pd.DataFrame, budget: int) -> tuple[str, int] | No
     Methods leave different shares of a nominal budget unused. This is the fairer comparison: the
     (method, n), at any n, of the highest accuracy; ties go to fewer calls. None if there is none.
     """
-    full = points[(points["method"] == FULL) & (points["n"] == budget)].iloc[0]
+    full = points[(points["method"] == FULL_METHOD) & (points["n"] == budget)].iloc[0]
     gated = points[
         points["method"].str.endswith(GATED)
         & (points["generated_tokens"] <= full["generated_tokens"])
@@ -154,19 +101,35 @@ def as_much_generated(points: pd.DataFrame, budget: int) -> tuple[str, int] | No
 
 
 def _against(
-    rows: pd.DataFrame, other: str, label: str, *, minimum: float, bootstrap: Bootstrap
+    rows: pd.DataFrame,
+    other: str,
+    label: str,
+    bootstrap: Bootstrap,
+    *,
+    minimum: float = 3.4,
+    maximum: float = 0.5,
+    at: str = "",
 ) -> tuple[Target, Target]:
-    full, baseline = outcomes_of(rows, FULL), outcomes_of(rows, other)
-    gain = paired_difference(full["correct"], baseline["correct"], bootstrap=bootstrap)
+    """Gain in accuracy, at least ``minimum`` points; ratio of calls, at most ``maximum``."""
+    gain, ratio = compare(rows, FULL_METHOD, other, bootstrap)
+    shown = f"{method_name(other)}{at}"
     accuracy = Target(
         f"accuracy_gain_over_{label}",
-        f"Accuracy of full minus {method_name(other)}, points",
-        100 * gain.value,
-        100 * gain.low,
-        100 * gain.high,
+        f"Accuracy of full minus {shown}, points",
+        measured=100 * gain.value,
+        low=100 * gain.low,
+        high=100 * gain.high,
         minimum=minimum,
     )
-    return accuracy, _ratio_target(rows, other, label, maximum=0.5, bootstrap=bootstrap)
+    calls = Target(
+        f"calls_ratio_to_{label}",
+        f"Verifier calls of full over {shown}",
+        measured=None if ratio is None else ratio.value,
+        low=None if ratio is None else ratio.low,
+        high=None if ratio is None else ratio.high,
+        maximum=maximum,
+    )
+    return accuracy, calls
 
 
 def _against_as_much_generated(
@@ -178,43 +141,30 @@ def _against_as_much_generated(
         return ()
     method, n = found
     own = rows[(rows["method"] == method) & (rows["n"] == n)]
-    both = pd.concat([own, at_budget(rows[rows["method"] == FULL], budget)])
-    label = "baseline_as_much_generated"
-    return tuple(
-        replace(
-            one,
-            text=one.text.replace(
-                method_name(method), f"{method_name(method)} at N = {n} (no more tokens)"
-            ),
-        )
-        for one in _against(both, method, label, minimum=3.4, bootstrap=bootstrap)
-    )
-
-
-def _ratio_target(
-    rows: pd.DataFrame, other: str, label: str, *, maximum: float, bootstrap: Bootstrap
-) -> Target:
-    full, baseline = outcomes_of(rows, FULL), outcomes_of(rows, other)
-    ratio = ratio_interval(full["verifier_calls"], baseline["verifier_calls"], bootstrap=bootstrap)
-    return Target(
-        f"calls_ratio_to_{label}",
-        f"Verifier calls of full over {method_name(other)}",
-        None if ratio is None else ratio.value,
-        None if ratio is None else ratio.low,
-        None if ratio is None else ratio.high,
-        maximum=maximum,
-    )
+    both = pd.concat([own, at_budget(rows[rows["method"] == FULL_METHOD], budget)])
+    at = f" at N = {n} (no more tokens)"
+    return _against(both, method, "baseline_as_much_generated", bootstrap, at=at)
 
 
 def _ablation_order(points: pd.DataFrame) -> tuple[Target, Target]:
-    ordered = [point_of(points, method) for method in PAPER_ABLATION]
-    neighbours = list(zip(ordered[1:], ordered[:-1], strict=True))
-    rising = sum(float(row["accuracy"]) >= float(above["accuracy"]) for row, above in neighbours)
-    falling = sum(
-        float(row["verifier_calls"]) <= float(above["verifier_calls"]) for row, above in neighbours
-    )
+    """How many rows of the ablation are no worse than the row above."""
+    ordered = points.set_index("method").loc[list(PAPER_ABLATION)]
+    rising = int((ordered["accuracy"].diff()[1:] >= 0).sum())
+    falling = int((ordered["verifier_calls"].diff()[1:] <= 0).sum())
     text = "Ablation rows no {} than the row above, of 3"
     return (
         Target("ablation_accuracy_order", text.format("less accurate"), rising, minimum=3),
         Target("ablation_calls_order", text.format("more costly"), falling, minimum=3),
+    )
+
+
+def _of_other_stages(measures: Measures) -> tuple[Target, ...]:
+    refused = "Share of sampled moves that the gates refuse"
+    auc = "Verifier's step AUC against exact truth"
+    p1, p64 = measures.pass_at_1, measures.pass_at_64
+    return (
+        Target("pass_at_1", "pass@1 of the generator", p1, minimum=0.25, maximum=0.45),
+        Target("pass_at_64", "pass@64 of the generator", p64, minimum=0.90),
+        Target("gated_share", refused, measures.gated_share, minimum=0.05, maximum=0.30),
+        Target("step_auc", auc, measures.step_auc, minimum=0.90, maximum=0.97),
     )

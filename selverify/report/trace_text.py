@@ -1,4 +1,4 @@
-"""One search's events as text for a reader who knows nothing of the method.
+"""One search's events as text for a reader new to the method.
 
 Knows: what gated competition records, and how to lay it out. Does not know: models, who searched.
 """
@@ -6,9 +6,8 @@ Knows: what gated competition records, and how to lay it out. Does not know: mod
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich import box
@@ -33,16 +32,43 @@ LEGEND = (
     "left for an earlier one."
 )
 KEPT, RETRIEVED = "kept", "retrieved"
+OUTCOMES = {
+    "trust": (
+        "Trusted without a call: the chance that the verifier rejects {move} is put at "
+        "{reject_probability:.3f}."
+    ),
+    "commit": "Commit: {move}",
+    "retry": "Nothing accepted: retry {attempt}.",
+    "backtrack": (
+        "Nothing accepted: back from {moves} moves to {to}, to the next best accepted move there."
+    ),
+    "fallback": "{rule}: {move}",
+    "resample": "Nothing left to try: more samples at the state after {moves} moves.",
+    "end": "Stop: {reason}.",
+}
+"""The events that end a round, and how each reads."""
+_STYLES = {"trust": "green", "commit": "bold green", "end": "bold"}
+"""Colours of the good ones; the others are warnings."""
+FALLBACKS = {
+    "unverified": "No calls left, so the best ranked move is taken unverified",
+    "rejected": "Nothing accepted is left, so the best rejected move is taken",
+}
+END_REASONS = {
+    "answered": "the answer is committed",
+    "budget": "no verifier calls left",
+    "generation": "no samples left",
+    "exhausted": "nothing left to try",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CandidateRow:
     """One distinct candidate of a round.
 
     ``times``: how often it was sampled in this round; with 0 it was ``KEPT`` from an earlier one
     or ``RETRIEVED``, as ``source`` says. ``gate`` and ``reason`` are "" where no gate refused it;
-    ``h`` is None where it was not ranked, ``score`` where the verifier was not asked in this
-    round. ``judged``: it was verified at this state before.
+    ``h`` is None where it was not ranked, ``score`` where it was not verified in this round.
+    ``judged``: it was verified at this state before.
     """
 
     text: str
@@ -54,98 +80,142 @@ class Row:
     score: float | None = None
     judged: bool = False
 
+    def fate(self, tau: float) -> tuple[str, str]:
+        """What became of it: refused, judged, passed, accepted or rejected, and the same in words.
+
+        Judged: verified here before; passed: no gate refused it, and no call was made.
+        """
+        if self.gate:
+            return "refused", f"refused: {self.gate}, {self.reason}"
+        if self.judged:
+            return "judged", "verified here before"
+        if self.score is None:
+            return "passed", "passes, verifier not asked"
+        verdict = "accepted" if self.score >= tau else "rejected"
+        threshold = "" if verdict == "accepted" else f" (tau {tau:g})"
+        return verdict, f"verifier: {self.score:.2f}, {verdict}{threshold}"
+
+    def cells(self, tau: float) -> tuple[str, str, str, str, str]:
+        """Candidate, how often it was sampled, h, what became of it in words and in one."""
+        kind, fate = self.fate(tau)
+        h = "" if self.h is None else f"{self.h:.3f}"
+        return self.text, self.source or f"{self.times} x", h, fate, kind
+
 
 @dataclass(frozen=True, slots=True)
 class Round:
     """One round of proposals at one state; survivors first, by h, then the refused.
 
-    ``sampled`` counts the proposals, 0 at a state that was come back to for the survivors not yet
-    verified; ``sigma`` and ``k`` are None where no call was allotted.
+    ``sampled`` counts the proposals, 0 where the search came back to a state for survivors not
+    yet verified; ``sigma`` and ``k`` are None where no call was allotted.
     """
 
     state: State
     sampled: int
-    rows: tuple[Row, ...]
+    rows: tuple[CandidateRow, ...]
     sigma: float | None
     k: int | None
 
+    @property
+    def summary(self) -> str:
+        """How many proposals, and what each gate refused for which reason, counted."""
+        if not self.sampled:
+            return "Nothing new sampled."
+        refused: Counter[str] = Counter()
+        for row in self.rows:
+            if row.gate:
+                refused[f"{row.gate}: {row.reason}"] += row.times
+        text = f"Sampled {self.sampled}; {self.sampled - refused.total()} pass both gates"
+        if refused:
+            reasons = "; ".join(f"{reason} ({times})" for reason, times in refused.most_common())
+            text += f", {refused.total()} refused: {reasons}"
+        return f"{text}."
 
-@dataclass(slots=True)
-class _Draft:
-    """A round whose events are still being read."""
+    def allotment(self, reference: float) -> str:
+        """How k(w) came about, and how many survivors it sent to the verifier; "" without k.
 
-    state: State
-    texts: Counter[str] = field(default_factory=Counter)
-    pool: Sequence[str] = ()
-    scores: Sequence[float] = ()
-    sigma: float | None = None
-    k: int | None = None
-    verdicts: dict[str, float] = field(default_factory=dict)
+        ``reference`` is sigma-bar.
+        """
+        if self.k is None or self.sigma is None:
+            return ""
+        survivors = sum(not row.gate and not row.judged for row in self.rows)
+        verified = sum(row.score is not None for row in self.rows)
+        return (
+            f"sigma {self.sigma:.3f} ({reference:.3f} on average in training) gives "
+            f"k(w) = {self.k}: {verified} of {survivors} verified."
+        )
 
 
 def read_rounds(domain: Domain, events: Sequence[Event]) -> Iterator[Round | Event]:
     """The rounds of a traced gated competition, and between them the events that end one."""
-    draft: _Draft | None = None
+    own: list[Event] = []
     pooled: dict[str, set[str]] = {}
     for event in events:
-        data = dict(event.data)
-        if draft is not None and _ends(draft, event.event, data):
-            yield _finish(domain, draft, pooled)
-            draft = None
+        if own and _ends(own, event):
+            yield _round(domain, own, pooled)
+            own = []
         if event.event in OUTCOMES:
             yield event
         else:
-            draft = draft or _Draft(event.state)
-            _add(draft, event.event, data)
-    if draft is not None:
-        yield _finish(domain, draft, pooled)
+            own.append(event)
+    if own:
+        yield _round(domain, own, pooled)
 
 
-def _ends(draft: _Draft, kind: str, data: Mapping[str, Any]) -> bool:
-    """Whether an event belongs to no round, or to the one after ``draft``."""
-    allotted = draft.k is not None and kind != "verify"
-    return kind in OUTCOMES or kind == "reopen" or "texts" in data or allotted
+def _ends(own: Sequence[Event], event: Event) -> bool:
+    """Whether ``event`` belongs to no round, or to the one after that of ``own``."""
+    allotted = any(one.event == "allocate" for one in own) and event.event != "verify"
+    return allotted or event.event in (*OUTCOMES, "reopen") or "texts" in dict(event.data)
 
 
-def _add(draft: _Draft, kind: str, data: Mapping[str, Any]) -> None:
-    if "texts" in data:
-        draft.texts.update(data["texts"])
-    elif kind in ("propose", "reopen"):
-        draft.pool = data["survivors"]
-    elif kind == "rank" and data["scorer"] != REJECT_PROBABILITY:
-        draft.pool, draft.scores = data["moves"], data["scores"]
-    elif kind == "allocate":
-        draft.sigma, draft.k = data["sigma"], data["k"]
-    elif kind == "verify":
-        draft.verdicts[data["steps"][-1]] = data["score"]
-
-
-def _finish(domain: Domain, draft: _Draft, pooled: dict[str, set[str]]) -> Round:
-    seen = pooled.setdefault(draft.state.trace, set())
-    sampled: Counter[str] = Counter()
-    refused: list[Row] = []
-    for text, times in draft.texts.most_common():
-        candidate = domain.parse(text)
-        refusal = inadmissible(domain, draft.state, candidate=candidate, gates=GATES)
-        if refusal is not None:
-            refused.append(Row(text, times, gate=refusal.gate, reason=refusal.reason))
-        elif isinstance(candidate, Move):
-            sampled[candidate.text] += times
-    scores = dict(zip(draft.pool, draft.scores, strict=False))
+def _round(domain: Domain, events: Sequence[Event], pooled: dict[str, set[str]]) -> Round:
+    """One round from its events; ``pooled`` are the survivors of earlier rounds at each state."""
+    state, texts, verdicts = events[0].state, Counter[str](), dict[str, float]()
+    pool, scores = list[str](), dict[str, float]()
+    sigma, k = None, None
+    for event in events:
+        data: dict[str, Any] = dict(event.data)
+        if "texts" in data:
+            texts.update(data["texts"])
+        elif event.event in ("propose", "reopen"):
+            pool = data["survivors"]
+        elif event.event == "rank" and data["scorer"] != REJECT_PROBABILITY:
+            pool, scores = data["moves"], dict(zip(data["moves"], data["scores"], strict=False))
+        elif event.event == "allocate":
+            sigma, k = data["sigma"], data["k"]
+        elif event.event == "verify":
+            verdicts[data["steps"][-1]] = data["score"]
+    sampled, refused = _sift(domain, state, texts)
+    earlier = pooled.setdefault(state.trace, set())
     rows = [
-        Row(
+        CandidateRow(
             text,
             sampled[text],
-            "" if sampled[text] else KEPT if text in seen else RETRIEVED,
+            "" if sampled[text] else KEPT if text in earlier else RETRIEVED,
             h=scores.get(text),
-            score=draft.verdicts.get(text),
+            score=verdicts.get(text),
         )
-        for text in sorted(draft.pool, key=lambda text: scores.get(text, 0.0))
+        for text in sorted(pool, key=lambda text: scores.get(text, 0.0))
     ]
-    before = [Row(t, n, judged=True) for t, n in sampled.items() if t not in draft.pool]
-    seen.update(draft.pool)
-    count = sum(draft.texts.values())
-    return Round(draft.state, count, (*rows, *before, *refused), draft.sigma, draft.k)
+    before = [CandidateRow(t, n, judged=True) for t, n in sampled.items() if t not in pool]
+    earlier.update(pool)
+    return Round(state, texts.total(), (*rows, *before, *refused), sigma, k)
+
+
+def _sift(
+    domain: Domain, state: State, texts: Counter[str]
+) -> tuple[Counter[str], list[CandidateRow]]:
+    """The moves that pass the gates, counted, and the refused candidates."""
+    sampled: Counter[str] = Counter()
+    refused = []
+    for text, times in texts.most_common():
+        candidate = domain.parse(text)
+        refusal = inadmissible(domain, state, candidate=candidate, gates=GATES)
+        if refusal is not None:
+            refused.append(CandidateRow(text, times, gate=refusal.gate, reason=refusal.reason))
+        elif isinstance(candidate, Move):
+            sampled[candidate.text] += times
+    return sampled, refused
 
 
 def render_trace(
@@ -162,121 +232,24 @@ def render_trace(
     shown: str | None = None
     for step in read_rounds(domain, events):
         if isinstance(step, Event):
-            yield OUTCOMES[step.event](step)
-            shown = shown if step.event in SAME_STATE else None
+            yield Text(outcome_text(step), style=_STYLES.get(step.event, "yellow"))
+            shown = shown if step.event in ("trust", "retry") else None
             continue
         if step.state.trace != shown:
             shown = step.state.trace
             yield _heading(step.state)
-        yield summary(step)
+        yield Text(step.summary)
         if step.rows:
             yield _table(step, tau)
-        if step.k is not None and step.sigma is not None:
-            yield allotment(step, step.k, step.sigma, reference_dispersion)
+        if allotment := step.allotment(reference_dispersion):
+            yield Text(allotment)
 
 
-def _heading(state: State) -> Text:
-    count = len(state.derivation)
-    title = f"\nState after {count} move{'' if count == 1 else 's'}"
-    text = Text(f"{title}; verifier calls left: {state.budget}\n", style="bold")
-    for place, move in enumerate(state.derivation, start=1):
-        text.append(f"  {place}. {move.text}\n", style="not bold")
-    text.rstrip()
-    return text
-
-
-def summary(step: Round) -> Text:
-    """How many proposals, and what each gate refused for which reason, counted."""
-    if not step.sampled:
-        return Text("Nothing new sampled.")
-    refused: Counter[str] = Counter()
-    for row in step.rows:
-        if row.gate:
-            refused[f"{row.gate}: {row.reason}"] += row.times
-    passed = step.sampled - sum(refused.values())
-    text = f"Sampled {step.sampled}; {passed} pass both gates"
-    if refused:
-        reasons = "; ".join(f"{reason} ({times})" for reason, times in refused.most_common())
-        text += f", {step.sampled - passed} refused: {reasons}"
-    return Text(f"{text}.")
-
-
-def _table(step: Round, tau: float) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("candidate", overflow="fold")
-    table.add_column("sampled", justify="right", no_wrap=True)
-    table.add_column("h", justify="right", no_wrap=True)
-    table.add_column("what became of it")
-    for row in step.rows:
-        h = "" if row.h is None else f"{row.h:.3f}"
-        table.add_row(Text(row.text), row.source or f"{row.times} x", h, fate(row, tau))
-    return table
-
-
-def fate(row: Row, tau: float) -> Text:
-    """What became of a candidate; the style says how to colour it."""
-    if row.gate:
-        return Text(f"refused: {row.gate}, {row.reason}", style="dim")
-    if row.judged:
-        return Text("verified here before", style="dim")
-    if row.score is None:
-        return Text("passes, verifier not asked")
-    accepted = row.score >= tau
-    verdict = "accepted" if accepted else f"rejected (tau {tau:g})"
-    return Text(f"verifier: {row.score:.2f}, {verdict}", style="green" if accepted else "red")
-
-
-def allotment(step: Round, k: int, sigma: float, reference: float) -> Text:
-    """How k(w) came about, and how many survivors it sent to the verifier."""
-    survivors = sum(not row.gate and not row.judged for row in step.rows)
-    asked = sum(row.score is not None for row in step.rows)
-    return Text(
-        f"sigma {sigma:.3f} ({reference:.3f} on average in training) gives k(w) = {k}: "
-        f"{asked} of {survivors} verified."
-    )
-
-
-def _committed(event: Event) -> Text:
-    return Text(f"Commit: {dict(event.data)['move']}", style="bold green")
-
-
-def _trusted(event: Event) -> Text:
-    data = dict(event.data)
-    return Text(
-        f"Trusted without a call: the chance that the verifier rejects {data['move']} is put at "
-        f"{data['reject_probability']:.3f}.",
-        style="green",
-    )
-
-
-def _retried(event: Event) -> Text:
-    return Text(f"Nothing accepted: retry {dict(event.data)['attempt']}.", style="yellow")
-
-
-def _went_back(event: Event) -> Text:
-    return Text(
-        f"Nothing accepted: back from {len(event.state.derivation)} moves to "
-        f"{dict(event.data)['to']}, to the next best accepted move there.",
-        style="yellow",
-    )
-
-
-def _fell_back(event: Event) -> Text:
-    data = dict(event.data)
-    why = FALLBACKS[str(data["rule"])]
-    return Text(f"{why}: {data['move']}", style="yellow")
-
-
-def _resampled(event: Event) -> Text:
-    return Text(
-        f"Nothing left to try: more samples at the state after {len(event.state.derivation)} "
-        "moves.",
-        style="yellow",
-    )
-
-
-def _ended(event: Event) -> Text:
-    return Text(f"Stop: {ENDS[str(dict(event.data)['reason'])]}.", style="bold")
+def outcome_text(event: Event) -> str:
+    """How an event that ends a round reads."""
+    said = {"rule": FALLBACKS, "reason": END_REASONS}
+    data = {name: said[name][str(value)] if name in said else value for name, value in event.data}
+    return OUTCOMES[event.event].format(**data, moves=len(event.state.derivation))
 
 
 def render_totals(events: Sequence[Event]) -> Text:
@@ -291,30 +264,24 @@ def render_totals(events: Sequence[Event]) -> Text:
     )
 
 
-FALLBACKS = MappingProxyType(
-    {
-        "unverified": "No calls left, so the best ranked move is taken unverified",
-        "rejected": "Nothing accepted is left, so the best rejected move is taken",
-    }
-)
-ENDS = MappingProxyType(
-    {
-        "answered": "the answer is committed",
-        "budget": "no verifier calls left",
-        "generation": "no samples left",
-        "exhausted": "nothing left to try",
-    }
-)
-OUTCOMES: Mapping[str, Callable[[Event], Text]] = MappingProxyType(
-    {
-        "trust": _trusted,
-        "commit": _committed,
-        "retry": _retried,
-        "backtrack": _went_back,
-        "fallback": _fell_back,
-        "resample": _resampled,
-        "end": _ended,
-    }
-)
-"""The events that end a round, and how each reads."""
-SAME_STATE = frozenset({"trust", "retry"})
+def _heading(state: State) -> Text:
+    count = len(state.derivation)
+    title = f"\nState after {count} move{'' if count == 1 else 's'}"
+    text = Text(f"{title}; verifier calls left: {state.budget}\n", style="bold")
+    for place, move in enumerate(state.derivation, start=1):
+        text.append(f"  {place}. {move.text}\n", style="not bold")
+    text.rstrip()
+    return text
+
+
+def _table(step: Round, tau: float) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("candidate", overflow="fold")
+    table.add_column("sampled", justify="right", no_wrap=True)
+    table.add_column("h", justify="right", no_wrap=True)
+    table.add_column("what became of it")
+    styles = {"refused": "dim", "judged": "dim", "accepted": "green", "rejected": "red"}
+    for row in step.rows:
+        text, sampled, h, fate, kind = row.cells(tau)
+        table.add_row(Text(text), sampled, h, Text(fate, style=styles.get(kind, "")))
+    return table

@@ -1,4 +1,4 @@
-"""What changes with the sampling seed, the backbone and the strength of the verifier.
+"""What changes with the budget, the sampling seed, the backbone and the verifier's strength.
 
 Knows: out-of-fold outcomes of several runs of the pipeline. Does not know: text, files, models.
 Accuracies are in [0, 1].
@@ -6,27 +6,29 @@ Accuracies are in [0, 1].
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from typing import Any
 
 import pandas as pd
 from scipy import stats
 
 from selverify.experiment.selection import KEY
-from selverify.experiment.statistics import Bootstrap, paired_difference, ratio_interval
+from selverify.experiment.statistics import Bootstrap
 from selverify.report.names import (
     BUDGET_FREE,
-    FULL,
+    FULL_METHOD,
     ORACLES,
     STRATEGY,
     STRATEGY_BY_BIN,
-    in_order,
+    ordered_methods,
 )
 from selverify.report.tables import (
+    MEASURES,
     at_budget,
     best_gated_baseline,
-    interval_columns,
-    outcomes_of,
+    point_of,
     points_table,
+    step_columns,
 )
 
 
@@ -44,18 +46,19 @@ def seeds_table(outcomes: pd.DataFrame, rows: pd.DataFrame, *, budget: int) -> p
     chosen = at_budget(rows[rows["method"].isin(outcomes["method"])], budget)
     single = outcomes.merge(chosen[list(KEY)], on=list(KEY))
     means = single.groupby(["method", "sampling_seed"])[["correct", "verifier_calls"]].mean()
-    grouped = means.groupby(level="method")
-    table = pd.DataFrame(
-        {
-            "seeds": grouped.size(),
-            "accuracy_mean": grouped["correct"].mean(),
-            "accuracy_sd": grouped["correct"].std(),
-            "accuracy_min": grouped["correct"].min(),
-            "accuracy_max": grouped["correct"].max(),
-            "calls_mean": grouped["verifier_calls"].mean(),
-            "calls_sd": grouped["verifier_calls"].std(),
-        }
-    ).loc[in_order(chosen["method"].tolist())]
+    table = (
+        means.groupby(level="method")
+        .agg(
+            seeds=("correct", "size"),
+            accuracy_mean=("correct", "mean"),
+            accuracy_sd=("correct", "std"),
+            accuracy_min=("correct", "min"),
+            accuracy_max=("correct", "max"),
+            calls_mean=("verifier_calls", "mean"),
+            calls_sd=("verifier_calls", "std"),
+        )
+        .loc[ordered_methods(chosen["method"])]
+    )
     return table[table["seeds"] > 1].reset_index(names="method")
 
 
@@ -73,32 +76,51 @@ def against_best_table(
         intervals, step and its interval (full minus baseline, paired), calls_ratio and its
         interval.
     """
+    return pd.DataFrame(
+        [
+            {"variant": variant, **_against_best(found, budget, bootstrap)}
+            for variant, found in rows.items()
+        ]
+    )
+
+
+def by_budget_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
+    """Full against the best baseline with gates at each budget of full.
+
+    Returns:
+        n, baseline (the most accurate one at that n), accuracy of both, gain with its interval
+        (full minus baseline, paired, in points), calls of both and their ratio (None where the
+        baseline makes none), one row a budget.
+    """
     records = []
-    for variant, found in rows.items():
-        chosen = at_budget(found, budget)
-        points = points_table(chosen, bootstrap).set_index("method")
-        baseline = best_gated_baseline(points.reset_index())
-        full, other = outcomes_of(chosen, FULL), outcomes_of(chosen, baseline)
-        gain = paired_difference(full["correct"], other["correct"], bootstrap=bootstrap)
-        ratio = ratio_interval(full["verifier_calls"], other["verifier_calls"], bootstrap=bootstrap)
-        free = points.loc[points.index.isin(BUDGET_FREE), "accuracy"]
+    for n in sorted(rows.loc[rows["method"] == FULL_METHOD, "n"].unique().tolist()):
+        found = _against_best(rows, n, bootstrap)
         records.append(
             {
-                "variant": variant,
-                "one_shot": None if free.empty else float(free.max()),
-                "baseline": baseline,
-                "baseline_accuracy": points.loc[baseline, "accuracy"],
-                "baseline_calls": points.loc[baseline, "verifier_calls"],
-                **{
-                    f"{name}{end}": points.loc[FULL, f"{name}{end}"]
-                    for name in ("accuracy", "verifier_calls")
-                    for end in ("", "_low", "_high")
-                },
-                **interval_columns("step", gain),
-                **interval_columns("calls_ratio", ratio),
+                "n": n,
+                **{name: found[name] for name in ("baseline", "accuracy", "baseline_accuracy")},
+                **{f"gain{end}": 100 * found[f"step{end}"] for end in ("", "_low", "_high")},
+                **{name: found[name] for name in ("verifier_calls", "baseline_calls")},
+                "ratio": found["calls_ratio"],
             }
         )
     return pd.DataFrame(records)
+
+
+def _against_best(rows: pd.DataFrame, budget: int, bootstrap: Bootstrap) -> dict[Hashable, Any]:
+    chosen = at_budget(rows, budget)
+    points = points_table(chosen, bootstrap)
+    baseline = best_gated_baseline(points)
+    full, other = point_of(points, FULL_METHOD), point_of(points, baseline)
+    free = points.loc[points["method"].isin(BUDGET_FREE), "accuracy"]
+    return {
+        "one_shot": None if free.empty else float(free.max()),
+        "baseline": baseline,
+        "baseline_accuracy": other["accuracy"],
+        "baseline_calls": other["verifier_calls"],
+        **full[MEASURES],
+        **step_columns(chosen, FULL_METHOD, baseline, bootstrap),
+    }
 
 
 def ranking_table(
@@ -120,16 +142,17 @@ def ranking_table(
         )
         tables.append(table.add_prefix(f"{variant}."))
     joined = pd.concat(tables, axis=1)
-    return joined.loc[in_order(joined.index.tolist())].reset_index(names="method")
+    return joined.loc[ordered_methods(joined.index)].reset_index(names="method")
 
 
 def rank_agreement(table: pd.DataFrame, first: str, second: str) -> float:
-    """Kendall's tau-b between the accuracies of two pipelines, over methods that ask a verifier.
+    """Kendall's tau-b between the accuracies of two pipelines.
 
-    Others cannot change with it, and a strategy repeats another row.
+    Over methods that make verifier calls, as others cannot change with the verifier; a strategy
+    repeats another row.
     """
-    asking = (table[f"{first}.calls"] > 0) & (table[f"{second}.calls"] > 0)
-    ranked = table[asking & ~table["method"].isin([STRATEGY, STRATEGY_BY_BIN])]
+    calling = (table[f"{first}.calls"] > 0) & (table[f"{second}.calls"] > 0)
+    ranked = table[calling & ~table["method"].isin([STRATEGY, STRATEGY_BY_BIN])]
     ranked = ranked.dropna(subset=[f"{first}.rank", f"{second}.rank"])
     pair = (ranked[f"{name}.accuracy"].astype(float) for name in (first, second))
     return float(stats.kendalltau(*pair).statistic)

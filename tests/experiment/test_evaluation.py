@@ -218,14 +218,6 @@ def test_candidate_lists_come_back_from_their_rows(backend):
     assert found > 0
 
 
-def test_the_report_knows_every_part_that_is_left_out():
-    """Each has its name and its row there."""
-    assert (
-        tuple(name for name, method in METHODS.items() if method.kind == "part")
-        == names.LEAVE_ONE_OUT
-    )
-
-
 def test_what_is_left_out_changes_the_outcomes(outcomes):
     """Without gates more is verified; negative beta allots otherwise than its opposite."""
     full = outcomes[(outcomes["method"] == "full") & (outcomes["n"] == outcomes["n"].max())]
@@ -243,9 +235,11 @@ def test_what_is_left_out_changes_the_outcomes(outcomes):
 
 
 def test_one_row_adds_a_method(conditions, backend, monkeypatch):
-    """It is run, costs what it costs, and has its label and colour in the report."""
-    row = Method("first_move", "First legal solution", "#123456", METHODS["majority_gated"].build)
+    """It is run, and tables and figures show it with its label and colour."""
+    row = Method("new", "A new one", "#123456", METHODS["majority_gated"].build)
     monkeypatch.setitem(METHODS, row.name, row)
     rows = evaluate(DOMAIN, backend, TASKS, conditions, methods=(row.name,), report=lambda *_: None)
     assert len(rows) == len(conditions.params.evaluation.budgets) * len(TASKS)
-    assert {row["method"] for row in rows} == {"first_move"}
+    assert {row["method"] for row in rows} == {"new"}
+    assert (names.method_name("new"), names.method_colour("new")) == ("A new one", "#123456")
+    assert names.ordered_methods(["full", "new", "cot"]) == ["cot", "new", "full"]

@@ -1,3 +1,7 @@
+"""Tables, targets, figures and pages of the report, against numbers worked out by hand."""
+
+from __future__ import annotations
+
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -5,167 +9,36 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from synthetic import (
+    BINS,
+    BOOTSTRAP,
+    METHODS,
+    VISITS,
+    outcomes,
+    refused,
+    runs,
+    validated,
+)
 
 from selverify.errors import SchemaError
-from selverify.experiment.audits import ScoredCandidates, gate_table, ranker_table, verifier_table
-from selverify.experiment.selection import CrossValidated, Strategy, cross_validate, pool_runs
-from selverify.experiment.statistics import Bootstrap
-from selverify.report import (
-    by_depth,
-    headline,
-    names,
-    pages,
-    plots,
-    sections,
-    tables,
-    targets,
-    variants,
-)
+from selverify.experiment.audits import ScoredCandidates, gate_table, ranker_table
+from selverify.experiment.selection import cross_validate, pool_runs
+from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
+from selverify.report.sections import ReportData
 from selverify.storage import write_plain_json
+from tasks.report import draw_figures
 
 GOLDEN = Path(__file__).parent / "report.md"
-BOOTSTRAP = Bootstrap(resamples=400, seed=0)
-PROBLEMS = 20
-IDS = [f"p{i:02d}" for i in range(PROBLEMS)]
-BINS = {problem: i // 4 + 1 for i, problem in enumerate(IDS)}
-# Solved problems and verifier calls a problem at N = 2 and N = 4.
-METHODS = {
-    "cot": {1: (6, 0)},
-    "majority_gated": {2: (7, 0), 4: (9, 0)},
-    "beam_keep_b": {2: (8, 4), 4: (11, 10)},
-    "beam_keep_b_gated": {2: (8, 3), 4: (12, 8)},
-    "verify_all": {2: (7, 4), 4: (10, 8)},
-    "gates_only": {2: (8, 3), 4: (12, 7)},
-    "gates_distance": {2: (9, 3), 4: (13, 6)},
-    "full": {2: (10, 2), 4: (14, 3)},
-    "oracle": {2: (12, 1), 4: (17, 2)},
-}
 
 
-BASELINES = ("majority_gated", "beam_keep_b_gated")
-
-
-def outcomes() -> pd.DataFrame:
-    """The easiest problems are solved first; every fifth problem costs two calls more."""
-    return pd.DataFrame(
-        [
-            {
-                "method": method,
-                "setting": setting,
-                "n": n,
-                "sampling_seed": 0,
-                "problem_id": problem,
-                "answer": "1" if i < solved else None,
-                "status": "correct" if i < solved else ("timeout" if i == 19 else "wrong"),
-                "correct": i < solved,
-                "verifier_calls": calls + (2 if calls and i % 5 == 0 else 0),
-                "verifier_steps": 3 * calls,
-                "generated_moves": 4 * n,
-                "generated_tokens": 30 * n,
-                "gated": 1,
-            }
-            for method, budgets in METHODS.items()
-            for setting in (("k=1", "k=2") if method == "full" else ("",))
-            for n, (solved, calls) in budgets.items()
-            for i, problem in enumerate(IDS)
-        ]
-    )
-
-
-def validated() -> CrossValidated:
-    """The synthetic outcomes after two-fold cross-validation."""
-    return cross_validate(
-        outcomes(),
-        BINS,
-        folds=2,
-        repetitions=3,
-        seed=0,
-        methods=list(METHODS),
-        rule="one_standard_error",
-        strategies={
-            names.STRATEGY: Strategy(BASELINES, by_bin=False),
-            names.STRATEGY_BY_BIN: Strategy(BASELINES, by_bin=True),
-        },
-    )
-
-
-def candidate_lists() -> list[ScoredCandidates]:
-    """Twelve states of three moves; the ranker ranks two states of three rightly."""
-    quality = np.array([0.9, 0.6, 0.2])
-    return [
-        ScoredCandidates(
-            IDS[i],
-            accepted=quality > 0.5,
-            quality=quality,
-            scores={"residual": quality if i % 3 == 0 else -quality},
-        )
-        for i in range(12)
-    ]
-
-
-VISITS = pd.DataFrame(
-    [
-        ("a", 0, False, 1.0, 2, 4, 2, 1),
-        ("a", 1, True, None, None, None, None, None),
-        ("b", 0, False, 3.0, 4, 6, 4, 1),
-        ("b", 1, False, 5.0, 4, 5, 4, 4),
-    ],
-    columns=["search", "depth", "trusted", "sigma", "k", "survivors", "calls", "accepted"],
-)
-"""Four rounds of two searches: one trusted, ten moves verified, six accepted."""
-
-
-def refused() -> pd.DataFrame:
-    """Ten candidates, three of them refused."""
-    gates = [("structural", "scope")] * 2 + [("context", "arithmetic")] + [("", "")] * 7
-    return pd.DataFrame([(*gate, False) for gate in gates], columns=["gate", "reason", "right"])
-
-
-@pytest.fixture(scope="module")
-def built() -> sections.Report:
-    """The report of the synthetic outcomes."""
-    cross = validated()
-    points = tables.points_table(cross.rows, BOOTSTRAP)
-    weaker = cross.rows.assign(correct=cross.rows["correct"] * (cross.rows["method"] != "full"))
-    strengths = {"strong": cross.rows, "weak": weaker}
-    backbones = {"small": cross.rows, "base": weaker}
-    measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
-    return sections.Report(
-        domain="word_problems",
-        budget=4,
-        runs=cross.runs,
-        main=tables.main_table(cross.rows, budget=4, runs=1, bootstrap=BOOTSTRAP),
-        paper=tables.paper_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
-        by_budget=targets.by_budget_table(cross.rows, BOOTSTRAP),
-        headline=headline.headline_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
-        leave_one_out=tables.leave_one_out_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
-        ablation=tables.ablation_table(cross.rows, budget=4, bootstrap=BOOTSTRAP),
-        frontier=tables.frontier_table(points, budget=4),
-        by_bin=tables.by_bin_table(cross.rows, BINS, budget=4),
-        settings=tables.settings_table(cross, budget=4),
-        seeds=variants.seeds_table(outcomes(), cross.rows, budget=4),
-        backbones=variants.against_best_table(backbones, budget=4, bootstrap=BOOTSTRAP),
-        strengths=variants.against_best_table(strengths, budget=4, bootstrap=BOOTSTRAP),
-        ranking=variants.ranking_table(strengths, budget=4, bootstrap=BOOTSTRAP),
-        gates=gate_table(refused()),
-        rankers=ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP),
-        verifier=verifier_table(
-            [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0], IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
-        ),
-        within=by_depth.within_table(VISITS),
-        within_shares={name: by_depth.share_within(VISITS, name) for name in ("sigma", "k")},
-        targets=targets.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP),
-    )
-
-
-def test_markdown_is_exactly_the_golden_page(built: sections.Report) -> None:
+def test_markdown_is_exactly_the_golden_page(built: ReportData) -> None:
     """The page of a small synthetic run, checked by hand once, stays as it is."""
-    assert pages.render(built) == GOLDEN.read_text(encoding="utf-8")
+    assert pages.to_markdown(built) == GOLDEN.read_text(encoding="utf-8")
 
 
-def test_main_table_by_hand(built: sections.Report) -> None:
+def test_main_table_by_hand(built: ReportData) -> None:
     """Full solves 14 of 20, the gated beam 12 of them; every fifth problem costs two more."""
-    rows = built.main.set_index("method")
+    rows = built.tables["main"].set_index("method")
     assert rows.loc["full", "accuracy"] == pytest.approx(0.7)
     assert rows.loc["full", "verifier_calls"] == pytest.approx(3.4)
     assert rows.loc["full", "timeout"] == 1
@@ -175,8 +48,8 @@ def test_main_table_by_hand(built: sections.Report) -> None:
     assert rows.loc["cot", "n"] == 1
 
 
-def test_targets_by_hand(built: sections.Report) -> None:
-    """Each target's value and verdict, recomputed from the numbers at the top of this file."""
+def test_targets_by_hand(built: ReportData) -> None:
+    """Each target's value and verdict, recomputed from the numbers in ``synthetic``."""
     found = {target.name: target for target in built.targets}
     measured = {name: target.measured for name, target in found.items()}
     assert measured == {
@@ -236,16 +109,16 @@ def test_a_baseline_without_calls_leaves_the_ratio_unmeasured() -> None:
     assert "Majority vote + gates" in ratio.text
 
 
-def test_frontier_table_by_hand(built: sections.Report) -> None:
+def test_frontier_table_by_hand(built: ReportData) -> None:
     """Full reaches the gated beam's 60 % half way between its two points."""
-    rows = built.frontier.set_index("method")
+    rows = built.tables["frontier"].set_index("method")
     assert rows.loc["full", "target"] == pytest.approx(0.6)
     assert rows.loc["full", "calls_at_target"] == pytest.approx(2.9)
     assert np.isnan(rows.loc["beam_keep_b", "calls_at_target"])
     assert rows.loc["cot", "area"] == pytest.approx(0.3)
 
 
-def test_metrics_are_flat_and_finite(built: sections.Report, tmp_path: Path) -> None:
+def test_metrics_are_flat_and_finite(built: ReportData, tmp_path: Path) -> None:
     """Every value is a JSON number or boolean under a plain name."""
     flat = sections.metrics(built)
     path = tmp_path / "metrics.json"
@@ -258,27 +131,21 @@ def test_metrics_are_flat_and_finite(built: sections.Report, tmp_path: Path) -> 
     assert not any("@" in name for name in flat), "MLflow refuses names with an @"
 
 
-def test_terminal_table_shows_every_method_within_its_width(built: sections.Report) -> None:
+def test_terminal_table_shows_every_method_within_its_width(built: ReportData) -> None:
     """A terminal of 100 columns shows names, accuracy with interval, calls and tokens whole."""
-    text = pages.main_table_text(built.main, budget=4, width=100)
+    text = pages.to_terminal(built, width=100)
     assert all(len(line) <= 100 for line in text.splitlines())
     line = next(line for line in text.splitlines() if "Full (gates + hybrid + k(w))" in line)
-    assert "70.0 [" in line
-    assert "3.4" in line
-    assert "120" in line
+    assert all(value in line for value in ("70.0 [", "3.4", "120"))
     assert all(names.method_name(method) in text for method in METHODS)
 
 
 def test_methods_on_different_problems_are_refused() -> None:
     """A paired difference needs the same problems."""
     rows = validated().rows
+    lacking = rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")]
     with pytest.raises(SchemaError, match="different problems"):
-        tables.main_table(
-            rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")],
-            budget=4,
-            runs=1,
-            bootstrap=BOOTSTRAP,
-        )
+        tables.main_table(lacking, budget=4, runs=1, bootstrap=BOOTSTRAP)
 
 
 def test_a_method_without_the_budget_is_refused() -> None:
@@ -289,22 +156,23 @@ def test_a_method_without_the_budget_is_refused() -> None:
 
 def test_unknown_methods_keep_their_own_name_and_come_last() -> None:
     """A method that the dictionary does not know is shown, not dropped."""
-    assert names.in_order(["zeta", "oracle", "alpha", "cot"]) == ["cot", "oracle", "alpha", "zeta"]
+    found = names.ordered_methods(["zeta", "oracle", "alpha", "cot"])
+    assert found == ["cot", "oracle", "alpha", "zeta"]
     assert names.method_name("zeta") == "zeta"
 
 
-def test_csv_is_written_whole(built: sections.Report, tmp_path: Path) -> None:
+def test_csv_is_written_whole(built: ReportData, tmp_path: Path) -> None:
     """The CSV reads back as the table, with empty cells where there is no value."""
     path = tmp_path / "main.csv"
-    pages.write_csv(built.main, path)
+    pages.write_csv(built.tables["main"], path)
     again = pd.read_csv(path)
-    assert again["accuracy"].tolist() == pytest.approx(built.main["accuracy"].tolist())
+    assert again["accuracy"].tolist() == pytest.approx(built.tables["main"]["accuracy"].tolist())
     assert again.set_index("method")["difference"].isna().to_dict()["full"]
     assert [file.name for file in tmp_path.iterdir()] == ["main.csv"]
 
 
 def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
-    built: sections.Report, tmp_path: Path
+    built: ReportData, tmp_path: Path
 ) -> None:
     """Empty tables give headings without rows, and a figure without bars."""
     nothing = ScoredCandidates("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
@@ -318,64 +186,62 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
         methods=list(METHODS),
         rule="accuracy",
     )
-    bare = replace(
-        built,
-        gates=gates,
-        rankers=ranker_table([nothing], ks=[1], bootstrap=BOOTSTRAP),
-        settings=tables.settings_table(cross, budget=4),
-    )
-    page = pages.render(bare)
-    assert "scope" not in page
-    assert "recall" not in page
-    assert "k=1" not in page
-    assert all(path.exists() for path in plots.gate_bars(gates, tmp_path / "gates", title="gates"))
+    empty = {
+        "gates": gates,
+        "rankers": ranker_table([nothing], ks=[1], bootstrap=BOOTSTRAP),
+        "settings": tables.settings_table(cross, budget=4),
+    }
+    bare = replace(built, tables={**built.tables, **empty})
+    page = pages.to_markdown(bare)
+    assert not any(word in page for word in ("scope", "recall", "k=1"))
+    plots.gate_bars(gates, tmp_path / "gates", title="gates")
+    assert (tmp_path / "gates.svg").exists()
 
 
-def draw_everything(built: sections.Report, points: pd.DataFrame, folder: Path) -> list[Path]:
+def draw_everything(built: ReportData, folder: Path) -> dict[str, bytes]:
     """Every figure of the module."""
-    bins = pd.DataFrame(
-        {"low": [0.0, 0.5], "high": [0.5, 1.0], "count": [3, 1]}
-        | {"mean_score": [0.2, 0.8], "rate": [0.1, 0.9]}
-    )
-    methods = ["cot", "majority", "best_of_n", "beam_keep_b", "full", "oracle"]
-    drawn = [
-        plots.accuracy_against_budget(points, folder / "n", methods=methods, title="N"),
-        plots.accuracy_against_calls(points, folder / "calls", methods=methods, title="calls"),
-        plots.accuracy_against_tokens(points, folder / "tokens", methods=methods, title="tokens"),
-        plots.within_problems(built.within, folder / "within", title="within"),
-        plots.accuracy_of_backbones(
-            {"small": points, "base": points}, folder / "backbones", methods=["full"], title="two"
-        ),
-        plots.accuracy_by_bin(built.by_bin, folder / "bin", methods=methods, title="bins"),
-        plots.reliability_diagram(bins, folder / "reliability", title="reliability"),
-        plots.ranker_recall(built.rankers, folder / "recall", title="recall"),
-        plots.gate_bars(built.gates, folder / "gates", title="gates"),
-    ]
-    return [path for pair in drawn for path in pair]
+    draw_figures(built, folder)
+    points, methods = built.tables["points"], names.FIGURE_METHODS
+    both = {"small": points, "base": points}
+    plots.accuracy_of_backbones(both, folder / "backbones", methods=methods, title="two")
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-def test_figures_are_the_same_bytes_in_two_runs(built: sections.Report, tmp_path: Path) -> None:
-    """SVG and PNG carry no date and no random identifier, so DVC sees no change."""
-    points = tables.points_table(validated().rows, BOOTSTRAP)
-    first = draw_everything(built, points, tmp_path / "one")
-    second = draw_everything(built, points, tmp_path / "two")
-    assert {path.suffix for path in first} == {".svg", ".png"}
-    for one, two in zip(first, second, strict=True):
-        assert one.read_bytes() == two.read_bytes(), one.name
-        assert len(one.read_bytes()) > 1000
+@pytest.fixture(scope="module")
+def drawn(built: ReportData, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return draw_everything(built, tmp_path_factory.mktemp("figures"))
+
+
+def test_every_figure_is_drawn_without_date_or_random_identifier(
+    built: ReportData, drawn: dict[str, bytes], tmp_path: Path
+) -> None:
+    """As SVG and PNG, so that DVC sees no change; one of them is drawn again here."""
+    assert len(drawn) == 18 and {Path(name).suffix for name in drawn} == {".svg", ".png"}
+    assert all(len(content) > 1000 for content in drawn.values())
+    plots.gate_bars(built.tables["gates"], tmp_path / "gates", title="What the gates refuse")
+    assert (tmp_path / "gates.svg").read_bytes() == drawn["gates.svg"]
+    assert (tmp_path / "gates.png").read_bytes() == drawn["gates.png"]
+
+
+@pytest.mark.soak
+def test_figures_are_the_same_bytes_in_two_runs(
+    built: ReportData, drawn: dict[str, bytes], tmp_path: Path
+) -> None:
+    """All of them."""
+    assert draw_everything(built, tmp_path) == drawn
 
 
 def test_labels_at_the_ends_of_lines_do_not_overlap() -> None:
-    """Names of close lines stand a gap apart in the lines' order, others stay where they are."""
+    """Names of close lines are a gap apart in the lines' order, others stay where they are."""
     placed = plots._spread_out([0.1, 0.5, 0.5, 0.51, 0.9], gap=0.05)
     assert np.diff(placed).min() >= 0.05 - 1e-12
     assert (placed[0], placed[4]) == pytest.approx((0.1, 0.9))
     assert placed[2] == pytest.approx(np.mean([0.5, 0.5, 0.51]))
 
 
-def test_variation_along_a_solution_by_hand(built: sections.Report) -> None:
+def test_variation_along_a_solution_by_hand(built: ReportData) -> None:
     """Two rounds at each depth. Within: (1 + 1) / 1 = 2; between: (6 - 2) / (4 / 3) = 3."""
-    first, second = (row for _, row in built.within.iterrows())
+    first, second = (row for _, row in built.tables["within"].iterrows())
     assert (first["rounds"], first["trusted"], first["accepted"]) == (2, 0.0, 2 / 6)
     assert (first["sigma"], first["sigma_sd"], first["k"]) == (2.0, 1.0, 3.0)
     assert (second["rounds"], second["trusted"], second["accepted"]) == (2, 0.5, 1.0)
@@ -384,9 +250,9 @@ def test_variation_along_a_solution_by_hand(built: sections.Report) -> None:
     assert by_depth.share_within(VISITS.iloc[:1], "sigma") is None
 
 
-def test_latex_has_every_table(built: sections.Report) -> None:
+def test_latex_has_every_table(built: ReportData) -> None:
     """One table a section, with what LaTeX reads as commands escaped."""
-    text = pages.latex(built)
+    text = pages.to_latex(built)
     assert text.count(r"\begin{tabular}") == len(sections.sections(built))
     assert r"\caption{Accuracy by difficulty bin, \%}" in text
     assert "Gates + D\\_type (fixed k)" in text
@@ -394,34 +260,17 @@ def test_latex_has_every_table(built: sections.Report) -> None:
 
 def frontier_rows() -> pd.DataFrame:
     """Full needs 2 calls for 0.5 and 4 for 1.0, the gated beam 4 and 8; 0-shot solves a quarter."""
-    solved = {0.25: [1, 0, 0, 0], 0.5: [1, 1, 0, 0], 1.0: [1, 1, 1, 1]}
     points = [
-        ("cot", 1, 0, 0.25),
-        ("full", 2, 2, 0.5),
-        ("full", 4, 4, 1.0),
-        ("beam_keep_b_gated", 2, 4, 0.5),
-        ("beam_keep_b_gated", 4, 8, 1.0),
-        ("majority_gated", 2, 0, 0.25),
-        ("majority_gated", 4, 0, 0.25),
+        ("cot", 1, 1, 0),
+        ("full", 2, 2, 2),
+        ("full", 4, 4, 4),
+        ("beam_keep_b_gated", 2, 2, 4),
+        ("beam_keep_b_gated", 4, 4, 8),
+        ("majority_gated", 2, 1, 0),
+        ("majority_gated", 4, 1, 0),
     ]
-    return pd.DataFrame(
-        [
-            {
-                "method": method,
-                "n": n,
-                "problem_id": f"p{place}",
-                "correct": bool(right),
-                "unparsed": 0,
-                "timeout": 0,
-                "verifier_calls": calls,
-                "verifier_steps": calls,
-                "generated_moves": 1,
-                "generated_tokens": 1,
-            }
-            for method, n, calls, accuracy in points
-            for place, right in enumerate(solved[accuracy])
-        ]
-    )
+    rows = pd.DataFrame([run for point in points for run in runs(*point, problems=4)])
+    return rows.assign(unparsed=0, timeout=0)
 
 
 def test_headline_by_hand() -> None:
@@ -441,7 +290,7 @@ def test_headline_by_hand() -> None:
 
 
 def test_calls_saved_on_a_method_without_calls_have_no_value() -> None:
-    """Where the best baseline never asks, there is nothing to save."""
+    """Where the best baseline makes no call, there is nothing to save."""
     rows = frontier_rows()
     free = rows[rows["method"] == "majority_gated"].assign(correct=True)
     rows = pd.concat([rows[rows["method"] != "majority_gated"], free])
@@ -454,13 +303,10 @@ def test_calls_saved_on_a_method_without_calls_have_no_value() -> None:
 def test_leave_one_out_by_hand() -> None:
     """Against full at one budget: half as accurate for half of the calls."""
     rows = frontier_rows()
-    part = rows[(rows["method"] == "full") & (rows["n"] == 2)].assign(
-        method="without_residual", n=4
-    )
-    table = tables.leave_one_out_table(
-        pd.concat([rows, part]), budget=4, bootstrap=BOOTSTRAP
-    ).set_index("method")
-    assert list(table.index) == ["without_residual"]
-    assert table.loc["without_residual", "step"] == pytest.approx(-0.5)
-    assert table.loc["without_residual", "calls_ratio"] == pytest.approx(0.5)
+    part = rows[(rows["method"] == "full") & (rows["n"] == 2)]
+    both = pd.concat([rows, part.assign(method="without_residual", n=4)])
+    table = tables.leave_one_out_table(both, budget=4, bootstrap=BOOTSTRAP)
+    assert table["method"].tolist() == ["without_residual"]
+    assert table["step"].tolist() == [pytest.approx(-0.5)]
+    assert table["calls_ratio"].tolist() == [pytest.approx(0.5)]
     assert tables.leave_one_out_table(rows, budget=4, bootstrap=BOOTSTRAP).empty

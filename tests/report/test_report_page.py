@@ -12,17 +12,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from test_cli import DOMAIN, TASKS, guided
-from test_report import built as golden_report
 
 from selverify.errors import ArtifactError, SchemaError
 from selverify.policy import Solved
 from selverify.report.by_depth import visits_table
-from selverify.report.explorer import Searched, explorer_data
-from selverify.report.html import render_html
-from selverify.report.sections import Report, sections
+from selverify.report.explorer import TracedSearch, explorer_data
+from selverify.report.pages import to_html
+from selverify.report.sections import ReportData, sections
 from selverify.search.traces import read_events, write_events
 
-built = golden_report
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
 
 
@@ -33,15 +31,12 @@ def solved() -> list[Solved]:
 
 
 @pytest.fixture(scope="module")
-def searched(solved: list[Solved]) -> list[Searched]:
-    return [
-        Searched(task.problem, task.truth, 1, one.events)
-        for task, one in zip(TASKS, solved, strict=True)
-    ]
+def searched(solved: list[Solved]) -> list[TracedSearch]:
+    return [TracedSearch(task, 1, one.events) for task, one in zip(TASKS, solved, strict=True)]
 
 
 @pytest.fixture
-def figures(tmp_path: Path, built: Report) -> Path:
+def figures(tmp_path: Path, built: ReportData) -> Path:
     for section in sections(built):
         if section.figure:
             (tmp_path / f"{section.figure}.svg").write_text("<svg/>", encoding="utf-8")
@@ -72,10 +67,10 @@ def test_events_come_back_from_the_log(tmp_path: Path, solved: list[Solved]) -> 
         read_events(tmp_path / "none.parquet", DOMAIN, problems=problems)
 
 
-def test_the_explorer_tells_the_whole_search(searched: list[Searched]) -> None:
+def test_the_explorer_tells_the_whole_search(searched: list[TracedSearch]) -> None:
     """Calls, commits and verdicts are those of the events, and the answer is judged."""
     data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
-    assert [one["id"] for one in data] == [one.problem.problem_id for one in searched]
+    assert [one["id"] for one in data] == [one.task.problem.problem_id for one in searched]
     for entry, one in zip(data, searched, strict=True):
         kinds = [event.event for event in one.events]
         assert entry["calls"] == kinds.count("verify")
@@ -84,46 +79,52 @@ def test_the_explorer_tells_the_whole_search(searched: list[Searched]) -> None:
         assert len(judged) == kinds.count("verify")
         commits = [step for step in entry["steps"] if step.get("event") == "commit"]
         assert len(commits) == kinds.count("commit")
-        assert entry["right"] == (entry["answer"] == one.truth.answer)
+        assert entry["right"] == (entry["answer"] == one.task.truth.answer)
 
 
-def test_the_table_along_a_solution_counts_every_call(searched: list[Searched]) -> None:
+def test_the_table_along_a_solution_counts_every_call(searched: list[TracedSearch]) -> None:
     """Each allotted or trusted round is a row, and calls add up to the ledgers'."""
-    visits = visits_table({s.problem.problem_id: s.events for s in searched}, tau=0.5)
+    visits = visits_table({s.task.problem.problem_id: s.events for s in searched}, tau=0.5)
     kinds = pd.Series([event.event for one in searched for event in one.events]).value_counts()
     assert visits["calls"].sum() == kinds["verify"]
     assert visits["trusted"].sum() == kinds.get("trust", 0)
     assert len(visits) == kinds["allocate"] + kinds.get("trust", 0)
 
 
-def test_the_page_stands_alone(built: Report, figures: Path, searched: list[Searched]) -> None:
+def test_the_page_stands_alone(
+    built: ReportData, figures: Path, searched: list[TracedSearch]
+) -> None:
     """Every section with its figure inside; nothing is loaded from elsewhere."""
     data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
-    page = render_html(built, figures, data)
+    page = to_html(built, figures, data)
     for section in sections(built):
         assert f"<h2>{section.title}</h2>" in page
     inside = base64.b64encode(b"<svg/>").decode()
     assert page.count(inside) == sum(bool(section.figure) for section in sections(built))
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
-    told = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)
-    assert told is not None
-    assert json.loads(told[1]) == json.loads(json.dumps(data))
-    without = render_html(built, figures, [])
+    embedded = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)
+    assert embedded is not None
+    assert json.loads(embedded[1]) == json.loads(json.dumps(data))
+    without = to_html(built, figures, [])
     assert "<script" not in without and "explorer" not in without
 
 
-def test_no_text_becomes_markup(built: Report, figures: Path, searched: list[Searched]) -> None:
+def test_no_text_becomes_markup(
+    built: ReportData, figures: Path, searched: list[TracedSearch]
+) -> None:
     """Tags in a problem's text, a candidate or a table cell are shown, not obeyed."""
-    one = replace(searched[0], problem=replace(searched[0].problem, text=HOSTILE))
-    gates = built.gates.assign(reason=HOSTILE)
+    task = searched[0].task
+    hostile = replace(task, problem=replace(task.problem, text=HOSTILE))
+    one = replace(searched[0], task=hostile)
+    tables = {**built.tables, "gates": built.tables["gates"].assign(reason=HOSTILE)}
     data = explorer_data(DOMAIN, [one], tau=0.5, reference_dispersion=0.25)
-    page = render_html(replace(built, gates=gates), figures, data)
+    page = to_html(replace(built, tables=tables), figures, data)
     assert "<img src=x" not in page
     assert page.count("</script>") == 2
     assert HOSTILE in json.loads(re.search(r'id="data">(.*?)</script>', page)[1])[0]["text"]
 
 
-def test_a_missing_figure_is_named(built: Report, tmp_path: Path) -> None:
+def test_a_missing_figure_is_named(built: ReportData, tmp_path: Path) -> None:
     """With the file that was expected."""
     with pytest.raises(ArtifactError, match=r"accuracy_calls\.svg: no such file"):
-        render_html(built, tmp_path, [])
+        to_html(built, tmp_path, [])

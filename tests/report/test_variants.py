@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
+from synthetic import BOOTSTRAP, runs
 
+from flows.readme import section
 from selverify.experiment.selection import pool_runs
-from selverify.experiment.statistics import Bootstrap
-from selverify.report.tables import paper_table
+from selverify.report.pages import to_markdown
+from selverify.report.sections import ReportData
+from selverify.report.tables import leave_one_out_table, paper_table
 from selverify.report.variants import (
     against_best_table,
     rank_agreement,
@@ -15,7 +20,6 @@ from selverify.report.variants import (
     seeds_table,
 )
 
-BOOTSTRAP = Bootstrap(resamples=200, seed=0)
 # Right answers out of four problems and calls a problem, by seed.
 SOLVED = {
     "cot": {0: (1, 0), 1: (1, 0)},
@@ -27,25 +31,15 @@ SOLVED = {
 
 
 def outcomes(solved: dict[str, dict[int, tuple[int, int]]]) -> pd.DataFrame:
-    """Problem p0 is solved first; every method has one setting and, but for cot, N = 8."""
+    """Four problems; every method has one setting and, but for cot, N = 8."""
     return pd.DataFrame(
         [
-            {
-                "method": method,
-                "setting": "",
-                "n": 1 if method == "cot" else 8,
-                "problem_id": f"p{place}",
-                "sampling_seed": seed,
-                "status": "correct" if place < right else "wrong",
-                "correct": place < right,
-                "verifier_calls": calls,
-                "verifier_steps": calls,
-                "generated_moves": 1,
-                "generated_tokens": 1,
-            }
+            run
             for method, seeds in solved.items()
             for seed, (right, calls) in seeds.items()
-            for place in range(4)
+            for run in runs(
+                method, 1 if method == "cot" else 8, right, calls, problems=4, seed=seed
+            )
         ]
     )
 
@@ -99,14 +93,28 @@ def test_ranks_and_their_agreement() -> None:
     }
     assert ranks.loc["full", "weak.rank"] == ranks.loc["cot", "weak.rank"] == 3.0
     assert pd.isna(ranks.loc["oracle", "weak.rank"])
-    # Of those that ask, beam is before full under weak only; votes ask under neither.
+    # Of those that make calls, beam is before full under weak only; votes make none.
     assert rank_agreement(table, "strong", "weak") == pytest.approx(-1.0)
     assert rank_agreement(table, "strong", "strong") == pytest.approx(1.0)
 
 
 def test_the_papers_figures_stand_beside_the_methods_that_ran() -> None:
-    """Percent as printed there; a vote asks no verifier, whatever the table prints."""
+    """Percent as printed there; a vote makes no verifier call, whatever the table prints."""
     table = paper_table(rows(SOLVED), budget=8, bootstrap=BOOTSTRAP).set_index("method")
     assert table["paper_accuracy"].to_dict() == {"cot": 30.6, "full": 55.2}
     assert table.loc["full", "paper_calls"] == 44.8
     assert pd.isna(table.loc["cot", "paper_calls"])
+
+
+def test_seeds_and_parts_left_out_have_their_sections(built: ReportData) -> None:
+    """Means with their deviation between seeds; parts beside full."""
+    part = rows(SOLVED).query("method == 'full'").assign(method="without_gates")
+    both = pd.concat([rows(SOLVED), part])
+    found = {
+        "seeds": seeds_table(outcomes(SOLVED), rows(SOLVED), budget=8),
+        "leave_one_out": leave_one_out_table(both, budget=8, bootstrap=BOOTSTRAP),
+    }
+    page = to_markdown(replace(built, tables={**built.tables, **found}))
+    full = "| Full (gates + hybrid + k(w)) | 2 | 87.5 (sd 17.7) | 75.0 to 100.0 | 3.0 (sd 1.4) |"
+    assert full in page
+    assert "240 | 0.0 [0.0, 0.0] | 1.00 [1.00, 1.00] |" in section(page, "One part left out")

@@ -19,8 +19,8 @@ from matplotlib.ticker import FixedLocator
 from selverify.audit.lists.audit import ADAPTIVE, FIRST_K, ONE_BY_ONE, Audit
 from selverify.audit.lists.rankers import in_order, ranker_name
 from selverify.experiment.audits import ORACLE, RANDOM
+from selverify.experiment.methods import OTHER_COLOUR
 from selverify.report.plots import (
-    OTHER_COLOUR,
     RANKER_COLOURS,
     STYLE,
     new_figure,

@@ -17,9 +17,9 @@ from matplotlib.ticker import MaxNLocator
 from selverify.audit.samples.audit import SampleAudit, widest
 from selverify.audit.samples.solutions import BEST, MAJORITY, PASS, WEIGHTED
 from selverify.audit.samples.text import method_label
+from selverify.experiment.methods import OTHER_COLOUR
+from selverify.report.names import method_colour
 from selverify.report.plots import (
-    FAMILY_COLOURS,
-    OTHER_COLOUR,
     STYLE,
     log_axis,
     new_figure,
@@ -30,11 +30,11 @@ from selverify.report.plots import (
 SELECTIVE = "selective"
 COSTS = {"calls": "Verifier calls a problem", "steps": "Step scores a problem"}
 COLOURS = {
-    BEST: FAMILY_COLOURS["best_of_n"],
-    WEIGHTED: FAMILY_COLOURS["beam_keep_b"],
-    SELECTIVE: FAMILY_COLOURS["full"],
-    MAJORITY: FAMILY_COLOURS["majority"],
-    PASS: FAMILY_COLOURS["oracle"],
+    BEST: method_colour("best_of_n"),
+    WEIGHTED: method_colour("beam_keep_b"),
+    SELECTIVE: method_colour("full"),
+    MAJORITY: method_colour("majority"),
+    PASS: method_colour("oracle"),
 }
 DASHES = {"prod": "-", "last": "--", "min": ":"}
 

@@ -1,0 +1,213 @@
+"""The columns of every table of the report: headings, values, digits.
+
+Knows: which value each column shows. Does not know: sections, notes, Markdown, HTML, files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
+
+from selverify.report.formatting import (
+    Column,
+    Record,
+    method_label,
+    number,
+    p_value,
+    plain,
+    ranged,
+    with_deviation,
+    words,
+)
+from selverify.report.names import method_name
+
+_percent = partial(number, scale=100)
+_whole_percent = partial(number, scale=100, digits=0)
+_percent_ranged = partial(ranged, scale=100)
+_points_ranged = partial(ranged, scale=100, signed=True)
+_ratio_ranged = partial(ranged, digits=2)
+_percent_deviation = partial(with_deviation, scale=100)
+
+
+def _lowest_to_highest(record: Record, name: str) -> str:
+    return f"{_percent(record, f'{name}_min')} to {_percent(record, f'{name}_max')}"
+
+
+def _interval(record: Record, name: str) -> str:
+    low, high = (number(record, end, digits=3) for end in ("low", "high"))
+    return low if low == "-" else f"{low} to {high}"
+
+
+def _settings(record: Record, name: str) -> str:
+    """One setting a fold; that of a strategy is the method it chose."""
+    return "; ".join(method_name(one) for one in str(record[name]).split(" | "))
+
+
+def _measured(record: Record, name: str) -> str:
+    return number(record, name, digits=0 if isinstance(record[name], int) else 3)
+
+
+def _yes_or_no(record: Record, name: str) -> str:
+    return "yes" if record[name] else "no"
+
+
+_METHOD = Column("Method", "method", method_label)
+_CONFIGURATION = Column("Configuration", "method", method_label)
+_ACCURACY = Column("Accuracy, %", "accuracy", _percent_ranged)
+_CALLS = Column("Verifier calls", "verifier_calls", ranged)
+_TOKENS = Column("Generated tokens", "generated_tokens", partial(number, digits=0))
+
+MAIN = (
+    _METHOD,
+    _ACCURACY,
+    _CALLS,
+    Column("Step scores", "verifier_steps", number),
+    _TOKENS,
+    Column("Difference to full, points", "difference", _points_ranged),
+    Column("McNemar p", "mcnemar_p", p_value),
+)
+MAIN_IN_TERMINAL = (
+    _METHOD,
+    _ACCURACY,
+    Column("Verifier calls", "verifier_calls", number),
+    _TOKENS._replace(heading="Tokens"),
+    Column("Difference to full, points", "difference", _points_ranged),
+)
+TARGETS = (
+    Column("Target", "text", plain),
+    Column("Measured", "measured", _measured),
+    Column("95 % interval", "", _interval),
+    Column("Goal", "goal", plain),
+    Column("Met", "met", _yes_or_no),
+)
+HEADLINE = (
+    Column("Full against", "other", method_label),
+    Column("Calls saved at equal accuracy, %", "calls_saved.value", _points_ranged),
+    Column("Accuracy gained at equal calls, points", "accuracy_gained.value", _points_ranged),
+    Column("Area under the frontier gained, points", "area_gained.value", _points_ranged),
+)
+BY_BUDGET = (
+    Column("N", "n", plain),
+    Column("Best baseline", "baseline", method_label),
+    Column("Its accuracy, %", "baseline_accuracy", _percent),
+    Column("Full, %", "accuracy", _percent),
+    Column("Gain, points", "gain", partial(ranged, signed=True)),
+    Column("Its calls", "baseline_calls", number),
+    Column("Calls of full", "verifier_calls", number),
+    Column("Ratio", "ratio", partial(number, digits=2)),
+)
+_FROM_THE_PAPER = (
+    Column("Paper: accuracy, %", "paper_accuracy", number),
+    Column("Paper: calls", "paper_calls", number),
+)
+PAPER = (_METHOD, _ACCURACY, _CALLS, *_FROM_THE_PAPER)
+ABLATION = (
+    _CONFIGURATION,
+    _ACCURACY,
+    _CALLS,
+    Column("Gain over the row above, points", "step", _points_ranged),
+    Column("Calls over the row above", "calls_ratio", _ratio_ranged),
+    *_FROM_THE_PAPER,
+)
+LEFT_OUT = (
+    _CONFIGURATION,
+    _ACCURACY,
+    _CALLS,
+    _TOKENS,
+    Column("Difference to full, points", "step", _points_ranged),
+    Column("Calls over full's", "calls_ratio", _ratio_ranged),
+)
+SEEDS = (
+    _METHOD,
+    Column("Seeds", "seeds", plain),
+    Column("Accuracy, %", "accuracy_mean", _percent_deviation),
+    Column("Lowest to highest, %", "accuracy", _lowest_to_highest),
+    Column("Verifier calls", "calls_mean", with_deviation),
+)
+AGAINST_BEST = (
+    Column("0-shot, %", "one_shot", _percent),
+    Column("Best baseline with gates", "baseline", method_label),
+    Column("Its accuracy, %", "baseline_accuracy", _percent),
+    Column("Its calls", "baseline_calls", number),
+    Column("Full, %", "accuracy", _percent_ranged),
+    Column("Calls of full", "verifier_calls", ranged),
+    Column("Gain, points", "step", _points_ranged),
+    Column("Calls over the baseline's", "calls_ratio", _ratio_ranged),
+)
+SETTINGS = (
+    _METHOD,
+    Column("Settings, one a fold", "settings", _settings),
+    Column("Accuracy over repetitions, %", "accuracy_mean", _percent_deviation),
+    Column("Calls", "verifier_calls_mean", with_deviation),
+)
+GATES = (
+    Column("Gate", "gate", plain),
+    Column("Reason", "reason", plain),
+    Column("Refused", "refused", plain),
+    Column("Share of candidates, %", "share", partial(number, scale=100, digits=2)),
+    Column("False rejects", "false_rejects", plain),
+)
+VERIFIER = (
+    Column("Measure", "metric", words),
+    Column("Value", "value", partial(ranged, digits=3)),
+)
+BY_DEPTH = (
+    Column("Moves so far", "depth", plain),
+    Column("Rounds", "rounds", plain),
+    Column("Without a call, %", "trusted", _whole_percent),
+    Column("Survivors", "survivors", number),
+    Column("sigma(w)", "sigma", partial(with_deviation, digits=2)),
+    Column("k(w)", "k", partial(with_deviation, digits=2)),
+    Column("Accepted of verified, %", "accepted", _whole_percent),
+)
+
+
+def frontier_columns(target: float) -> tuple[Column, ...]:
+    """Those of ``tables.frontier_table``, whose calls are those that reach ``target`` accuracy."""
+    return (
+        _METHOD,
+        Column("Best accuracy, %", "best_accuracy", _percent),
+        Column("Mean accuracy up to N calls, %", "area", _percent),
+        Column(
+            f"Calls to reach {100 * target:.1f} %",
+            "calls_at_target",
+            partial(number, missing="not reached"),
+        ),
+    )
+
+
+def bin_columns(
+    bins: Iterable[int], name: str, write: Callable[[Record, str], str]
+) -> tuple[Column, ...]:
+    """``name`` of each method, one column a difficulty bin."""
+    numbers = sorted(set(bins))
+    ends = {numbers[0]: " (easiest)", numbers[-1]: " (hardest)"}
+    return (
+        _METHOD,
+        *(Column(f"{one}{ends.get(one, '')}", f"{one}.{name}", write) for one in numbers),
+    )
+
+
+def ranker_columns(metrics: Iterable[str]) -> tuple[Column, ...]:
+    """One column a metric."""
+    return (
+        Column("Ranker", "ranker", plain),
+        *(
+            Column(metric.replace("_", " "), f"{metric}.value", _ratio_ranged)
+            for metric in dict.fromkeys(metrics)
+        ),
+    )
+
+
+def ranking_columns(names: Sequence[str]) -> tuple[Column, ...]:
+    """Those of ``variants.ranking_table``, three for each of ``names``."""
+    groups = (
+        (
+            Column(f"{name}: accuracy, %", f"{name}.accuracy", _percent_ranged),
+            Column(f"{name}: calls", f"{name}.calls", number),
+            Column(f"{name}: rank", f"{name}.rank", partial(number, digits=0)),
+        )
+        for name in names
+    )
+    return (_METHOD, *chain.from_iterable(groups))

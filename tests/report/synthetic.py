@@ -1,0 +1,152 @@
+"""A report of outcomes so few and regular that its tables can be worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from selverify.experiment.audits import (
+    ScoredCandidates,
+    gate_table,
+    ranker_table,
+    reliability_table,
+    verifier_table,
+)
+from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
+from selverify.experiment.statistics import Bootstrap
+from selverify.report import by_depth, names, sections, targets
+from tasks.report import Variant, outcome_tables
+
+BOOTSTRAP = Bootstrap(resamples=400, seed=0)
+IDS = [f"p{i:02d}" for i in range(20)]
+BINS = {problem: i // 4 + 1 for i, problem in enumerate(IDS)}
+# Solved problems and verifier calls a problem at N = 2 and N = 4.
+METHODS = {
+    "cot": {1: (6, 0)},
+    "majority_gated": {2: (7, 0), 4: (9, 0)},
+    "beam_keep_b": {2: (8, 4), 4: (11, 10)},
+    "beam_keep_b_gated": {2: (8, 3), 4: (12, 8)},
+    "verify_all": {2: (7, 4), 4: (10, 8)},
+    "gates_only": {2: (8, 3), 4: (12, 7)},
+    "gates_distance": {2: (9, 3), 4: (13, 6)},
+    "full": {2: (10, 2), 4: (14, 3)},
+    "oracle": {2: (12, 1), 4: (17, 2)},
+}
+VISITS = pd.DataFrame(
+    [
+        ("a", 0, False, 1.0, 2, 4, 2, 1),
+        ("a", 1, True, None, None, None, None, None),
+        ("b", 0, False, 3.0, 4, 6, 4, 1),
+        ("b", 1, False, 5.0, 4, 5, 4, 4),
+    ],
+    columns=["search", "depth", "trusted", "sigma", "k", "survivors", "calls", "accepted"],
+)
+"""Four rounds of two searches: one trusted, ten moves verified, six accepted."""
+
+
+def runs(
+    method: str, n: int, solved: int, calls: int, *, problems: int, setting: str = "", seed: int = 0
+) -> list[dict[str, Any]]:
+    """One outcome a problem, the first ``solved`` of them right."""
+    return [
+        {
+            "method": method,
+            "setting": setting,
+            "n": n,
+            "sampling_seed": seed,
+            "problem_id": IDS[i],
+            "status": "correct" if i < solved else "wrong",
+            "correct": i < solved,
+            "verifier_calls": calls,
+            "verifier_steps": 3 * calls,
+            "generated_moves": 4 * n,
+            "generated_tokens": 30 * n,
+        }
+        for i in range(problems)
+    ]
+
+
+def outcomes() -> pd.DataFrame:
+    """Every fifth problem costs two calls more; the last one runs into the time limit."""
+    table = pd.DataFrame(
+        [
+            run
+            for method, budgets in METHODS.items()
+            for setting in (("k=1", "k=2") if method == "full" else ("",))
+            for n, (solved, calls) in budgets.items()
+            for run in runs(method, n, solved, calls, problems=len(IDS), setting=setting)
+        ]
+    )
+    dearer = table["problem_id"].isin(IDS[::5]) & (table["verifier_calls"] > 0)
+    table["verifier_calls"] += 2 * dearer
+    return table.assign(status=table["status"].where(table["problem_id"] != IDS[-1], "timeout"))
+
+
+def validated() -> CrossValidated:
+    """The synthetic outcomes after two-fold cross-validation."""
+    baselines = ("majority_gated", "beam_keep_b_gated")
+    return cross_validate(
+        outcomes(),
+        BINS,
+        folds=2,
+        repetitions=3,
+        seed=0,
+        methods=list(METHODS),
+        rule="one_standard_error",
+        strategies={
+            names.STRATEGY: Strategy(baselines, by_bin=False),
+            names.STRATEGY_BY_BIN: Strategy(baselines, by_bin=True),
+        },
+    )
+
+
+def refused() -> pd.DataFrame:
+    """Ten candidates, three of them refused."""
+    gates = [("structural", "scope")] * 2 + [("context", "arithmetic")] + [("", "")] * 7
+    return pd.DataFrame([(*gate, False) for gate in gates], columns=["gate", "reason", "right"])
+
+
+def candidate_lists() -> list[ScoredCandidates]:
+    """Twelve states of three moves; the ranker ranks one state in three rightly."""
+    quality = np.array([0.9, 0.6, 0.2])
+    return [
+        ScoredCandidates(
+            IDS[i],
+            accepted=quality > 0.5,
+            quality=quality,
+            scores={"residual": quality if i % 3 == 0 else -quality},
+        )
+        for i in range(12)
+    ]
+
+
+def report() -> sections.ReportData:
+    """The report of all of these."""
+    cross = validated()
+    weaker = cross.rows.assign(correct=cross.rows["correct"] * (cross.rows["method"] != "full"))
+    tables = outcome_tables(
+        Variant(outcomes(), cross, BINS),
+        {"small": cross.rows, "base": weaker},
+        {"strong": cross.rows, "weak": weaker},
+        budget=4,
+        bootstrap=BOOTSTRAP,
+    )
+    tables["gates"] = gate_table(refused())
+    tables["rankers"] = ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP)
+    scores, truth = [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0]
+    tables["verifier"] = verifier_table(
+        scores, truth, IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
+    )
+    tables["reliability"] = reliability_table(scores, truth, bins=2)
+    tables["within"] = by_depth.within_table(VISITS)
+    measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.85, gated_share=0.3, step_auc=0.93)
+    return sections.ReportData(
+        domain="word_problems",
+        budget=4,
+        runs=cross.runs,
+        tables=tables,
+        within_shares={name: by_depth.share_within(VISITS, name) for name in ("sigma", "k")},
+        targets=targets.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP),
+    )
