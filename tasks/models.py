@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from selverify.data.grading import Grader
 from selverify.errors import SchemaError
-from selverify.models.reply_cache import KINDS, CachedBackend
+from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
 from selverify.models.sources import has_source, read_generator_source
 from selverify.models.threshold import load_threshold
 from selverify.params import Generator, Params
@@ -66,7 +66,7 @@ def open_models(
 
 def _at_once(inputs: Mapping[str, Path]) -> frozenset[str]:
     if has_source(inputs["generator"]):
-        return KINDS  # a ranker and a head read its states
+        return REQUEST_KINDS  # a ranker and a head read its states
     named = "verifier" in inputs and has_source(inputs["verifier"])
     return frozenset({Verify.kind} if named else ())
 

@@ -439,7 +439,7 @@ def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
     """A folder, and a file in a folder that is not there."""
     for path in (tmp_path, tmp_path / "none" / "replies.sqlite"):
-        with pytest.raises(ArtifactError, match=f"{path}: cannot be used now"):
+        with pytest.raises(ArtifactError, match=f"{path}: cannot be written or read"):
             CachedBackend(BACKEND, path)
 
 
