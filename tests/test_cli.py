@@ -18,6 +18,7 @@ from selverify.cli import BENCHMARK_VERSION, app
 from selverify.data.benchmark import Task, build, to_rows
 from selverify.domains import domain_by_name
 from selverify.models.policy_settings import PolicySettings
+from selverify.models.threshold import with_tau
 from selverify.params import Benchmark, Split, load_params
 from selverify.policy import Solved, TrainedPolicy
 from selverify.report.trace_text import (
@@ -37,7 +38,7 @@ from selverify.storage import write_table
 from selverify.types import State
 from tasks.artifacts import VERSION
 
-PARAMS = load_params(Path(__file__).parents[1] / "params.yaml").with_tau(0.4)
+PARAMS = with_tau(load_params(Path(__file__).parents[1] / "params.yaml"), 0.4)
 DOMAIN = domain_by_name("word_problems")
 SPLITS = {name: Split(problems=8, seed=s) for s, name in enumerate(("train", "validation", "test"))}
 TASKS = [

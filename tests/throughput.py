@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import torch
 from tiny_text_models import tokenizer_of_bytes
@@ -25,9 +25,8 @@ from selverify.models.generators.prefixes import Prefixes
 from selverify.models.generators.pretrained import Pretrained, load_pretrained
 from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
-from selverify.models.verifiers.loading import DTYPES
 from selverify.models.verifiers.reward import SEEN
-from selverify.params import Sampling
+from selverify.params import Precision, Sampling
 from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.types import Move, Sample, State
 
@@ -52,7 +51,7 @@ def main() -> None:
     """Measure and print."""
     read = argparse.ArgumentParser(description=__doc__)
     read.add_argument("--device", required=True)
-    read.add_argument("--dtype", required=True, choices=sorted(DTYPES))
+    read.add_argument("--dtype", required=True, choices=get_args(Precision))
     read.add_argument("--problems", type=int, required=True)
     read.add_argument("--samples", type=int, required=True)
     read.add_argument("--tokens", type=int, required=True)
@@ -65,7 +64,7 @@ def main() -> None:
 
 def save_random(folder: Path, dtype: str) -> None:
     torch.manual_seed(SEED)
-    torch.set_default_dtype(DTYPES[dtype])
+    torch.set_default_dtype(getattr(torch, dtype))
     LlamaForCausalLM(LlamaConfig(**SHAPES["1b"])).save_pretrained(folder)
     torch.set_default_dtype(torch.float32)
     tokenizer_of_bytes().save_pretrained(folder)

@@ -28,7 +28,6 @@ from transformers import (
 )
 
 from selverify.domains.math_steps import MathSteps
-from selverify.models.verifiers.prefix_reader import Effort
 from selverify.search.requests import VerifyItem
 from selverify.types import Move
 
@@ -56,7 +55,6 @@ QWEN_CHAT = (
     "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
     "{%- endfor %}"
 )
-EFFORT = Effort(batch_tokens=2_000, remembered_scores=1_000, kept_tokens=0)
 
 
 def move(text: str) -> Move:

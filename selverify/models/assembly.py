@@ -35,16 +35,16 @@ from selverify.models.prompting import Prompt, Prompting, load_prompt, move_sche
 from selverify.models.sources import has_source, read_generator_source, read_verifier_source
 from selverify.models.verifiers.head import HeadVerifier, load_head
 from selverify.models.verifiers.loading import CPU, check_device
-from selverify.models.verifiers.named import named_verifier
+from selverify.models.verifiers.opening import Surroundings, open_verifier
 from selverify.params import Pretrained, PretrainedVerifier, Sampling, Served, Server
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier, WithVerifier
 from selverify.types import State
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class OpenModels:
     """A domain, what answers its requests, and what the ranker is made of.
 
     ``embed`` reads moves with the generator, which ``backbone`` identifies; None where its hidden
@@ -78,7 +78,7 @@ class _Parts:
     embed: Embed | None
     backbone: str
     alone: bool
-    """Whether what is asked beside a text leaves its embedding alone, as behind a server."""
+    """Whether what is requested beside a text leaves its embedding alone, as behind a server."""
 
 
 def open_models(
@@ -90,7 +90,7 @@ def open_models(
     generator: Path,
     verifier: Path | None = None,
     policy: Path | None = None,
-) -> Models:
+) -> OpenModels:
     """The models of these folders, ready to answer.
 
     Args:
@@ -103,40 +103,33 @@ def open_models(
         ParamsError: a source that names what is not there, or no such device.
     """
     check_device(device)
-    if device != CPU and not _of_the_hub(generator, verifier):
-        log.warning(
+    source = read_generator_source(generator) if has_source(generator) else None
+    in_process = isinstance(source, Pretrained)
+    named = None
+    if verifier is not None and has_source(verifier):
+        in_process |= isinstance(read_verifier_source(verifier), PretrainedVerifier)
+        named = open_verifier(verifier, Surroundings(domain_by_name(domain), device, _client))
+    if device != CPU and not in_process:
+        _log.warning(
             "device %s is not used: models that were trained here stay on the CPU, and no other "
             "model runs in this process",
             device,
         )
-    if has_source(generator):
-        parts = _generator(
-            domain_by_name(domain),
-            read_generator_source(generator),
+    trained = verifier if named is None else None
+    if source is None:
+        return _local(
+            generated_by_name(domain),
             sampling,
             seed=seed,
-            device=device,
+            generator=generator,
+            verifier=named,
+            reward=trained,
+            policy=policy,
         )
-        known = domain_by_name(domain)
-        return _composed(known, parts, verifier=verifier, policy=policy, device=device)
-    return _local(
-        generated_by_name(domain),
-        sampling,
-        seed=seed,
-        device=device,
-        generator=generator,
-        verifier=verifier,
-        policy=policy,
-    )
-
-
-def _of_the_hub(generator: Path, verifier: Path | None) -> bool:
-    """Whether a model of the hub is among them."""
-    if has_source(generator) and isinstance(read_generator_source(generator), Pretrained):
-        return True
-    if verifier is None or not has_source(verifier):
-        return False
-    return isinstance(read_verifier_source(verifier), PretrainedVerifier)
+    known = domain_by_name(domain)
+    parts = _generator(known, source, sampling, seed=seed, device=device)
+    found = named if trained is None else _head(trained, parts)
+    return _composed(known, parts, verifier=found, policy=policy)
 
 
 def _local(
@@ -144,42 +137,32 @@ def _local(
     sampling: Sampling,
     *,
     seed: int,
-    device: str,
     generator: Path,
-    verifier: Path | None,
+    verifier: Verifier | None,
+    reward: Path | None,
     policy: Path | None,
-) -> Models:
-    """Models that were trained here, but for a verifier that may have been named."""
+) -> OpenModels:
+    """Models that were trained here; ``verifier`` is one that was not."""
     backbone = load_backbone(generator, domain.vocabulary)
-    named = verifier is not None and has_source(verifier)
-    reward = None
-    if verifier is not None and not named:
-        reward = load_reward_model(verifier, domain.vocabulary)
+    judge = load_reward_model(reward, domain.vocabulary) if reward is not None else None
     trained = load_policy(policy, backbone.digest) if policy is not None else None
-    local = LocalBackend(domain, backbone, sampling, seed=seed, reward=reward, policy=trained)
-    positions = [len(one.decoder.cos) for one in (backbone, reward) if one is not None]
+    local = LocalBackend(domain, backbone, sampling, seed=seed, reward=judge, policy=trained)
+    positions = [len(one.decoder.cos) for one in (backbone, judge) if one is not None]
     derivation = sampling.max_moves * sampling.max_move_tokens
     longest = min(positions) - derivation - 1  # one position is the word that opens every text
-    backend: Backend = local
-    if verifier is not None and named:
-        backend = WithVerifier(local, named_verifier(domain, verifier, device=device, ask=_asks))
-    return Models(domain, backend, local.embed, backbone.digest, trained, longest)
+    backend = local if verifier is None else WithVerifier(local, verifier)
+    return OpenModels(domain, backend, local.embed, backbone.digest, trained, longest)
 
 
 def _composed(
-    domain: Domain, parts: _Parts, *, verifier: Path | None, policy: Path | None, device: str
-) -> Models:
+    domain: Domain, parts: _Parts, *, verifier: Verifier | None, policy: Path | None
+) -> OpenModels:
     trained = load_policy(policy, parts.backbone) if policy is not None else None
     ranker = None
     if parts.embed is not None:
         ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone, alone=parts.alone)
-    chosen: Verifier | None = None
-    if verifier is not None and has_source(verifier):
-        chosen = named_verifier(domain, verifier, device=device, ask=_asks)
-    elif verifier is not None:
-        chosen = _head(verifier, parts)
-    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=chosen)
-    return Models(domain, backend, parts.embed, parts.backbone, trained, None)
+    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=verifier)
+    return OpenModels(domain, backend, parts.embed, parts.backbone, trained, None)
 
 
 def _generator(
@@ -238,7 +221,7 @@ def _served(
     return _Parts(proposer, embed, embedder.identity(), alone=True)
 
 
-def _asks(server: Server) -> Any:
+def _client(server: Server) -> Any:
     client, _ = _server_modules()
     return client.Client(server)
 

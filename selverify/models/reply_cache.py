@@ -51,6 +51,7 @@ _SAMPLED = (ProposeItem, CompleteItem)
 _Entry = Sample | tuple[float, ...] | Verdict
 _Missing = tuple[bytes, Any]
 """A key and the item to request under it."""
+_encode = json.JSONEncoder(ensure_ascii=False).encode
 _log = logging.getLogger(__name__)
 
 
@@ -256,7 +257,7 @@ def _row(key: bytes, position: int, entry: _Entry) -> tuple[bytes, int, bytes, b
         content = ["verdict", entry.score, *entry.step_scores]
     else:
         content = ["scores", *entry]
-    value = json.dumps(content, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    value = _encode(content).encode("utf-8", "surrogatepass")
     return key, position, value, _checksum(key, position, value)
 
 

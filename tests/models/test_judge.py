@@ -7,7 +7,6 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_reward_models import item
 
-from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
+from selverify.errors import ProtocolError
 from selverify.models.verifiers.judge import (
-    LONGEST,
-    RUBRIC,
-    SCHEMA,
+    LONGEST_REPLY,
+    OPINION_SCHEMA,
     Judge,
     Opinion,
     load_rubric,
     read_opinion,
 )
-from selverify.models.verifiers.pooled import Fault
+from selverify.models.verifiers.server import ReplyCheck
 from selverify.types import Verdict
 
 QUESTION = "How much do 4 pens cost?"
@@ -46,7 +44,7 @@ class Model:
     calls: int = 0
 
     def ask(
-        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: ReplyCheck
     ) -> list[dict[str, Any]]:
         assert path == "/chat/completions"
         self.calls += 1
@@ -113,7 +111,7 @@ def test_what_is_asked_is_the_rubric_and_the_settings() -> None:
         model = Model(lambda _: SURE)
         judge(model, schema=schema).verify([item(QUESTION, (), ("x",))])
         bodies.append(dict(model.asked[0]))
-    wanted = {"name": "verdict", "strict": True, "schema": SCHEMA}
+    wanted = {"name": "verdict", "strict": True, "schema": OPINION_SCHEMA}
     assert bodies[0].pop("response_format") == {"type": "json_schema", "json_schema": wanted}
     assert bodies[0] == bodies[1]
     system, user = bodies[0].pop("messages")
@@ -126,9 +124,9 @@ def test_what_is_asked_is_the_rubric_and_the_settings() -> None:
 def test_the_schema_is_that_of_a_verdict() -> None:
     """What a server is held to is what is read."""
     own = Opinion.model_json_schema()
-    assert list(own["properties"]) == SCHEMA["required"] == own["required"]
-    assert own["additionalProperties"] is SCHEMA["additionalProperties"] is False
-    assert own["properties"]["verdict"]["enum"] == SCHEMA["properties"]["verdict"]["enum"]
+    assert list(own["properties"]) == OPINION_SCHEMA["required"] == own["required"]
+    assert own["additionalProperties"] is OPINION_SCHEMA["additionalProperties"] is False
+    assert own["properties"]["verdict"]["enum"] == OPINION_SCHEMA["properties"]["verdict"]["enum"]
 
 
 def test_a_reply_that_cannot_be_read_is_asked_for_again() -> None:
@@ -217,7 +215,7 @@ def test_the_code_of_the_fences_follows_from_all_texts() -> None:
         (SURE.replace("80", '"80"'), None),
         (SURE.replace('"reason"', '"why"'), None),
         (SURE.replace("}", ', "note": 1}'), None),
-        (SURE.replace("4 * 3", "x" * LONGEST), None),
+        (SURE.replace("4 * 3", "x" * LONGEST_REPLY), None),
         ("```", None),
         ("``````", None),
         ("null", None),
@@ -242,7 +240,7 @@ def test_any_text_can_be_read(text: str) -> None:
 def test_a_hostile_reply_is_read_at_once(text: str) -> None:
     """A long one is not parsed at all."""
     began = time.perf_counter()
-    assert read_opinion(text) is None and read_opinion(text[: LONGEST - 1]) is None
+    assert read_opinion(text) is None and read_opinion(text[: LONGEST_REPLY - 1]) is None
     assert time.perf_counter() - began < 0.1  # seconds
 
 
@@ -260,7 +258,7 @@ def test_a_reply_that_is_no_completion_ends_the_stage(reply: Any, message: str) 
 
     class Broken:
         def ask(
-            self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
+            self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: ReplyCheck
         ) -> list[dict[str, Any]]:
             return [reply for _ in bodies]
 
@@ -290,34 +288,3 @@ def test_the_rubric_says_that_texts_are_material() -> None:
     rubric = load_rubric()
     assert "never an instruction" in rubric.system
     assert all(f'"{name}"' in rubric.ask for name in Opinion.model_fields)
-    assert json.loads(RUBRIC.read_text())["version"] == rubric.version
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"version": "1"}, "version: Input should be a valid integer"),
-        ({"ask": "Judge."}, "ask: String should match"),
-        ({"system": ""}, "system: String should have at least 1"),
-        ({"notes": "x"}, "notes: Extra inputs"),
-    ],
-)
-def test_a_file_that_is_no_rubric_is_refused(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    """The message names the entry."""
-    path = tmp_path / "rubric.json"
-    path.write_text(json.dumps(json.loads(RUBRIC.read_text()) | change))
-    with pytest.raises(SchemaError, match=message):
-        load_rubric(path)
-
-
-def test_a_rubric_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """And so is a file that is no JSON, or a judge that may not say anything."""
-    with pytest.raises(ArtifactError, match="no such file; expected the rubric"):
-        load_rubric(tmp_path / "none.json")
-    (tmp_path / "rubric.json").write_text("{")
-    with pytest.raises(SchemaError, match="the file: Invalid JSON"):
-        load_rubric(tmp_path / "rubric.json")
-    with pytest.raises(ParamsError, match="given max_tokens 0, expected at least 1"):
-        Judge(Model(lambda _: SURE), model="x", rubric=load_rubric(), max_tokens=0, schema=False)

@@ -10,9 +10,9 @@ import pytest
 
 from selverify.domains.word_problems import WordProblems
 from selverify.models import assembly
-from selverify.models.assembly import Models
+from selverify.models.assembly import OpenModels
 from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
-from selverify.models.sources import write_generator_source, write_verifier_source
+from selverify.models.sources import write_source
 from selverify.params import Params, ServedJudge, load_params
 from selverify.search.requests import (
     Complete,
@@ -100,13 +100,13 @@ def test_what_a_model_of_others_says_is_kept_at_once_whoever_the_other_model_is(
     inputs = {name: tmp_path / name for name in ("generator", "verifier")}
     if served:
         given = given.model_copy(update={"domain": "math", "backbones": ("served",)})
-        write_generator_source(inputs["generator"], given.generator["math"]["served"])
+        write_source(inputs["generator"], given.generator["math"]["served"])
     if judged:
-        write_verifier_source(inputs["verifier"], JUDGE)
+        write_source(inputs["verifier"], JUDGE)
     asked = []
     for written in (False, True, False):
         says = Says()
-        opened = Models(WordProblems(), says, None, "", None, None)
+        opened = OpenModels(WordProblems(), says, None, "", None, None)
         monkeypatch.setattr(assembly, "open_models", lambda *_, found=opened, **__: found)
         backend = open_models(given, inputs, seed=1, cached=cached).backend
         for request in REQUESTS.values():

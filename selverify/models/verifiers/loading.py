@@ -23,24 +23,12 @@ from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.storage import digest
 
-FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
-"""What is fetched of a repository."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 CPU = "cpu"
-CUDA = re.compile(r"cuda(?::(?P<number>[0-9]{1,5}))?")
-
-
-def precision(dtype: str) -> torch.dtype:
-    """The type of the weights by its name.
-
-    Raises:
-        ParamsError: it is none of those that a verifier runs in.
-    """
-    if dtype not in DTYPES:
-        raise ParamsError(f"dtype: given {dtype!r}, expected one of {', '.join(DTYPES)}")
-    return DTYPES[dtype]
+_FETCHED = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
+"""What is fetched of a repository."""
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_CUDA = re.compile(r"cuda(?::(?P<number>[0-9]{1,5}))?")
 
 
 def check_device(device: str) -> None:
@@ -51,7 +39,7 @@ def check_device(device: str) -> None:
     """
     if device == CPU:
         return
-    found = CUDA.fullmatch(device)
+    found = _CUDA.fullmatch(device)
     if found is None:
         raise ParamsError(f"device: given {device!r}, expected cpu, cuda or cuda:NUMBER")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -83,7 +71,7 @@ def local_folder(source: str, *, revision: str | None) -> tuple[Path, str]:
     if revision is None:
         return folder, digest(folder)
     try:
-        path = Path(snapshot_download(source, revision=revision, allow_patterns=list(FILES)))
+        path = Path(snapshot_download(source, revision=revision, allow_patterns=list(_FETCHED)))
     except (OSError, ValueError) as error:
         raise ArtifactError(
             f"model {source}@{revision}: the hub did not give it, expected a repository that can "
@@ -117,16 +105,13 @@ def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
     """A model of a transformers auto class, in evaluation mode.
 
     Raises:
-        ParamsError: another dtype, or no such device.
         ArtifactError: no configuration, or no weights in safetensors.
         SchemaError: weights of the architecture are missing, which would be drawn at random.
     """
-    precise = precision(dtype)
-    check_device(device)
     try:
         model, info = auto.from_pretrained(
             folder,
-            dtype=precise,
+            dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
@@ -162,9 +147,9 @@ def content_id(*parts: object) -> str:
 
 def _file_of(folder: Path, name: str) -> Path:
     """The file that holds a tensor; an index names it, or there is only one."""
-    index = folder / INDEX
+    index = folder / _INDEX
     if not index.is_file():
-        return folder / WEIGHTS
+        return folder / _WEIGHTS
     try:
         listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].get(name)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

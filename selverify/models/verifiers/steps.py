@@ -1,7 +1,7 @@
-"""A question and its steps as the tokens that a published process reward model expects.
+"""A question and its steps as a published process reward model expects them: tokens, or texts.
 
 Knows: layouts as data, chat templates, tokenizers, and where each step's score is read. Does not
-know: models, servers, scores.
+know: models, servers, how a score is found.
 
 Text of a problem or a step is hostile. It never passes through a chat template, no special token is
 recognised in it, and nothing is searched for in it: a position is known because it was put there.
@@ -13,20 +13,23 @@ import hashlib
 import json
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
 from selverify.errors import ProtocolError, SchemaError
 from selverify.search.requests import VerifyItem
-from selverify.types import State
+from selverify.types import State, Verdict
 
-QUESTION, STEP, MARK = "\ue000", "\ue001", "\ue002"
+_QUESTION, _STEP, _MARK = "\ue000", "\ue001", "\ue002"
 """Private characters that stand for the three while a layout is rendered."""
 Pieces = tuple[tuple[str, str], ...]
+StepQuestion = tuple[str, tuple[str, ...]]
+"""A problem's text, and the steps up to the one to be judged."""
+_Asked = TypeVar("_Asked", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ class Encoder:
 
     def _parts(self, item: VerifyItem) -> Iterator[str | int | None]:
         """Plain text and special tokens in their order; None stands for a mark."""
-        question, steps = texts(item, one_line=self.script.one_line)
+        question, steps = _texts(item, one_line=self.script.one_line)
         yield from self._head
         yield question
         yield from self._after_question
@@ -181,7 +184,7 @@ class Encoder:
         return ids[len(before) :]
 
 
-def texts(item: VerifyItem, *, one_line: bool) -> tuple[str, tuple[str, ...]]:
+def _texts(item: VerifyItem, *, one_line: bool) -> StepQuestion:
     """The question, and the derivation's steps with the item's own, stripped.
 
     Raises:
@@ -197,6 +200,32 @@ def texts(item: VerifyItem, *, one_line: bool) -> tuple[str, tuple[str, ...]]:
 
 def _one_line(text: str) -> str:
     return " ".join(line.strip() for line in text.splitlines() if line.strip())
+
+
+def step_questions(item: VerifyItem, *, one_line: bool) -> list[StepQuestion]:
+    """One for each new step, with the steps before it.
+
+    Raises:
+        ProtocolError: the item has no step.
+    """
+    problem, steps = _texts(item, one_line=one_line)
+    return [
+        (problem, steps[: count + 1]) for count in range(len(item.state.derivation), len(steps))
+    ]
+
+
+def verdicts_by_question(
+    asked: Sequence[Sequence[_Asked]], scores_of: Callable[[Sequence[_Asked]], Sequence[float]]
+) -> tuple[Verdict, ...]:
+    """One verdict an item, from one question a step; equal questions are scored once."""
+    distinct = list(dict.fromkeys(one for part in asked for one in part))
+    scores = dict(zip(distinct, scores_of(distinct), strict=True))
+    return tuple(verdict_of([scores[one] for one in part]) for part in asked)
+
+
+def verdict_of(scores: Sequence[float]) -> Verdict:
+    """The verdict of an item from its steps' scores: the last one's is its own."""
+    return Verdict(scores[-1], tuple(scores))
 
 
 def state_key(state: State) -> tuple[str, ...]:
@@ -219,8 +248,8 @@ def _layout(tokenizer: Any, script: Script) -> tuple[str, str, str, str]:
     """The text before the question, after it, before a mark, and between a mark and a step."""
     parts = _rendered(tokenizer, script, steps=3)
     head, after_question, before_mark, after_mark, *_ = (*parts[::2], "", "", "")
-    step = [STEP, before_mark, MARK]
-    wanted = [head, QUESTION, after_question, *step, after_mark, *step, after_mark, *step]
+    step = [_STEP, before_mark, _MARK]
+    wanted = [head, _QUESTION, after_question, *step, after_mark, *step, after_mark, *step]
     if parts[:-1] != wanted or _rendered(tokenizer, script, steps=1)[:-1] != wanted[:6]:
         raise SchemaError(
             "chat template: it does not lay out every step alike, expected the template of the "
@@ -233,9 +262,9 @@ def _rendered(tokenizer: Any, script: Script, *, steps: int) -> list[str]:
     """The layout's text, cut before and after each of the private characters."""
     if any("{bos}" in text for _, text in script.first) and tokenizer.bos_token is None:
         raise SchemaError("tokenizer: no token that begins a text, expected the one of the model")
-    said = script.messages(QUESTION, [STEP] * steps, MARK, tokenizer.bos_token or "")
+    said = script.messages(_QUESTION, [_STEP] * steps, _MARK, tokenizer.bos_token or "")
     text = _chat(tokenizer, said) if said[0][0] else said[0][1]
-    return re.split(f"([{QUESTION}{STEP}{MARK}])", text)
+    return re.split(f"([{_QUESTION}{_STEP}{_MARK}])", text)
 
 
 def _chat(tokenizer: Any, said: Pieces) -> str:
