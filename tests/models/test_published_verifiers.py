@@ -20,7 +20,6 @@ from tiny_reward_models import (
     save_llama,
     save_mistral,
     save_qwen,
-    save_shards,
     tokens_read,
 )
 from torch import nn
@@ -511,18 +510,6 @@ def test_a_token_beyond_the_rows_of_the_head_is_refused(tmp_path: Path) -> None:
         published(replace(RLHFLOW, good="y", bad="z"), tmp_path)
 
 
-def test_one_file_of_weights_will_do(tmp_path: Path) -> None:
-    """Without an index all weights are in one file."""
-    sharded, whole = save(tmp_path / "a", "qwen_math"), save(tmp_path / "b", "qwen_math")
-    shards = sorted(whole.glob("model-*"))
-    save_shards(whole, [{name: one for path in shards for name, one in load_file(path).items()}])
-    (whole / "model-00001-of-00001.safetensors").rename(whole / "model.safetensors")
-    for path in (*shards, whole / "model.safetensors.index.json"):
-        path.unlink()
-    left, right = (published(QWEN_MATH, folder).verify(ITEMS) for folder in (sharded, whole))
-    assert left == right
-
-
 @pytest.mark.parametrize(
     ("format", "message"),
     [
@@ -541,20 +528,10 @@ def test_a_head_of_another_shape_is_refused(
         published(format, folders["qwen_math"])
 
 
-@pytest.mark.parametrize(
-    ("index", "error", "message"),
-    [
-        ([], SchemaError, "no map from weights to files"),
-        ({"weight_map": {}}, SchemaError, r"no weights score\.0\.weight"),
-        ({"weight_map": {"score.0.weight": 3}}, SchemaError, "is in 3, expected a file beside"),
-        ({"weight_map": {"score.0.weight": "../x"}}, SchemaError, r"is in '\.\./x', expected"),
-        ({"weight_map": {"score.0.weight": "x"}}, ArtifactError, "x: no such file"),
-    ],
-)
-def test_a_head_is_looked_for_beside_its_index_only(
-    tmp_path: Path, index: Any, error: type[Exception], message: str
-) -> None:
-    """Files elsewhere are not read, whatever an index says."""
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(error, match=message):
+def test_a_damaged_file_of_weights_is_named(tmp_path: Path) -> None:
+    """And so are weights that no file has."""
+    with pytest.raises(SchemaError, match=r"no weights score\.0\.weight"):
+        load_tensors(tmp_path, ["score.0.weight"])
+    (tmp_path / "model.safetensors").write_bytes(b"a pickle")
+    with pytest.raises(SchemaError, match=r"model\.safetensors: no safetensors, or damaged"):
         load_tensors(tmp_path, ["score.0.weight"])

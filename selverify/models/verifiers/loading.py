@@ -7,9 +7,8 @@ No code of a repository runs and no pickle is read: weights are safetensors, the
 from __future__ import annotations
 
 import hashlib
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +25,6 @@ from selverify.storage import digest
 CPU = "cpu"
 _FETCHED = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
 """What is fetched of a repository."""
-_WEIGHTS = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
 _CUDA = re.compile(r"cuda(?::(?P<number>[0-9]{1,5}))?")
 
 
@@ -130,48 +127,30 @@ def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
     return model.to(device).eval().requires_grad_(False)
 
 
-def load_tensors(folder: Path, names: Sequence[str]) -> dict[str, Tensor]:
-    """Weights by their names in the checkpoint, from one file of safetensors or several.
+def load_tensors(folder: Path, names: Collection[str]) -> dict[str, Tensor]:
+    """Weights by their names in the checkpoint, from its files of safetensors.
 
     Raises:
-        ArtifactError: the folder holds no safetensors.
-        SchemaError: there are no weights of these names.
+        SchemaError: there are no weights of these names, or a file is damaged.
     """
-    return {name: _tensor(_file_of(folder, name), name) for name in names}
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                there = set(file.keys()).intersection(names)
+                found |= {name: file.get_tensor(name) for name in there}
+        except SafetensorError as error:
+            raise SchemaError(f"{path}: no safetensors, or damaged: {error}") from error
+    if missing := [name for name in names if name not in found]:
+        raise SchemaError(
+            f"{folder}: no weights {missing[0]}, expected the model that the format is for"
+        )
+    return found
 
 
 def content_id(*parts: object) -> str:
     """A short digest of values whose ``repr`` tells them apart."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
-
-
-def _file_of(folder: Path, name: str) -> Path:
-    """The file that holds a tensor; an index names it, or there is only one."""
-    index = folder / _INDEX
-    if not index.is_file():
-        return folder / _WEIGHTS
-    try:
-        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].get(name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"{index}: no map from weights to files, expected one") from error
-    if listed is None:
-        raise SchemaError(f"{index}: no weights {name}, expected the model that the format is for")
-    if not isinstance(listed, str) or Path(listed).name != listed:
-        raise SchemaError(f"{index}: {name} is in {listed!r}, expected a file beside the index")
-    return folder / listed
-
-
-def _tensor(path: Path, name: str) -> Tensor:
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; expected weights in safetensors")
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(name)
-    except SafetensorError as error:
-        raise SchemaError(
-            f"{path}: no weights {name}, expected the model that the format is for: {error}"
-        ) from error
-    return tensor
 
 
 def _first_line(error: Exception) -> str:

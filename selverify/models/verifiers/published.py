@@ -6,8 +6,9 @@ Knows: the parts of such a verifier. Does not know: batches, searches, what a he
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -22,31 +23,25 @@ StepScores = Callable[[Tensor], Tensor]
 """Scores [N] in [0, 1] from hidden states [N, D] in float32."""
 
 
-class RewardFormat(Protocol):
-    """A family of published reward models; a new one of a known kind is a value."""
+@dataclass(frozen=True, slots=True)
+class RewardFormat:
+    """A family of published reward models: its name in the parameters, and its layout.
 
-    @property
-    def name(self) -> str:
-        """By which parameters name the family."""
-        ...
+    ``auto`` is the class of transformers that loads the checkpoint.
+    """
 
-    @property
-    def script(self) -> Script:
-        """How a question and its steps are laid out."""
-        ...
+    auto: ClassVar[Any]
 
-    @property
-    def auto(self) -> Any:
-        """The class of transformers that loads the checkpoint."""
-        ...
+    name: str
+    script: Script
 
     def head(self, folder: Path, model: Any, encoder: Encoder) -> StepScores:
         """What scores hidden states.
 
         Raises:
-            ArtifactError, SchemaError: the weights or the tokenizer are not those of the format.
+            SchemaError: the weights or the tokenizer are not those of the format.
         """
-        ...
+        raise NotImplementedError
 
 
 def load_published(

@@ -21,28 +21,22 @@ from transformers import AutoModelForCausalLM
 from selverify.errors import SchemaError
 from selverify.models.verifiers.opening import Surroundings, format_named
 from selverify.models.verifiers.prefix_reader import HiddenStateVerifier
-from selverify.models.verifiers.published import StepScores, load_published
+from selverify.models.verifiers.published import RewardFormat, StepScores, load_published
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.params import PretrainedVerifier
 
 
 @dataclass(frozen=True, slots=True)
-class StepTokenFormat:
+class StepTokenFormat(RewardFormat):
     """A family: its layout, and the tokens for right and wrong as the vocabulary spells them."""
 
     auto: ClassVar[Any] = AutoModelForCausalLM
 
-    name: str
-    script: Script
     good: str
     bad: str
 
     def head(self, folder: Path, model: Any, encoder: Encoder) -> StepScores:
-        """p(good) [N] from hidden states [N, D], by two rows of the model's head.
-
-        Raises:
-            SchemaError: the head has no rows for the tokens.
-        """
+        """p(good) [N] from hidden states [N, D], by two rows of the model's head."""
         tokens = [encoder.token(self.good), encoder.token(self.bad)]
         matrix = model.get_output_embeddings()
         if max(tokens) >= len(matrix.weight):

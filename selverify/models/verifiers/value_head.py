@@ -23,13 +23,13 @@ from selverify.errors import SchemaError
 from selverify.models.verifiers.loading import load_tensors
 from selverify.models.verifiers.opening import Surroundings, format_named
 from selverify.models.verifiers.prefix_reader import HiddenStateVerifier
-from selverify.models.verifiers.published import StepScores, load_published
+from selverify.models.verifiers.published import RewardFormat, StepScores, load_published
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.params import PretrainedVerifier
 
 
 @dataclass(frozen=True, slots=True)
-class ValueHeadFormat:
+class ValueHeadFormat(RewardFormat):
     """A family: its layout, and its head's layers by their names in the checkpoint.
 
     A layer has the weights ``<name>.weight`` and ``<name>.bias``. The last one has ``outputs``, 1
@@ -38,17 +38,11 @@ class ValueHeadFormat:
 
     auto: ClassVar[Any] = AutoModel
 
-    name: str
-    script: Script
     layers: tuple[str, ...]
     outputs: int
 
     def head(self, folder: Path, model: Any, encoder: Encoder) -> StepScores:
-        """Scores [N] from hidden states [N, D], by the head's layers in float32.
-
-        Raises:
-            ArtifactError, SchemaError: the checkpoint has no such layers, or of other shapes.
-        """
+        """Scores [N] from hidden states [N, D], by the head's layers in float32."""
         names = [f"{layer}.{part}" for layer in self.layers for part in ("weight", "bias")]
         found = load_tensors(folder, names)
         parts = [found[name].to(model.device).float() for name in names]
