@@ -514,9 +514,9 @@ def test_a_token_beyond_the_rows_of_the_head_is_refused(tmp_path: Path) -> None:
     ("format", "message"),
     [
         (replace(QWEN_MATH, layers=("score.0", "score.3")), r"no weights score\.3\.weight"),
-        (replace(QWEN_MATH, layers=("score.2", "score.0")), "expected layers from 32 values to 2"),
-        (replace(QWEN_MATH, layers=("score.0",)), "expected layers from 32 values to 2"),
-        (replace(QWEN_MATH, outputs=1), "expected layers from 32 values to 1"),
+        (replace(QWEN_MATH, layers=("score.2", "score.0")), "layers from 32 values to 2"),
+        (replace(QWEN_MATH, layers=("score.0",)), "layers from 32 values to 2"),
+        (replace(QWEN_MATH, outputs=1), "layers from 32 values to 1"),
         (SKYWORK, r"no weights v_head\.summary\.weight"),
     ],
 )

@@ -52,24 +52,19 @@ def ask(
         ProtocolError: a reply has another shape.
     """
     replies = asks.ask(path, bodies, fault=partial(_fault, shape)) if bodies else []
-    return [_parsed(shape, reply, f"{model} at {path}") for reply in replies]
+    for reply in replies:
+        if fault := _fault(shape, reply):
+            raise ProtocolError(f"{model} at {path}: {fault}")
+    return [shape.model_validate(reply) for reply in replies]
 
 
-def _fault(shape: type[ReplyShape], reply: Mapping[str, Any]) -> str | None:
+def _fault(shape: type[ReplyShape], reply: object) -> str | None:
+    """The first place that is wrong."""
     try:
-        _parsed(shape, reply, "a reply")
-    except ProtocolError as error:
-        return str(error)
-    return None
-
-
-def _parsed(shape: type[_Shape], reply: object, where: str) -> _Shape:
-    try:
-        return shape.model_validate(reply)
+        shape.model_validate(reply)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "the reply"
-        raise ProtocolError(
-            f"{where}: given {str(first['input'])[:QUOTED_CHARACTERS]!r} at {place}, expected "
-            f"another value there: {first['msg']}"
-        ) from error
+        given = str(first["input"])[:QUOTED_CHARACTERS]
+        return f"given {given!r} at {place}, expected another value there: {first['msg']}"
+    return None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pydantic import Field, FiniteFloat
+from pydantic import AliasPath, Field, FiniteFloat
 
 from selverify.errors import ProtocolError
 from selverify.models.prompting import disarmed
@@ -37,20 +37,11 @@ class _Alternative(ReplyShape):
     logprob: FiniteFloat
 
 
-class _Place(ReplyShape):
-    top_logprobs: list[_Alternative] = Field(min_length=1)
-
-
-class _Logprobs(ReplyShape):
-    content: list[_Place] = Field(min_length=1, max_length=1)
-
-
-class _Choice(ReplyShape):
-    logprobs: _Logprobs
-
-
-class _Chat(ReplyShape):
-    choices: list[_Choice] = Field(min_length=1, max_length=1)
+class _Completion(ReplyShape):
+    alternatives: list[_Alternative] = Field(
+        validation_alias=AliasPath("choices", 0, "logprobs", "content", 0, "top_logprobs"),
+        min_length=1,
+    )
 
 
 class StepTokenChatVerifier:
@@ -92,8 +83,8 @@ class StepTokenChatVerifier:
 
     def _scores(self, asked: Sequence[StepQuestion]) -> list[float]:
         bodies = [self._body(self._messages(*one)) for one in asked]
-        replies = ask(self._asks, CHAT, bodies, _Chat, model=self._model)
-        return [self._score(one.choices[0].logprobs.content[0].top_logprobs) for one in replies]
+        replies = ask(self._asks, CHAT, bodies, _Completion, model=self._model)
+        return [self._score(one.alternatives) for one in replies]
 
     def _messages(self, problem: str, steps: tuple[str, ...]) -> Pieces:
         script = self._format.script

@@ -10,8 +10,9 @@ Of one output the score is the sigmoid, of two the probability of the second (so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,7 +34,7 @@ class ValueHeadFormat(RewardFormat):
     """A family: its layout, and its head's layers by their names in the checkpoint.
 
     A layer has the weights ``<name>.weight`` and ``<name>.bias``. The last one has ``outputs``, 1
-    or 2.
+    or 2, the others as many as the backbone's hidden state.
     """
 
     auto: ClassVar[Any] = AutoModel
@@ -45,9 +46,16 @@ class ValueHeadFormat(RewardFormat):
         """Scores [N] from hidden states [N, D], by the head's layers in float32."""
         names = [f"{layer}.{part}" for layer in self.layers for part in ("weight", "bias")]
         found = load_tensors(folder, names)
+        width = model.config.hidden_size
+        sizes = [width] * len(self.layers) + [self.outputs]
+        shapes = [one for old, new in pairwise(sizes) for one in ((new, old), (new,))]
+        if [found[name].shape for name in names] != shapes:
+            raise SchemaError(
+                f"{folder}: a head of shapes {[(*found[name].shape,) for name in names]}, expected "
+                f"{shapes}: layers from {width} values to {self.outputs}"
+            )
         parts = [found[name].to(model.device).float() for name in names]
         layers = list(zip(parts[::2], parts[1::2], strict=True))
-        _check(folder, layers, width=model.config.hidden_size, outputs=self.outputs)
         *before, last = layers
 
         def scores(hidden: Tensor) -> Tensor:
@@ -103,19 +111,3 @@ def open_value_head(source: PretrainedVerifier, surroundings: Surroundings) -> H
     """The verifier of these settings; errors as in ``load_published`` and ``format_named``."""
     format = format_named(VALUE_HEAD_FORMATS, source.format)
     return load_published(source, format, device=surroundings.device)
-
-
-def _check(
-    folder: Path, layers: Sequence[tuple[Tensor, Tensor]], *, width: int, outputs: int
-) -> None:
-    """Raise SchemaError unless the layers fit one another, the backbone and the format."""
-    shapes = [tuple(weight.shape) for weight, _ in layers]
-    biases = [tuple(bias.shape) for _, bias in layers]
-    widths = [width, *(shape[0] for shape in shapes)]
-    chained = all(shape[1:] == (before,) for shape, before in zip(shapes, widths, strict=False))
-    fitting = chained and biases == [(size,) for size in widths[1:]]
-    if not fitting or widths[-1] != outputs:
-        raise SchemaError(
-            f"{folder}: a head of weights {shapes} and biases {biases}, expected layers from "
-            f"{width} values to {outputs}"
-        )
