@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from selverify.models.sources import (
     write_source,
 )
 from selverify.models.verifiers.opening import Surroundings, open_verifier
-from selverify.models.verifiers.server import ReplyCheck
 from selverify.params import (
     Pretrained,
     PretrainedVerifier,
@@ -220,32 +218,21 @@ def test_a_device_that_no_model_uses_is_told(
         assert caplog.text == ""
 
 
-class Replies:
-    """Stands for a server: says of each step that it is right, with confidence 80."""
-
-    def __init__(self) -> None:
-        self.paths: list[str] = []
-
-    def ask(
-        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: ReplyCheck
-    ) -> list[dict[str, Any]]:
-        self.paths.append(path)
-        said = '{"reason": "It adds up.", "verdict": "right", "confidence": 80}'
-        return [{"choices": [{"message": {"content": said}}]} for _ in bodies]
+SURE = '{"reason": "It adds up.", "verdict": "right", "confidence": 80}'
 
 
-def verifier_in(folder: Path, replies: Replies) -> Verifier:
-    return open_verifier(folder, Surroundings(MathSteps(), "cpu", lambda server: replies))
+def verifier_in(folder: Path) -> Verifier:
+    """Behind a server that says of each step that it is right."""
+    stand_in = tiny_reward_models.Server(lambda body: {"choices": [{"message": {"content": SURE}}]})
+    return open_verifier(folder, Surroundings(MathSteps(), "cpu", lambda server: stand_in))
 
 
 def test_a_judge_is_asked_by_the_rubric(tmp_path: Path) -> None:
     judge = ServedJudge(kind="judge", **SERVER, max_tokens=200, schema_constrained=True)
     write_source(tmp_path, judge)
-    replies = Replies()
-    verifier = verifier_in(tmp_path, replies)
+    verifier = verifier_in(tmp_path)
     (verdict,) = verifier.verify((math_item("2 + 3 = 5", "So 5."),))
     assert verdict == Verdict(0.9, (0.9, 0.9))
-    assert set(replies.paths) == {"/chat/completions"}
 
 
 @pytest.mark.parametrize(
@@ -283,7 +270,7 @@ def test_unknown_formats_and_missing_tools_are_refused(
 ) -> None:
     write_source(tmp_path, source)
     with pytest.raises(ParamsError, match=message):
-        verifier_in(tmp_path, Replies())
+        verifier_in(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +296,7 @@ def test_published_reward_models_are_opened_by_their_format(
     if in_process:
         given = {**PRETRAINED, "model": str(folder)}
     write_source(tmp_path / "verifier", verifier_source({**given, "kind": kind, "format": format}))
-    verifier = verifier_in(tmp_path / "verifier", Replies())
+    verifier = verifier_in(tmp_path / "verifier")
     assert format in verifier.identity()
     if in_process:
         (verdict,) = verifier.verify((math_item("2 + 3 = 5", "So 5."),))

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_reward_models import QWEN_CHAT, QWEN_TOKENS, byte_tokenizer, item
+from tiny_reward_models import QWEN_CHAT, QWEN_TOKENS, Server, byte_tokenizer, item
 
 from selverify.errors import ProtocolError
 from selverify.models.prompting import disarmed
@@ -21,7 +20,6 @@ from selverify.models.verifiers.pooled import (
     PooledFormat,
     PoolingVerifier,
 )
-from selverify.models.verifiers.server import ReplyCheck
 from selverify.models.verifiers.step_token import RLHFLOW
 from selverify.models.verifiers.step_token_chat import TOP_LOGPROBS, StepTokenChatVerifier
 from selverify.models.verifiers.steps import Encoder
@@ -33,21 +31,6 @@ ITEMS = (
     item(QUESTION, ("So.",), ("Then 13.",)),
     item(QUESTION, (), ("The answer is 12.",)),
 )
-
-
-@dataclass
-class Server:
-    """Replies to each body by a function of it, and remembers what it was asked."""
-
-    reply: Callable[[Body], Any]
-    asked: list[tuple[str, Body]] = field(default_factory=list)
-
-    def ask(
-        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: ReplyCheck
-    ) -> list[dict[str, Any]]:
-        self.asked += [(path, body) for body in bodies]
-        # As it arrives over a wire: nothing but JSON.
-        return [json.loads(json.dumps(self.reply(json.loads(json.dumps(body))))) for body in bodies]
 
 
 def encoder(format: PooledFormat) -> Encoder:
@@ -108,9 +91,9 @@ def test_values_of_a_place_become_its_score(format: PooledFormat, per: str) -> N
     for verdict, scores in zip(verdicts, (*expected(format), expected(format)[0]), strict=True):
         assert verdict.step_scores == pytest.approx(scores)
         assert verdict.score == verdict.step_scores[-1]
-    assert [path for path, _ in server.asked] == ["/pooling"] * 3
-    assert {body["model"] for _, body in server.asked} == {"prm"}
-    assert verifier.verify(()) == () and len(server.asked) == 3
+    assert server.calls == ["/pooling"] and len(server.bodies) == 3
+    assert {body["model"] for body in server.bodies} == {"prm"}
+    assert verifier.verify(()) == () and len(server.calls) == 1
 
 
 def test_a_mark_in_a_step_is_no_mark_for_the_server() -> None:
@@ -183,25 +166,23 @@ def test_the_next_token_says_whether_a_step_is_right() -> None:
     chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW)
     verdicts = chat.verify((*ITEMS, ITEMS[0]))
     assert [len(one.step_scores) for one in verdicts] == [2, 1, 1, 2]
-    assert verdicts[0] == verdicts[3] and len(server.asked) == 4
-    path, body = server.asked[1]
-    assert (path, body) == (
-        "/chat/completions",
-        {
-            "model": "prm",
-            "messages": [
-                {"role": "user", "content": f"{QUESTION} So."},
-                {"role": "assistant", "content": "+"},
-                {"role": "user", "content": "Then 12."},
-                {"role": "assistant", "content": "+"},
-                {"role": "user", "content": "The answer is 12."},
-            ],
-            "max_tokens": 1,
-            "temperature": 1.0,
-            "logprobs": True,
-            "top_logprobs": TOP_LOGPROBS,
-        },
-    )
+    assert verdicts[0] == verdicts[3]
+    assert len(server.bodies) == 4 and server.calls == ["/chat/completions"]
+    body = server.bodies[1]
+    assert body == {
+        "model": "prm",
+        "messages": [
+            {"role": "user", "content": f"{QUESTION} So."},
+            {"role": "assistant", "content": "+"},
+            {"role": "user", "content": "Then 12."},
+            {"role": "assistant", "content": "+"},
+            {"role": "user", "content": "The answer is 12."},
+        ],
+        "max_tokens": 1,
+        "temperature": 1.0,
+        "logprobs": True,
+        "top_logprobs": TOP_LOGPROBS,
+    }
     said = "".join(f"{one['role']}:{one['content']};" for one in body["messages"])
     assert verdicts[0].score == pytest.approx((sum(map(ord, said)) % 89 + 1) / 91)
 
@@ -280,4 +261,4 @@ def test_control_tokens_in_text_for_a_server_are_broken_up(text: str, sent: str)
     server = Server(likely)
     chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW)
     chat.verify([item(QUESTION, (text,), ("x",))])
-    assert server.asked[0][1]["messages"][0]["content"] == f"{QUESTION} {sent}"
+    assert server.bodies[0]["messages"][0]["content"] == f"{QUESTION} {sent}"
