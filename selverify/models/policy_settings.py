@@ -32,7 +32,7 @@ class PolicySettings(Section):
     """The domain, the folder of its backbone, and the settings under which the policy is used.
 
     ``seed`` is the evaluation's, so that solving a test problem again samples what the evaluation
-    sampled. The backbone's folder stands beside the one with this file.
+    sampled. The backbone's folder is beside the one with this file.
     """
 
     domain: DomainName

@@ -90,7 +90,7 @@ class Prompting:
     """Shows a state as a chat: the system's text, the examples, the problem, the steps so far."""
 
     def __init__(self, data: PromptData, *, end_of_move: str) -> None:
-        """``end_of_move`` is the domain's; it stands between and after steps."""
+        """``end_of_move`` is the domain's; it is put between and after steps."""
         self._end = end_of_move
         self._identity = f"{data.identity} {end_of_move!r}"
         turns = [("system", "\n".join(data.system))]
@@ -128,7 +128,7 @@ def plain(domain: Domain) -> Callable[[State], Prompt]:
 
 
 class _Untitled(GenerateJsonSchema):
-    """Titles say no more than the keys they stand below."""
+    """A schema without titles, which repeat the keys."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False

@@ -27,7 +27,7 @@ _SOLVABLE = 0.5
 class Threshold:
     """Tau, and what it was chosen on.
 
-    ``right`` and ``wrong`` moves were looked at; ``right_accepted`` and ``wrong_accepted`` are the
+    ``right`` and ``wrong`` are the numbers of moves; ``right_accepted`` and ``wrong_accepted`` are the
     shares of them that score tau or more.
     """
 
@@ -43,7 +43,7 @@ def choose_threshold(
 ) -> Threshold:
     """The tau of Youden (1950): the most right moves accepted less the wrong ones, in shares.
 
-    Only moves at solvable states are looked at. One is wrong when no continuation after it reaches
+    Only moves at solvable states count. One is wrong when no continuation after it reaches
     the right answer, and right when any does. Tau lies half-way between two scores, so that it does
     not hang on the last digit of one; of several that are as good it is the lowest.
 

@@ -24,7 +24,7 @@ from selverify.types import Verdict
 _WEIGHTS, _DESCRIBED = "head.safetensors", "head.json"
 _SCHEMA, _VERSION = "verifier.head", 1
 _REMEMBERED_STEPS = 500_000
-"""Judged steps that are remembered; a derivation's are asked for again with each new step."""
+"""Scored steps that are kept; a derivation's are requested again with each new step."""
 
 
 class StepHead(nn.Module):

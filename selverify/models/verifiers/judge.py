@@ -4,11 +4,11 @@ Knows: the rubric, what a verdict looks like, and the score that it means. Does 
 connections, models, searches.
 
 The score of a step is 0.5 + c / 200 for ``right`` and 0.5 - c / 200 for ``wrong``, with c in
-[0, 100] the judge's confidence, and 0.5 for ``unsure``. A reply that cannot be read is asked for
+[0, 100] the judge's confidence, and 0.5 for ``unsure``. A reply that cannot be parsed is requested
 once more; after that the step scores 0.0 and is counted, because a threshold may lie below 0.5 and
 a judge that fails must not accept.
 
-A step's text stands between fences whose code it cannot know, for it is a digest of the text. Only
+A step's text is put between fences with a code that it cannot contain: a digest of the text. Only
 the judge's own reply is parsed, and all of it must be one JSON object.
 """
 
@@ -42,15 +42,15 @@ OPINION_SCHEMA: dict[str, object] = {
     "required": ["reason", "verdict", "confidence"],
     "additionalProperties": False,
 }
-"""``Opinion`` as a server is told it; without ranges and lengths, which some do not know."""
+"""The JSON schema of ``Opinion``, without ranges and lengths, which some servers do not support."""
 _RUBRIC = Path(__file__).with_name("judge_rubric.json")
 _CODE = "{code}"
 
 
 class Rubric(BaseModel):
-    """What the judge is told: its task, what it is asked for, and what after an unreadable reply.
+    """The judge's prompt: its task, the request, and what is added after an unreadable reply.
 
-    In ``ask`` the text ``{code}`` stands for the code of the fences.
+    ``{code}`` in ``ask`` is replaced by the code of the fences.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -63,7 +63,7 @@ class Rubric(BaseModel):
 
 
 class Opinion(BaseModel):
-    """A judge's reply; the reason comes first, so that it is thought of before the verdict."""
+    """A judge's reply; the reason comes first, so that the verdict is sampled after it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

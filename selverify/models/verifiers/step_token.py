@@ -1,6 +1,6 @@
 r"""Published reward models that say of each step whether it is right, by a token.
 
-Knows: which tokens stand for right and wrong, and the rows of the model's head for them. Does not
+Knows: the tokens for right and wrong, and the rows of the model's head for them. Does not
 know: batches, searches. A new model of the kind is a ``StepTokenFormat``.
 
 The score of a step is the probability of the token for right, between these two tokens alone. Their

@@ -92,7 +92,7 @@ class StepTokenChatVerifier:
 
     def _body(self, messages: Pieces) -> Body:
         # At temperature 1 the log probabilities are the model's, whether a server scales them or
-        # not; the token that is sampled is not looked at.
+        # not; the sampled token is not used.
         return {
             "model": self._model,
             "messages": [{"role": role, "content": text} for role, text in messages],

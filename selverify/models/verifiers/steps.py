@@ -25,7 +25,7 @@ from selverify.search.requests import VerifyItem
 from selverify.types import State, Verdict
 
 _QUESTION, _STEP, _MARK = "\ue000", "\ue001", "\ue002"
-"""Private characters that stand for the three while a layout is rendered."""
+"""Private characters in place of the three while a layout is rendered."""
 Pieces = tuple[tuple[str, str], ...]
 StepQuestion = tuple[str, tuple[str, ...]]
 """A problem's text, and the steps up to the one to be judged."""
@@ -38,7 +38,7 @@ class Script:
 
     ``first`` is the beginning with one step, ``later`` what each further step adds; both are pieces
     (role, text). A role opens a message of a chat, the role "" continues the text before it. In a
-    piece ``{question}``, ``{step}``, ``{mark}`` and ``{bos}`` stand for the parts.
+    piece ``{question}``, ``{step}``, ``{mark}`` and ``{bos}`` are replaced by the parts.
 
     Attributes:
         mark: the token after a step as the vocabulary spells it.
@@ -75,7 +75,7 @@ class Line:
     """The tokens of a question with T steps, up to the place of the last score.
 
     ``reads`` [T] are the places of the steps' scores, ``keys`` [T] name the tokens up to each.
-    The last ``new`` of the steps are those that an item asks for.
+    The last ``new`` steps are the item's own.
     """
 
     tokens: tuple[int, ...]
@@ -151,7 +151,7 @@ class Encoder:
         return Line(tuple(tokens[:last]), tuple(reads), _keys(tokens, reads), len(item.steps))
 
     def _parts(self, item: VerifyItem) -> Iterator[str | int | None]:
-        """Plain text and special tokens in their order; None stands for a mark."""
+        """Plain text and special tokens in their order; None is a mark."""
         question, steps = _texts(item, one_line=self.script.one_line)
         yield from self._head
         yield question
@@ -234,7 +234,7 @@ def state_key(state: State) -> tuple[str, ...]:
 
 
 def _without_added_tokens(tokenizer: Any) -> Any:
-    """The tokenizer's rules for plain text, in which no added token is looked for."""
+    """The tokenizer's rules for plain text, which recognise no added token."""
     if not tokenizer.is_fast:
         raise SchemaError(
             f"tokenizer {type(tokenizer).__name__}: not of the fast kind, expected tokenizer.json"

@@ -82,7 +82,7 @@ class ToolVerifier:
 
 
 def _follows(state: State, move: Move) -> bool:
-    """A legal move after which the target is within reach; both stand in the problem's text."""
+    """A legal move after which the target is within reach; both follow from the problem's text."""
     table, args = state.context, move.args
     if not isinstance(table, Table) or not table.legal or table.answer is not None:
         return False
