@@ -27,7 +27,7 @@ _SOLVABLE = 0.5
 class Threshold:
     """Tau, and what it was chosen on.
 
-    ``right`` and ``wrong`` are the numbers of moves; ``right_accepted`` and ``wrong_accepted`` are the
+    ``right`` and ``wrong`` are numbers of moves; ``right_accepted`` and ``wrong_accepted`` are the
     shares of them that score tau or more.
     """
 

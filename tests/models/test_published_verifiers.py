@@ -481,20 +481,6 @@ def test_a_model_that_is_not_there_is_named(
         published(RLHFLOW, Path("nobody/nothing"), revision="main")
 
 
-def test_formats_are_data(folders: dict[str, Path]) -> None:
-    """A new family is a value: here one that ends each step with a break and asks for words."""
-    script = Script(
-        first=(("", "{bos}Q: {question}\nA: {step}{mark}"),),
-        later=(("", "{step}{mark}"),),
-        mark="\u010a",
-        before_mark=False,
-        one_line=True,
-    )
-    verifier = published(StepTokenFormat("lines", script, "y", "n"), folders["rlhflow"])
-    (verdict,) = verifier.verify([item(QUESTION, BEFORE, STEPS)])
-    assert len(verdict.step_scores) == 2 and 0 < verdict.score < 1
-
-
 def test_a_token_beyond_the_rows_of_the_head_is_refused(tmp_path: Path) -> None:
     """A vocabulary may have more words than the model has rows for."""
     save_llama(tmp_path)

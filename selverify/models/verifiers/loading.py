@@ -7,7 +7,6 @@ No code of a repository runs and no pickle is read: weights are safetensors, the
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from selverify.storage import digest
 CPU = "cpu"
 _FETCHED = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
 """What is fetched of a repository."""
-_CUDA = re.compile(r"cuda(?::(?P<number>[0-9]{1,5}))?")
 
 
 def check_device(device: str) -> None:
@@ -34,17 +32,12 @@ def check_device(device: str) -> None:
     Raises:
         ParamsError: it is none, or PyTorch finds none of that number here.
     """
-    if device == CPU:
-        return
-    found = _CUDA.fullmatch(device)
-    if found is None:
-        raise ParamsError(f"device: given {device!r}, expected cpu, cuda or cuda:NUMBER")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(found["number"] or 0) >= count:
-        there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0"
+    count = torch.cuda.device_count() if device != CPU and torch.cuda.is_available() else 0
+    known = [CPU, *["cuda"][:count], *(f"cuda:{number}" for number in range(count))]
+    if device not in known:
         raise ParamsError(
-            f"device: given {device!r}, expected {f'cpu, cuda or {there}' if count else 'cpu'}; "
-            f"PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''} here"
+            f"device: given {device!r}, expected one of {', '.join(known)}; the number of CUDA "
+            f"devices that PyTorch finds here is {count}"
         )
 
 
