@@ -56,12 +56,12 @@ _log = logging.getLogger(__name__)
 
 
 class CachedBackend:
-    """``backend`` behind a memory and, where ``path`` is given, an SQLite file (WAL)."""
+    """``backend`` behind a memory and an SQLite file (WAL)."""
 
     def __init__(
-        self, backend: Backend, path: Path | None, *, at_once: Collection[str] = REQUEST_KINDS
+        self, backend: Backend, path: Path, *, at_once: Collection[str] = REQUEST_KINDS
     ) -> None:
-        """Open or create the store; ``path`` None keeps replies in memory only.
+        """Open or create the store.
 
         Args:
             at_once: kinds of requests whose replies are in the file before they are given. The
@@ -78,7 +78,7 @@ class CachedBackend:
         self._at_once = frozenset(at_once)
         self._unwritten: list[tuple[Any, ...]] = []
         self._known: dict[bytes, dict[int, _Entry]] = {}
-        self._connection = None if path is None else _open(path)
+        self._connection = _open(path)
 
     @staticmethod
     def create(path: Path) -> None:
@@ -95,8 +95,7 @@ class CachedBackend:
 
     def close(self) -> None:
         """Close the file, without what was not written."""
-        if self._connection is not None:
-            self._connection.close()
+        self._connection.close()
 
     def answer(self, request: Request) -> Reply:
         """Reply from the store, passing on to the backend only what is not there.
@@ -154,8 +153,6 @@ class CachedBackend:
             _log.warning("%s: %d replies are damaged and are asked for again", self._path, damaged)
 
     def _rows(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
-        if self._connection is None:
-            return
         for start in range(0, len(keys), _KEYS_PER_QUERY):
             part = keys[start : start + _KEYS_PER_QUERY]
             query = f"SELECT * FROM replies WHERE key IN ({','.join('?' * len(part))})"
@@ -191,8 +188,7 @@ class CachedBackend:
                     f"an item's reply has {len(values)} entries, expected {len(indices)}"
                 )
             self._known[key].update(zip(indices, values, strict=True))
-            if self._connection is not None:
-                rows += [_row(key, *pair) for pair in zip(indices, values, strict=True)]
+            rows += [_row(key, *pair) for pair in zip(indices, values, strict=True)]
         if kind.kind in self._at_once:
             self._insert(rows)
         else:
@@ -208,10 +204,9 @@ class CachedBackend:
         self._unwritten = []
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        if self._connection is not None:
-            with _one_sentence(self._path), self._connection:
-                # Also in place of a damaged row.
-                self._connection.executemany("REPLACE INTO replies VALUES (?,?,?,?)", rows)
+        with _one_sentence(self._path), self._connection:
+            # Also in place of a damaged row.
+            self._connection.executemany("REPLACE INTO replies VALUES (?,?,?,?)", rows)
 
 
 def _indices(item: Any) -> range:
@@ -317,7 +312,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
 
 
 @contextmanager
-def _one_sentence(path: Path | None) -> Iterator[None]:
+def _one_sentence(path: Path) -> Iterator[None]:
     """Say in one sentence that the file is corrupt, or that its disk or folder does not let us."""
     try:
         yield

@@ -96,16 +96,6 @@ def test_values_of_a_place_become_its_score(format: PooledFormat, per: str) -> N
     assert verifier.verify(()) == () and len(server.calls) == 1
 
 
-def test_a_mark_in_a_step_is_no_mark_for_the_server() -> None:
-    """It is sent as the tokens of its letters."""
-    server = pooling(QWEN_MATH_POOLED, per="step")
-    verifier = PoolingVerifier(
-        server, model="prm", format=QWEN_MATH_POOLED, encoder=encoder(QWEN_MATH_POOLED)
-    )
-    (verdict,) = verifier.verify([item(QUESTION, ("<extra_0>",), ("a<extra_0>b", "c"))])
-    assert len(verdict.step_scores) == 2
-
-
 @pytest.mark.parametrize(
     ("reply", "message"),
     [

@@ -304,22 +304,6 @@ def test_what_was_scored_is_not_read_again(load: Load) -> None:
     assert more[0] < first[0] / 2
 
 
-@pytest.mark.parametrize("remembered", [0, 1_000])
-def test_derivations_of_several_lengths_continue_together(remembered: int, load: Load) -> None:
-    """Beginnings that were kept stand side by side, and one that goes too far is not used."""
-    effort = {"batch_tokens": 10_000, "remembered": remembered, "kept_tokens": 10_000}
-    verifier, alone = load("math_shepherd", **effort), load("math_shepherd", **effort)
-    derivations = ((), ("So.",), (*BEFORE, *STEPS), ("It is easy, as we shall see at once.",) * 2)
-    calls = [
-        *[[item(QUESTION, (), steps) for steps in derivations if steps]] * 2,
-        [item(QUESTION, steps, ("Then 4 * 3 = 12.", "Or.")) for steps in derivations],
-        [item(QUESTION, (*steps, "Then 4 * 3 = 12.", "Or."), ("12.",)) for steps in derivations],
-    ]
-    for call in calls:
-        for asked, scores in zip(call, scores_of(verifier, *call), strict=True):
-            assert scores == pytest.approx(scores_of(alone, asked)[0], abs=CLOSE)
-
-
 def test_items_of_a_state_share_the_reading_of_it(load: Load) -> None:
     """Eight moves at a state cost little more than one."""
     items = [item(QUESTION, BEFORE, (f"It is {number}.",)) for number in range(8)]

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.models.verifiers.steps import verdict_of
 from selverify.search.requests import RankItem, VerifyItem
@@ -111,9 +111,6 @@ def load_head(folder: Path, *, backbone: str) -> tuple[StepHead, str]:
             f"{folder}: a head for the backbone {described['backbone']}, expected {backbone}; "
             "train the verifier again for this generator"
         )
-    weights = folder / _WEIGHTS
-    if not weights.is_file():
-        raise ArtifactError(f"{weights}: no such file; expected the head beside {_DESCRIBED}")
     head = StepHead(*described["sizes"])
-    head.load_state_dict(load_file(weights))
-    return head.eval(), f"{digest(weights)} {backbone}"
+    head.load_state_dict(load_file(folder / _WEIGHTS))
+    return head.eval(), f"{digest(folder / _WEIGHTS)} {backbone}"
