@@ -107,13 +107,10 @@ class Encoder:
                     "expected one that can tell them apart"
                 )
         self._mark = self.token(script.mark)
-        head, after_question, before_mark, after_mark = _layout(tokenizer, script)
-        self._head = self._trusted(head)
-        self._after_question = self._trusted(after_question)
-        self._before_mark = self._trusted(before_mark)
-        self._after_mark = self._trusted(after_mark)
-        layout = [repr(script), head, after_question, before_mark, after_mark]
-        content = json.dumps([*layout, sorted(self._special.items()), self._plain.to_str()])
+        layout = _layout(tokenizer, script)
+        self._layout = [self._trusted(text) for text in layout]
+        special = sorted(self._special.items())
+        content = json.dumps([repr(script), *layout, special, self._plain.to_str()])
         self.digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def token(self, spelling: str) -> int:
@@ -153,14 +150,15 @@ class Encoder:
     def _parts(self, item: VerifyItem) -> Iterator[str | int | None]:
         """Plain text and special tokens in their order; None is a mark."""
         question, steps = _texts(item, one_line=self.script.one_line)
-        yield from self._head
+        head, after_question, before_mark, after_mark = self._layout
+        yield from head
         yield question
-        yield from self._after_question
+        yield from after_question
         for place, step in enumerate(steps):
             if place:
-                yield from self._after_mark
+                yield from after_mark
             yield step
-            yield from self._before_mark
+            yield from before_mark
             yield None
 
     def _trusted(self, text: str) -> tuple[str | int, ...]:
