@@ -18,7 +18,7 @@ from typing import TextIO
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.errors import ArtifactError, ProtocolError
-from selverify.models.sources import has_source, read_generator_source, write_generator_source
+from selverify.models.sources import has_source, read_generator_source, write_source
 from selverify.params import Generator, Params, load_params
 
 DVC_DIRECTORY = Path(".dvc")
@@ -143,7 +143,7 @@ def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
         if isinstance(settings, Generator):
             continue
         if not has_source(folder) or read_generator_source(folder) != settings:
-            write_generator_source(folder, settings)
+            write_source(folder, settings)
             written.append(folder)
     return written
 

@@ -355,7 +355,7 @@ def _find(folder: Path, problem_id: str | None) -> Task:
 
 
 def _show(policy: TrainedPolicy, solved: Solved, task: Task | None, *, trace: bool) -> None:
-    from selverify.params import settled
+    from selverify.models.threshold import known_tau
     from selverify.report.trace_text import render_totals, render_trace
 
     console = Console()
@@ -366,7 +366,7 @@ def _show(policy: TrainedPolicy, solved: Solved, task: Task | None, *, trace: bo
         shown = render_trace(
             policy.domain,
             solved.events,
-            tau=settled(policy.solver.search.tau, "solver.json: search.tau"),
+            tau=known_tau(policy.solver.search.tau, "solver.json: search.tau"),
             reference_dispersion=policy.reference_dispersion,
         )
         for part in shown:

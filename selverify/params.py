@@ -5,6 +5,7 @@ Knows: names, types, ranges. Does not know: defaults (there are none here) or wh
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,8 @@ from pydantic import (
     ConfigDict,
     Discriminator,
     Field,
+    PlainValidator,
+    SerializeAsAny,
     Tag,
     ValidationError,
     model_validator,
@@ -189,13 +192,19 @@ class Served(Server):
     prompt: str | None
 
 
-class Tool(Section):
+class VerifierSource(Section):
+    """A verifier that is not trained here; ``kind`` names its row of ``VERIFIERS``."""
+
+    kind: str
+
+
+class Tool(VerifierSource):
     """A verifier that executes a tool: enumeration in countdown."""
 
     kind: Literal["tool"]
 
 
-class PretrainedVerifier(Section):
+class PretrainedVerifier(VerifierSource):
     """A published process reward model of the hub, or of a folder.
 
     ``format`` names its family: math_shepherd or rlhflow (step tokens), skywork or qwen_math (value
@@ -211,7 +220,7 @@ class PretrainedVerifier(Section):
     kept_tokens: NonNegative
 
 
-class ServedVerifier(Server):
+class ServedVerifier(Server, VerifierSource):
     """A process reward model behind a server: vLLM's pooling endpoint, or the chat endpoint.
 
     ``tokenizer`` and ``revision``: of the model, for pooling, which is sent tokens.
@@ -223,7 +232,7 @@ class ServedVerifier(Server):
     revision: str | None
 
 
-class ServedJudge(Server):
+class ServedJudge(Server, VerifierSource):
     """A chat model as judge of each step, under the rubric of ``selverify/models/verifiers``."""
 
     kind: Literal["judge"]
@@ -231,9 +240,47 @@ class ServedJudge(Server):
     schema_constrained: bool
 
 
-AnyVerifier = Annotated[
-    Tool | PretrainedVerifier | ServedVerifier | ServedJudge, Field(discriminator="kind")
-]
+@dataclass(frozen=True, slots=True)
+class VerifierKind:
+    """A kind of verifier that is not trained here.
+
+    ``opens`` is the "module:object" that makes the verifier: a callable of the settings and of
+    ``models.verifiers.opening.Surroundings``. Models are imported only where one is opened.
+    """
+
+    settings: type[VerifierSource]
+    opens: str
+
+
+_MODULES = "selverify.models.verifiers"
+VERIFIERS = {
+    "tool": VerifierKind(Tool, f"{_MODULES}.tool:ToolVerifier.open"),
+    "step_token": VerifierKind(PretrainedVerifier, f"{_MODULES}.step_token:open_step_token"),
+    "value_head": VerifierKind(PretrainedVerifier, f"{_MODULES}.value_head:open_value_head"),
+    "pooled": VerifierKind(ServedVerifier, f"{_MODULES}.pooled:PoolingVerifier.open"),
+    "step_token_chat": VerifierKind(
+        ServedVerifier, f"{_MODULES}.step_token_chat:StepTokenChatVerifier.open"
+    ),
+    "judge": VerifierKind(ServedJudge, f"{_MODULES}.judge:Judge.open"),
+}
+"""Adding a verifier takes one class in one file and one row here."""
+
+
+def verifier_source(given: object) -> VerifierSource:
+    """The settings of a verifier, checked by the row of its kind.
+
+    Raises:
+        ValueError: there is no such kind, or a setting is unknown, missing or out of range.
+    """
+    if isinstance(given, VerifierSource):
+        return given
+    kind = given.get("kind") if isinstance(given, dict) else None
+    if not isinstance(kind, str) or kind not in VERIFIERS:
+        raise ValueError(f"given the kind {kind!r}, expected one of {', '.join(VERIFIERS)}")
+    return VERIFIERS[kind].settings.model_validate(given)
+
+
+AnyVerifier = Annotated[SerializeAsAny[VerifierSource], PlainValidator(verifier_source)]
 
 
 def _generator_kind(given: object) -> str:
@@ -455,26 +502,6 @@ class Params(Section):
         }
         return self.model_copy(update=kept)
 
-    @property
-    def leaves_tau(self) -> bool:
-        """Whether tau is to be chosen for the verifier anywhere."""
-        given = (self.exploration.tau, self.search.tau, *self.evaluation.grid.tau)
-        return None in given
-
-    def with_tau(self, tau: float) -> Params:
-        """The same with ``tau`` where it was left to be chosen."""
-        grid = self.evaluation.grid
-        taus = tuple(tau if one is None else one for one in grid.tau)
-        changed = grid.model_copy(update={"tau": tuple(dict.fromkeys(taus))})
-        update: dict[str, Section] = {
-            "evaluation": self.evaluation.model_copy(update={"grid": changed})
-        }
-        if self.exploration.tau is None:
-            update["exploration"] = self.exploration.model_copy(update={"tau": tau})
-        if self.search.tau is None:
-            update["search"] = self.search.model_copy(update={"tau": tau})
-        return self.model_copy(update=update)
-
     @model_validator(mode="after")
     def _variants_are_known(self) -> Params:
         for name, given in (
@@ -548,17 +575,6 @@ class Params(Section):
         return self
 
 
-def settled(tau: float | None, where: str) -> float:
-    """``tau`` after it was given or chosen.
-
-    Raises:
-        ParamsError: it is still left to be chosen; ``where`` is named.
-    """
-    if tau is None:
-        raise ParamsError(f"{where}: given null, expected the number that was chosen")
-    return tau
-
-
 SECRET = {
     "key_variable": "the name of an environment variable, LIKE_THIS",
     "url": "http(s)://host/path, without a user, a query or spaces",
@@ -603,10 +619,11 @@ def check_params(raw: object, path: Path) -> Params:
     try:
         return Params.model_validate(raw)
     except ValidationError as error:
-        raise ParamsError(f"{path}: {_sentence(error)}") from error
+        raise ParamsError(f"{path}: {validation_sentence(error)}") from error
 
 
-def _sentence(error: ValidationError) -> str:
+def validation_sentence(error: ValidationError) -> str:
+    """The field that is wrong, what was given and what was expected; no secrets."""
     # A misspelt key is also a missing one; the word that was written is what the reader looks for.
     errors = error.errors()
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])

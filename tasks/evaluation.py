@@ -19,12 +19,13 @@ from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.methods import METHODS, PARTS, Conditions, Trial, settings_of
 from selverify.models.policy_settings import save_policy_settings
 from selverify.models.reply_cache import CachedBackend
+from selverify.models.threshold import resolve_tau
 from selverify.params import Params
 from selverify.search.backend import Backend
 from selverify.search.driver import Search, run_lockstep
 from selverify.search.traces import Event, write_events
 from tasks.artifacts import read_tasks, say, write_facts, write_rows
-from tasks.models import open_grader, open_models, resolve_tau
+from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 125

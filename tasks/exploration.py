@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import cast
 
 from selverify.models.reply_cache import CachedBackend
-from selverify.params import Params, settled
+from selverify.models.threshold import known_tau, resolve_tau
+from selverify.params import Params
 from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.exploration import Exploration, explore
 from selverify.training.exploration import exploration_rows
 from tasks.artifacts import read_training, say, write_rows
-from tasks.models import open_grader, open_models, resolve_tau
+from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 100
@@ -62,7 +63,7 @@ def explore_shard(shard: Shard) -> list[Result[Exploration]]:
                 domain,
                 task.problem,
                 proposals=settings.proposals,
-                tau=settled(settings.tau, "exploration.tau"),
+                tau=known_tau(settings.tau, "exploration.tau"),
                 max_retries=settings.max_retries,
                 max_moves=params.sampling[params.domain].max_moves,
             ),

@@ -8,7 +8,7 @@ from pathlib import Path
 from selverify.data.benchmark import SPLITS, held_out_marks
 from selverify.domains import generated_by_name
 from selverify.errors import ParamsError
-from selverify.models.sources import write_generator_source
+from selverify.models.sources import write_source
 from selverify.params import Benchmark, Generator, Params
 from selverify.training.generator import train_generator
 from tasks.artifacts import read_tasks, say, write_facts
@@ -25,7 +25,7 @@ def run(
     settings = params.generator[params.domain][params.backbones[0]]
     if isinstance(settings, Generator):
         return _train(params, settings, inputs["benchmark"], outputs["generator"])
-    write_generator_source(outputs["generator"], settings)
+    write_source(outputs["generator"], settings)
     return {}
 
 

@@ -15,21 +15,20 @@ from typing import TYPE_CHECKING
 
 from selverify.data.grading import Grader
 from selverify.errors import SchemaError
-from selverify.models.reply_cache import KINDS, CachedBackend
+from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
 from selverify.models.sources import has_source, read_generator_source
-from selverify.models.threshold import load_threshold
 from selverify.params import Generator, Params
 from selverify.search.requests import Verify
 
 if TYPE_CHECKING:
-    from selverify.models.assembly import Models
+    from selverify.models.assembly import OpenModels
 
 log = logging.getLogger(__name__)
 
 
 def open_models(
     params: Params, inputs: Mapping[str, Path], *, seed: int, cached: bool = False
-) -> Models:
+) -> OpenModels:
     """The domain and what answers its requests, from the models that are among ``inputs``.
 
     Args:
@@ -66,7 +65,7 @@ def open_models(
 
 def _at_once(inputs: Mapping[str, Path]) -> frozenset[str]:
     if has_source(inputs["generator"]):
-        return KINDS  # a ranker and a head read its states
+        return REQUEST_KINDS  # a ranker and a head read its states
     named = "verifier" in inputs and has_source(inputs["verifier"])
     return frozenset({Verify.kind} if named else ())
 
@@ -99,16 +98,6 @@ def _check_source(params: Params, folder: Path) -> None:
             f"what generator.{params.domain}.{params.backbones[0]} says; run "
             f"python -m flows generator@{params.backbones[0]}"
         )
-
-
-def chooses_tau(params: Params) -> bool:
-    """Whether tau is left to be chosen for the verifier."""
-    return params.leaves_tau
-
-
-def resolve_tau(params: Params, verifier: Path) -> Params:
-    """The same with the verifier's own tau where none is given."""
-    return params.with_tau(load_threshold(verifier).tau) if params.leaves_tau else params
 
 
 def open_grader(params: Params) -> Grader:

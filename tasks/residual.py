@@ -13,7 +13,7 @@ import torch
 from selverify.domains.base import Domain
 from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.statistics import Bootstrap
-from selverify.models.assembly import Models
+from selverify.models.assembly import OpenModels
 from selverify.models.generators.checkpoints import save_ranker_checkpoint
 from selverify.models.heuristic.hybrid import Heuristic, scorers
 from selverify.models.sources import has_source
@@ -76,7 +76,7 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -
 
 
 def _label(
-    models: Models, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
+    models: OpenModels, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
 ) -> list[LabelledList]:
     return [
         LabelledList(

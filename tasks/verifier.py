@@ -13,8 +13,8 @@ from selverify.domains import generated_by_name
 from selverify.domains.base import knows_truth
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.statistics import area_under_roc
-from selverify.models.sources import write_verifier_source
-from selverify.models.threshold import choose_threshold, save_threshold
+from selverify.models.sources import write_source
+from selverify.models.threshold import choose_threshold, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
 from selverify.params import Params
 from selverify.search.requests import Verify
@@ -26,7 +26,7 @@ from selverify.training.tuning import held_out, of_problems, values_before
 from selverify.training.value import train_value_model
 from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, say
-from tasks.models import chooses_tau, open_grader, open_models
+from tasks.models import open_grader, open_models
 
 REPORT_EVERY = 5
 TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
@@ -42,12 +42,12 @@ def run(
     folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
     if kind == "source":
-        write_verifier_source(folder, params.verifier.source[params.domain])
+        write_source(folder, params.verifier.source[params.domain])
     else:
         train = _train_head if kind == "head" else _train_model
         losses = train(solutions, params, inputs, folder)
     with_verifier = {**inputs, "verifier": folder}
-    chosen = _choose_tau(solutions, params, with_verifier, folder) if chooses_tau(params) else {}
+    chosen = _choose_tau(solutions, params, with_verifier, folder) if leaves_tau(params) else {}
     return {**losses, **chosen, **_audit(params, with_verifier)}
 
 

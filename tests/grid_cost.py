@@ -19,10 +19,11 @@ from flows.profiles import PROFILES, read_profile
 from selverify.experiment.evaluation import evaluate
 from selverify.experiment.methods import METHODS, Conditions, settings_of
 from selverify.models.reply_cache import CachedBackend
+from selverify.models.threshold import resolve_tau
 from selverify.params import Params, load_params
 from tasks.artifacts import read_tasks
 from tasks.evaluation import SHARD
-from tasks.models import open_models, resolve_tau
+from tasks.models import open_models
 
 INPUTS = {
     "benchmark": Path("data/benchmark"),

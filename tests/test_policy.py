@@ -16,6 +16,7 @@ from selverify.domains.word_problems import NAMES as ALL_NAMES
 from selverify.errors import ArtifactError, BudgetError, SchemaError
 from selverify.experiment.methods import Conditions, Trial, gated_settings, settings_of
 from selverify.models.policy_settings import load_policy_settings, save_policy_settings
+from selverify.models.threshold import with_tau
 from selverify.models.tokenizer import Words
 from selverify.params import load_params
 from selverify.policy import Solved, TrainedPolicy, load_policy
@@ -24,7 +25,7 @@ from selverify.search.traces import Event
 from selverify.storage import write_digests
 from selverify.types import Problem
 
-PARAMS = load_params(Path(__file__).parents[1] / "params.yaml").with_tau(0.4)
+PARAMS = with_tau(load_params(Path(__file__).parents[1] / "params.yaml"), 0.4)
 NAMES = "apples pears plums figs limes nuts dates beans peas corns cups pens books coins cards"
 TEXT = " ".join(f"we count {x} {v} ." for v, x in enumerate(NAMES.split()))
 QUESTIONS = [f"find {name} ?" for name in NAMES.split()]

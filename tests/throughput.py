@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import torch
 from tiny_text_models import tokenizer_of_bytes
@@ -23,9 +23,8 @@ from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
-from selverify.models.verifiers.loading import DTYPES
 from selverify.models.verifiers.reward import SEEN
-from selverify.params import Sampling
+from selverify.params import Precision, Sampling
 from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.types import Move, Sample
 
@@ -48,7 +47,7 @@ def main() -> None:
     """Measure and print."""
     read = argparse.ArgumentParser(description=__doc__)
     read.add_argument("--device", required=True)
-    read.add_argument("--dtype", required=True, choices=sorted(DTYPES))
+    read.add_argument("--dtype", required=True, choices=get_args(Precision))
     for name in ("--problems", "--samples", "--tokens"):
         read.add_argument(name, type=int, required=True)
     given = read.parse_args()
@@ -60,7 +59,7 @@ def main() -> None:
 
 def save_random(folder: Path, dtype: str) -> None:
     torch.manual_seed(SEED)
-    torch.set_default_dtype(DTYPES[dtype])
+    torch.set_default_dtype(getattr(torch, dtype))
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
     torch.set_default_dtype(torch.float32)
     tokenizer_of_bytes().save_pretrained(folder)

@@ -15,6 +15,7 @@ from selverify.domains.word_problems import NAMES, NUMBERS, WordProblems
 from selverify.models.generators.checkpoints import save_ranker_checkpoint, save_reward_model
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.models.policy_settings import save_policy_settings
+from selverify.models.threshold import with_tau
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import SEEN, TokenLogprobHead
 from selverify.params import load_params
@@ -98,5 +99,5 @@ def _save_policy(folder: Path, backbone: Path) -> None:
         reference_dispersion={"distance": 0.02, "hybrid": 0.2},
         patterns=("answer",),
     )
-    params = load_params(ROOT / "params.yaml").with_tau(0.4)
+    params = with_tau(load_params(ROOT / "params.yaml"), 0.4)
     save_policy_settings(folder.parent / "solver.json", params, backbone=backbone.name)

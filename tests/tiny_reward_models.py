@@ -7,8 +7,9 @@ begin with, and one that spells spaces as Mistral does.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from transformers import (
 )
 
 from selverify.domains.math_steps import MathSteps
-from selverify.models.verifiers.prefix_reader import Effort
+from selverify.models.verifiers.server import ReplyCheck
 from selverify.search.requests import VerifyItem
 from selverify.types import Move
 
@@ -56,7 +57,6 @@ QWEN_CHAT = (
     "{{- '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
     "{%- endfor %}"
 )
-EFFORT = Effort(batch_tokens=2_000, remembered_scores=1_000, kept_tokens=0)
 
 
 def move(text: str) -> Move:
@@ -72,6 +72,24 @@ def item(question: str, before: Sequence[str], steps: Sequence[str]) -> VerifyIt
     for text in before:
         state = DOMAIN.apply(state, move(text))
     return VerifyItem(state, tuple(map(move, steps)))
+
+
+@dataclass
+class Server:
+    """Replies to each body by a function of it, and keeps what it was sent."""
+
+    reply: Callable[[Mapping[str, Any]], Any]
+    calls: list[str] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+
+    def ask(
+        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: ReplyCheck
+    ) -> list[dict[str, Any]]:
+        self.calls.append(path)
+        # As it arrives over a wire: nothing but JSON.
+        sent = json.loads(json.dumps(bodies))
+        self.bodies += sent
+        return [json.loads(json.dumps(self.reply(body))) for body in sent]
 
 
 def byte_tokenizer(special: Sequence[str], chat: str | None) -> PreTrainedTokenizerFast:

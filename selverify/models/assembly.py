@@ -34,16 +34,16 @@ from selverify.models.prompting import Prompt, Prompting, load_prompt, move_sche
 from selverify.models.sources import has_source, read_generator_source, read_verifier_source
 from selverify.models.verifiers.head import HeadVerifier, load_head
 from selverify.models.verifiers.loading import CPU, check_device
-from selverify.models.verifiers.named import named_verifier
+from selverify.models.verifiers.opening import Surroundings, open_verifier
 from selverify.params import Pretrained, PretrainedVerifier, Sampling, Served, Server
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
 from selverify.types import State
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class OpenModels:
     """A domain, what answers its requests, and what the ranker is made of.
 
     ``embed`` reads moves with the generator, which ``backbone`` identifies; None where its hidden
@@ -77,7 +77,7 @@ class _Parts:
     embed: Embed | None
     backbone: str
     alone: bool
-    """Whether what is asked beside a text leaves its embedding alone, as behind a server."""
+    """Whether what is requested beside a text leaves its embedding alone, as behind a server."""
 
 
 def open_models(
@@ -89,7 +89,7 @@ def open_models(
     generator: Path,
     verifier: Path | None = None,
     policy: Path | None = None,
-) -> Models:
+) -> OpenModels:
     """The models of these folders, ready to answer.
 
     Args:
@@ -102,40 +102,33 @@ def open_models(
         ParamsError: a source that names what is not there, or no such device.
     """
     check_device(device)
-    if device != CPU and not _of_the_hub(generator, verifier):
-        log.warning(
+    source = read_generator_source(generator) if has_source(generator) else None
+    in_process = isinstance(source, Pretrained)
+    named = None
+    if verifier is not None and has_source(verifier):
+        in_process |= isinstance(read_verifier_source(verifier), PretrainedVerifier)
+        named = open_verifier(verifier, Surroundings(domain_by_name(domain), device, _client))
+    if device != CPU and not in_process:
+        _log.warning(
             "device %s is not used: models that were trained here stay on the CPU, and no other "
             "model runs in this process",
             device,
         )
-    if has_source(generator):
-        parts = _generator(
-            domain_by_name(domain),
-            read_generator_source(generator),
+    trained = verifier if named is None else None
+    if source is None:
+        return _local(
+            generated_by_name(domain),
             sampling,
             seed=seed,
-            device=device,
+            generator=generator,
+            verifier=named,
+            reward=trained,
+            policy=policy,
         )
-        known = domain_by_name(domain)
-        return _composed(known, parts, verifier=verifier, policy=policy, device=device)
-    return _local(
-        generated_by_name(domain),
-        sampling,
-        seed=seed,
-        device=device,
-        generator=generator,
-        verifier=verifier,
-        policy=policy,
-    )
-
-
-def _of_the_hub(generator: Path, verifier: Path | None) -> bool:
-    """Whether a model of the hub is among them."""
-    if has_source(generator) and isinstance(read_generator_source(generator), Pretrained):
-        return True
-    if verifier is None or not has_source(verifier):
-        return False
-    return isinstance(read_verifier_source(verifier), PretrainedVerifier)
+    known = domain_by_name(domain)
+    parts = _generator(known, source, sampling, seed=seed, device=device)
+    found = named if trained is None else _head(trained, parts)
+    return _composed(known, parts, verifier=found, policy=policy)
 
 
 def _local(
@@ -143,44 +136,36 @@ def _local(
     sampling: Sampling,
     *,
     seed: int,
-    device: str,
     generator: Path,
-    verifier: Path | None,
+    verifier: Verifier | None,
+    reward: Path | None,
     policy: Path | None,
-) -> Models:
-    """Models that were trained here, but for a verifier that may have been named."""
+) -> OpenModels:
+    """Models that were trained here; ``verifier`` is one that was not."""
     backbone = load_backbone(generator, domain.vocabulary)
     positions = [len(backbone.decoder.cos)]
-    chosen: Verifier | None = None
-    if verifier is not None and has_source(verifier):
-        chosen = named_verifier(domain, verifier, device=device, ask=_asks)
-    elif verifier is not None:
-        reward = load_reward_model(verifier, domain.vocabulary)
-        chosen = LocalVerifier(reward, end_of_move=domain.end_of_move)
-        positions.append(len(reward.decoder.cos))
+    if reward is not None:
+        trained_here = load_reward_model(reward, domain.vocabulary)
+        verifier = LocalVerifier(trained_here, end_of_move=domain.end_of_move)
+        positions.append(len(trained_here.decoder.cos))
     trained = load_ranker_checkpoint(policy, backbone.digest) if policy is not None else None
     proposer = LocalGenerator(domain, backbone, sampling, seed=seed)
     ranker = TrainedRanker(proposer.embed, trained, backbone=backbone.digest)
     derivation = sampling.max_moves * sampling.max_move_tokens
     longest = min(positions) - derivation - 1  # one position is the word that opens every text
-    backend = ComposedBackend(proposer, ranker=ranker, verifier=chosen)
-    return Models(domain, backend, proposer.embed, backbone.digest, trained, longest)
+    backend = ComposedBackend(proposer, ranker=ranker, verifier=verifier)
+    return OpenModels(domain, backend, proposer.embed, backbone.digest, trained, longest)
 
 
 def _composed(
-    domain: Domain, parts: _Parts, *, verifier: Path | None, policy: Path | None, device: str
-) -> Models:
+    domain: Domain, parts: _Parts, *, verifier: Verifier | None, policy: Path | None
+) -> OpenModels:
     trained = load_ranker_checkpoint(policy, parts.backbone) if policy is not None else None
     ranker = None
     if parts.embed is not None:
         ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone, alone=parts.alone)
-    chosen: Verifier | None = None
-    if verifier is not None and has_source(verifier):
-        chosen = named_verifier(domain, verifier, device=device, ask=_asks)
-    elif verifier is not None:
-        chosen = _head(verifier, parts)
-    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=chosen)
-    return Models(domain, backend, parts.embed, parts.backbone, trained, None)
+    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=verifier)
+    return OpenModels(domain, backend, parts.embed, parts.backbone, trained, None)
 
 
 def _generator(
@@ -235,7 +220,7 @@ def _served(
     return _Parts(proposer, embed, embedder.identity(), alone=True)
 
 
-def _asks(server: Server) -> Any:
+def _client(server: Server) -> Any:
     client, _ = _server_modules()
     return client.Client(server)
 

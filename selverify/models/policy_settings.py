@@ -11,24 +11,32 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from selverify.errors import SchemaError
-from selverify.params import DomainName, NonNegative, Params, Sampling, Search, Section
+from selverify.params import (
+    DomainName,
+    NonNegative,
+    Params,
+    Sampling,
+    Search,
+    Section,
+    validation_sentence,
+)
 from selverify.storage import read_json, write_json
 
-FILE = "solver.json"
-SCHEMA, VERSION = "evaluation.solver", 4
+_FILE = "solver.json"
+_SCHEMA, _VERSION = "evaluation.solver", 4
 # The file may come from elsewhere, and what it names is read.
-FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
+_FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 
 
 class PolicySettings(Section):
     """The domain, the folder of its backbone, and the settings under which the policy is used.
 
     ``seed`` is the evaluation's, so that solving a test problem again samples what the evaluation
-    sampled. The backbone's folder stands beside the one with this file.
+    sampled. The backbone's folder is beside the one with this file.
     """
 
     domain: DomainName
-    backbone: FolderName
+    backbone: _FolderName
     sampling: Sampling
     search: Search
     seed: NonNegative
@@ -47,7 +55,7 @@ def save_policy_settings(path: Path, params: Params, *, backbone: str) -> None:
         search=params.search,
         seed=params.evaluation.sampling_seeds[0],
     )
-    write_json(path, solver.model_dump(mode="json"), schema=SCHEMA, version=VERSION)
+    write_json(path, solver.model_dump(mode="json"), schema=_SCHEMA, version=_VERSION)
 
 
 def load_policy_settings(folder: Path) -> PolicySettings:
@@ -58,14 +66,12 @@ def load_policy_settings(folder: Path) -> PolicySettings:
         SchemaError: it was written under another schema, or a field is unknown, missing or out of
             range.
     """
-    path = folder / FILE
-    data = read_json(path, schema=SCHEMA, version=VERSION)
+    path = folder / _FILE
+    data = read_json(path, schema=_SCHEMA, version=_VERSION)
     try:
         return PolicySettings.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
         raise SchemaError(
-            f"{path}: {field}: given {first['input']!r}, expected: {first['msg']}; run stage "
-            "'evaluation' again (python -m flows evaluation)"
+            f"{path}: {validation_sentence(error)}; run stage 'evaluation' again "
+            "(python -m flows evaluation)"
         ) from error

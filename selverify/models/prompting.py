@@ -14,17 +14,14 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema
 
 from selverify.domains.base import Domain
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import ParamsError
 from selverify.types import Arguments, State
 
-PROMPTS = "selverify.models.prompts"
-SUFFIX = ".json"
-
-
+_PROMPTS = "selverify.models.prompts"
 CONTROL = re.compile(r"<(?=[|\uff5c]|/?\w{1,40}[>|\uff5c])|\[(?=/?[A-Z_]{4,40}\])")
 """Where a control token of some chat template may begin: <|x|>, <x>, </x>, [INST], [/INST]."""
 
@@ -49,24 +46,24 @@ class _Data(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-NotEmpty = Annotated[str, Field(min_length=1)]
-Step = Annotated[NotEmpty, BeforeValidator(_as_text)]
+_NotEmpty = Annotated[str, Field(min_length=1)]
+_StepText = Annotated[_NotEmpty, BeforeValidator(_as_text)]
 
 
 class FewShot(_Data):
     """A question, its right answer, and the moves' texts of a solution that ends with it."""
 
-    question: NotEmpty
-    answer: NotEmpty
-    steps: Annotated[tuple[Step, ...], Field(min_length=1)]
+    question: _NotEmpty
+    answer: _NotEmpty
+    steps: Annotated[tuple[_StepText, ...], Field(min_length=1)]
 
 
 class PromptData(_Data):
     """What is shown before every problem; ``system`` is a text line by line."""
 
-    name: NotEmpty
+    name: _NotEmpty
     version: Annotated[int, Field(ge=1)]
-    system: Annotated[tuple[NotEmpty, ...], Field(min_length=1)]
+    system: Annotated[tuple[_NotEmpty, ...], Field(min_length=1)]
     examples: tuple[FewShot, ...]
 
     @property
@@ -81,37 +78,19 @@ def load_prompt(name: str) -> PromptData:
 
     Raises:
         ParamsError: there is none.
-        SchemaError: its file is not what ``PromptData`` says.
     """
-    folder = files(PROMPTS)
-    known = sorted(
-        entry.name.removesuffix(SUFFIX) for entry in folder.iterdir() if entry.name.endswith(SUFFIX)
-    )
-    if name not in known:
-        raise ParamsError(f"prompt: given {name!r}, expected one of {', '.join(known)}")
-    return read_prompt(name, folder.joinpath(name + SUFFIX).read_text(encoding="utf-8"))
-
-
-def read_prompt(name: str, text: str) -> PromptData:
-    """The prompt that ``text`` holds as JSON.
-
-    Raises:
-        SchemaError: it is none, or one of another name.
-    """
-    try:
-        data = PromptData.model_validate_json(text)
-    except ValidationError as error:
-        raise SchemaError(f"prompt {name}: expected prompt data, found {error}") from error
-    if data.name != name:
-        raise SchemaError(f"prompt {name}: given the name {data.name!r}, expected its file's")
-    return data
+    known = {entry.name: entry for entry in files(_PROMPTS).iterdir()}
+    if f"{name}.json" not in known:
+        names = sorted(one.removesuffix(".json") for one in known if one.endswith(".json"))
+        raise ParamsError(f"prompt: given {name!r}, expected one of {', '.join(names)}")
+    return PromptData.model_validate_json(known[f"{name}.json"].read_bytes())
 
 
 class Prompting:
     """Shows a state as a chat: the system's text, the examples, the problem, the steps so far."""
 
     def __init__(self, data: PromptData, *, end_of_move: str) -> None:
-        """``end_of_move`` is the domain's; it stands between and after steps."""
+        """``end_of_move`` is the domain's; it is put between and after steps."""
         self._end = end_of_move
         self._identity = f"{data.identity} {end_of_move!r}"
         turns = [("system", "\n".join(data.system))]
@@ -149,7 +128,7 @@ def plain(domain: Domain) -> Callable[[State], Prompt]:
 
 
 class _Untitled(GenerateJsonSchema):
-    """Titles say no more than the keys they stand below."""
+    """A schema without titles, which repeat the keys."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
         return False
@@ -160,17 +139,12 @@ def move_schema(domain: Domain) -> dict[str, Any]:
 
     It is the ``schema`` of a ``response_format`` of type ``json_schema``. Its root is an ``anyOf``,
     which vLLM, SGLang and llama.cpp take; OpenAI's own strict mode wants an object at the root.
-
-    Raises:
-        SchemaError: an operator's arguments contain other models, which would need references.
     """
     return {"anyOf": [_operator_schema(op, args) for op, args in domain.operators.items()]}
 
 
 def _operator_schema(op: str, arguments: type[Arguments]) -> Mapping[str, Any]:
     schema = arguments.model_json_schema(schema_generator=_Untitled)
-    if "$defs" in schema:
-        raise SchemaError(f"operator {op}: its arguments hold models, expected plain values")
     schema.pop("title")
     return {
         "type": "object",

@@ -1,30 +1,22 @@
 """``source.json`` in a model's folder: one of the hub, behind a server, or a tool.
 
-Knows: the file. Does not know: how such a model is loaded or asked.
+Knows: the file. Does not know: how such a model is loaded or run.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from selverify.errors import SchemaError
-from selverify.params import (
-    AnyGenerator,
-    AnyVerifier,
-    Pretrained,
-    PretrainedVerifier,
-    Served,
-    ServedJudge,
-    ServedVerifier,
-    Tool,
-)
+from selverify.params import AnyVerifier, Pretrained, Served, VerifierSource, validation_sentence
 from selverify.storage import read_json, write_json
 
 SOURCE = "source.json"
-GENERATOR, VERIFIER, VERSION = "generator.source", "verifier.source", 1
+_GENERATOR, _VERIFIER, _VERSION = "generator.source", "verifier.source", 1
+_AnySource = Annotated[Pretrained | Served, Field(discriminator="kind")]
 
 
 def has_source(folder: Path) -> bool:
@@ -32,54 +24,34 @@ def has_source(folder: Path) -> bool:
     return (folder / SOURCE).is_file()
 
 
-def write_generator_source(folder: Path, source: Pretrained | Served) -> None:
-    """Write a generator that is not trained here."""
-    _write(folder, source, GENERATOR)
+def write_source(folder: Path, source: Pretrained | Served | VerifierSource) -> None:
+    """Write a generator or a verifier that is not trained here."""
+    schema = _VERIFIER if isinstance(source, VerifierSource) else _GENERATOR
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SOURCE, source.model_dump(mode="json"), schema=schema, version=_VERSION)
 
 
 def read_generator_source(folder: Path) -> Pretrained | Served:
-    """What ``write_generator_source`` wrote.
+    """The generator that ``write_source`` wrote.
 
     Raises:
+        ArtifactError: the file is not there.
         SchemaError: it is no description of such a generator.
     """
-    found = _read(folder, AnyGenerator, GENERATOR)
-    if isinstance(found, (Pretrained, Served)):
-        return found
-    raise SchemaError(f"{folder / SOURCE}: given a training's settings, expected a model's source")
-
-
-def write_verifier_source(
-    folder: Path, source: Tool | PretrainedVerifier | ServedVerifier | ServedJudge
-) -> None:
-    """Write a verifier that is not trained here."""
-    _write(folder, source, VERIFIER)
-
-
-def read_verifier_source(
-    folder: Path,
-) -> Tool | PretrainedVerifier | ServedVerifier | ServedJudge:
-    """What ``write_verifier_source`` wrote.
-
-    Raises:
-        SchemaError: it is no description of a verifier.
-    """
-    found: Tool | PretrainedVerifier | ServedVerifier | ServedJudge
-    found = _read(folder, AnyVerifier, VERIFIER)
+    found: Pretrained | Served = _read(folder, _AnySource, _GENERATOR)
     return found
 
 
-def _write(folder: Path, source: BaseModel, schema: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / SOURCE, source.model_dump(mode="json"), schema=schema, version=VERSION)
+def read_verifier_source(folder: Path) -> VerifierSource:
+    """The verifier that ``write_source`` wrote; errors as for a generator."""
+    found: VerifierSource = _read(folder, AnyVerifier, _VERIFIER)
+    return found
 
 
 def _read(folder: Path, kind: Any, schema: str) -> Any:
-    data = read_json(folder / SOURCE, schema=schema, version=VERSION)
+    path = folder / SOURCE
+    data = read_json(path, schema=schema, version=_VERSION)
     try:
         return TypeAdapter(kind).validate_python(data)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise SchemaError(
-            f"{folder / SOURCE}: given {first['input']!r}, expected: {first['msg']}"
-        ) from error
+        raise SchemaError(f"{path}: {validation_sentence(error)}") from error

@@ -1,6 +1,7 @@
 """Tau for a verifier: the score at which a move counts as accepted (PROTOCOL, settled choice 4).
 
-Knows: scores and Monte-Carlo values of training problems' steps. Does not know: models, the truth.
+Knows: scores and Monte-Carlo values of training problems' steps, where the number is kept, and
+which parameters take it where they give none. Does not know: models, the truth.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import roc_curve
 
-from selverify.errors import SchemaError
+from selverify.errors import ParamsError, SchemaError
+from selverify.params import Params
 from selverify.storage import check_digests, read_json, write_digests, write_json
 
-FILE = "threshold.json"
-SCHEMA, VERSION = "verifier.threshold", 1
-SOLVABLE = 0.5
+_FILE = "threshold.json"
+_SCHEMA, _VERSION = "verifier.threshold", 1
+_SOLVABLE = 0.5
 """A state that at least this share of continuations solves; below, nothing reached says little."""
 
 
@@ -25,7 +27,7 @@ SOLVABLE = 0.5
 class Threshold:
     """Tau, and what it was chosen on.
 
-    ``right`` and ``wrong`` moves were looked at; ``right_accepted`` and ``wrong_accepted`` are the
+    ``right`` and ``wrong`` are numbers of moves; ``right_accepted`` and ``wrong_accepted`` are the
     shares of them that score tau or more.
     """
 
@@ -41,7 +43,7 @@ def choose_threshold(
 ) -> Threshold:
     """The tau of Youden (1950): the most right moves accepted less the wrong ones, in shares.
 
-    Only moves at solvable states are looked at. One is wrong when no continuation after it reaches
+    Only moves at solvable states count. One is wrong when no continuation after it reaches
     the right answer, and right when any does. Tau lies half-way between two scores, so that it does
     not hang on the last digit of one; of several that are as good it is the lowest.
 
@@ -53,7 +55,7 @@ def choose_threshold(
     Raises:
         SchemaError: no move there is right, or none is wrong.
     """
-    solvable = np.asarray(before, np.float64) >= SOLVABLE
+    solvable = np.asarray(before, np.float64) >= _SOLVABLE
     seen = np.asarray(scores, np.float64)[solvable]
     reached = np.asarray(after, np.float64)[solvable] > 0
     right = int(reached.sum())
@@ -79,7 +81,7 @@ def choose_threshold(
 
 def save_threshold(folder: Path, threshold: Threshold) -> None:
     """Write ``threshold.json`` beside the verifier's weights, and the digests of all."""
-    write_json(folder / FILE, asdict(threshold), schema=SCHEMA, version=VERSION)
+    write_json(folder / _FILE, asdict(threshold), schema=_SCHEMA, version=_VERSION)
     write_digests(folder)
 
 
@@ -90,6 +92,40 @@ def load_threshold(folder: Path) -> Threshold:
         ArtifactError: the file is not there.
         SchemaError: it was written under another schema, or a file beside it is damaged.
     """
-    if (folder / FILE).is_file():
+    if (folder / _FILE).is_file():
         check_digests(folder)
-    return Threshold(**read_json(folder / FILE, schema=SCHEMA, version=VERSION))
+    return Threshold(**read_json(folder / _FILE, schema=_SCHEMA, version=_VERSION))
+
+
+def leaves_tau(params: Params) -> bool:
+    """Whether tau is to be chosen for the verifier anywhere."""
+    return None in (params.exploration.tau, params.search.tau, *params.evaluation.grid.tau)
+
+
+def resolve_tau(params: Params, verifier: Path) -> Params:
+    """The same with the tau in the verifier's folder where none is given."""
+    return with_tau(params, load_threshold(verifier).tau) if leaves_tau(params) else params
+
+
+def with_tau(params: Params, tau: float) -> Params:
+    """The same with ``tau`` where none is given; equal points of the grid are one."""
+    grid = params.evaluation.grid
+    taus = dict.fromkeys(tau if one is None else one for one in grid.tau)
+    changed = {"grid": grid.model_copy(update={"tau": tuple(taus)})}
+    update: dict[str, object] = {"evaluation": params.evaluation.model_copy(update=changed)}
+    for name in ("exploration", "search"):
+        section = getattr(params, name)
+        if section.tau is None:
+            update[name] = section.model_copy(update={"tau": tau})
+    return params.model_copy(update=update)
+
+
+def known_tau(tau: float | None, where: str) -> float:
+    """``tau`` after it was given or chosen.
+
+    Raises:
+        ParamsError: it is still left to be chosen; ``where`` is named.
+    """
+    if tau is None:
+        raise ParamsError(f"{where}: given null, expected the number that was chosen")
+    return tau

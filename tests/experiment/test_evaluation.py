@@ -18,6 +18,7 @@ from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.methods import METHODS, Conditions, Gated, Method, settings_of
 from selverify.experiment.reuse import same_with_less
+from selverify.models.threshold import with_tau
 from selverify.params import Benchmark, Split, load_params
 from selverify.report import names
 from selverify.search.driver import Search, run_lockstep
@@ -26,7 +27,7 @@ from selverify.search.ledger import Ledger
 from selverify.training.exploration import exploration_rows, state_of
 from selverify.types import State
 
-PARAMS = load_params(Path("params.yaml")).with_tau(0.4)
+PARAMS = with_tau(load_params(Path("params.yaml")), 0.4)
 DOMAIN = domain_by_name("word_problems")
 SPLITS = {name: Split(problems=6, seed=s) for s, name in enumerate(("train", "validation", "test"))}
 TASKS = [

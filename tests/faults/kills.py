@@ -23,8 +23,8 @@ from pipelines import KILLS, Checkout, Run, State, repeated
 from proxy import Proxy
 
 from flows.server import PREFECT_API_URL
+from selverify.models.threshold import resolve_tau
 from selverify.params import load_params
-from tasks.models import resolve_tau
 
 SEED = 6
 KILLS_A_CHAIN = 2

@@ -4,28 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tiny_reward_models import item
+from tiny_reward_models import Server, item
 
-from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
+from selverify.errors import ProtocolError
 from selverify.models.verifiers.judge import (
-    LONGEST,
-    RUBRIC,
-    SCHEMA,
+    LONGEST_REPLY,
+    OPINION_SCHEMA,
     Judge,
     Opinion,
     load_rubric,
     read_opinion,
 )
-from selverify.models.verifiers.pooled import Fault
 from selverify.types import Verdict
 
 QUESTION = "How much do 4 pens cost?"
@@ -37,22 +30,14 @@ CODED = re.compile(
 )
 
 
-@dataclass
-class Model:
+def model_that(say: Callable[[str], str | None]) -> Server:
     """Says what a function of the user's message gives; None for no text at all."""
 
-    say: Callable[[str], str | None]
-    asked: list[Mapping[str, Any]] = field(default_factory=list)
-    calls: int = 0
+    def reply(body: Mapping[str, Any]) -> Any:
+        said = say(body["messages"][-1]["content"])
+        return {"choices": [{"message": {"role": "assistant", "content": said}}]}
 
-    def ask(
-        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
-    ) -> list[dict[str, Any]]:
-        assert path == "/chat/completions"
-        self.calls += 1
-        self.asked += json.loads(json.dumps(bodies))
-        texts = [self.say(body["messages"][-1]["content"]) for body in self.asked[-len(bodies) :]]
-        return [{"choices": [{"message": {"role": "assistant", "content": one}}]} for one in texts]
+    return Server(reply)
 
 
 def judge(model: Any, *, schema: bool = True) -> Judge:
@@ -80,20 +65,20 @@ def test_a_verdict_and_its_confidence_are_a_score(
 ) -> None:
     """Half and half where nothing is known, 1 and 0 where all is."""
     said = json.dumps({"verdict": verdict, "confidence": confidence, "reason": "so"})
-    asking = judge(Model(lambda _: said))
+    asking = judge(model_that(lambda _: said))
     assert asking.verify([item(QUESTION, (), ("x",))]) == (Verdict(score, (score,)),)
     assert asking.unreadable == 0
 
 
 def test_each_new_step_is_asked_for_with_the_steps_before_it() -> None:
     """Not with those after it, and once, however many items have it."""
-    model = Model(lambda message: WRONG if "13" in step_of(message) else SURE)
+    model = model_that(lambda message: WRONG if "13" in step_of(message) else SURE)
     asked = item(QUESTION, ("So.",), ("Then 13.", "The answer is 12."))
     verdicts = judge(model).verify([asked, item(QUESTION, ("So.",), ("Then 13.",)), asked])
     assert verdicts[0].step_scores == pytest.approx((0.05, 0.9))
     assert (verdicts[1].step_scores, verdicts[2]) == (verdicts[0].step_scores[:1], verdicts[0])
-    assert model.calls == 1 and len(model.asked) == 2
-    told = [CODED.findall(body["messages"][-1]["content"]) for body in model.asked]
+    assert model.calls == ["/chat/completions"] and len(model.bodies) == 2
+    told = [CODED.findall(body["messages"][-1]["content"]) for body in model.bodies]
     assert [[(label, text) for label, _, text in one] for one in told] == [
         [("problem", QUESTION), ("step 1", "So."), ("step 2, the step to be judged", "Then 13.")],
         [
@@ -103,17 +88,17 @@ def test_each_new_step_is_asked_for_with_the_steps_before_it() -> None:
             ("step 3, the step to be judged", "The answer is 12."),
         ],
     ]
-    assert judge(model).verify([]) == () and model.calls == 1
+    assert judge(model).verify([]) == () and model.calls == ["/chat/completions"]
 
 
 def test_what_is_asked_is_the_rubric_and_the_settings() -> None:
     """A server that takes no schema is not sent one."""
     bodies = []
     for schema in (True, False):
-        model = Model(lambda _: SURE)
+        model = model_that(lambda _: SURE)
         judge(model, schema=schema).verify([item(QUESTION, (), ("x",))])
-        bodies.append(dict(model.asked[0]))
-    wanted = {"name": "verdict", "strict": True, "schema": SCHEMA}
+        bodies.append(dict(model.bodies[0]))
+    wanted = {"name": "verdict", "strict": True, "schema": OPINION_SCHEMA}
     assert bodies[0].pop("response_format") == {"type": "json_schema", "json_schema": wanted}
     assert bodies[0] == bodies[1]
     system, user = bodies[0].pop("messages")
@@ -126,26 +111,26 @@ def test_what_is_asked_is_the_rubric_and_the_settings() -> None:
 def test_the_schema_is_that_of_a_verdict() -> None:
     """What a server is held to is what is read."""
     own = Opinion.model_json_schema()
-    assert list(own["properties"]) == SCHEMA["required"] == own["required"]
-    assert own["additionalProperties"] is SCHEMA["additionalProperties"] is False
-    assert own["properties"]["verdict"]["enum"] == SCHEMA["properties"]["verdict"]["enum"]
+    assert list(own["properties"]) == OPINION_SCHEMA["required"] == own["required"]
+    assert own["additionalProperties"] is OPINION_SCHEMA["additionalProperties"] is False
+    assert own["properties"]["verdict"]["enum"] == OPINION_SCHEMA["properties"]["verdict"]["enum"]
 
 
 def test_a_reply_that_cannot_be_read_is_asked_for_again() -> None:
     """Once, with a word about what is wanted; then its verdict counts."""
     rubric = load_rubric()
-    model = Model(
+    model = model_that(
         lambda message: SURE if message.endswith(rubric.again) else "I think it is right."
     )
     asking = judge(model)
     assert asking.verify([item(QUESTION, (), ("x",))])[0].score == pytest.approx(0.9)
-    assert (model.calls, asking.unreadable) == (2, 0)
+    assert (len(model.calls), asking.unreadable) == (2, 0)
 
 
 @pytest.mark.parametrize("said", ["It is right.", "", None, f"{SURE} {SURE}", "[" * 5_000])
 def test_a_judge_that_fails_accepts_nothing(said: str | None) -> None:
     """The step scores 0, below any threshold, and is counted."""
-    asking = judge(Model(lambda message: WRONG if "y" in step_of(message) else said))
+    asking = judge(model_that(lambda message: WRONG if "y" in step_of(message) else said))
     verdicts = asking.verify([item(QUESTION, (), ("x", "y"))])
     assert verdicts[0].step_scores == pytest.approx((0.0, 0.05))
     asking.verify([item(QUESTION, (), ("x",))])
@@ -165,27 +150,19 @@ INJECTIONS = (
 def test_a_verdict_in_a_step_is_not_the_verdict(text: str) -> None:
     """Only the reply counts, and one that quotes the step is no verdict."""
     asked = item(QUESTION, (text,), (text,))
-    honest = judge(Model(lambda _: WRONG))
-    assert honest.verify([asked])[0].score == pytest.approx(0.05)
-    quoting = judge(Model(lambda message: f"The step says {step_of(message)} and I say {WRONG}"))
+    quoting = judge(
+        model_that(lambda message: f"The step says {step_of(message)} and I say {WRONG}")
+    )
     assert quoting.verify([asked])[0].score == 0.0
     assert quoting.unreadable == 1
-
-
-@pytest.mark.parametrize("text", INJECTIONS)
-def test_a_step_does_not_get_out_of_its_fence(text: str) -> None:
-    """Its fence's code is not known to it, and control tokens in it are broken up."""
-    model = Model(lambda _: WRONG)
-    judge(model).verify([item(QUESTION, (text,), (text,))])
-    message = model.asked[0]["messages"][-1]["content"]
-    found = CODED.findall(message)
-    assert [label for label, _, _ in found] == [
-        "problem",
-        "step 1",
-        "step 2, the step to be judged",
-    ]
-    assert found[1][2] == found[2][2]
-    assert found[2][2].replace("< ", "<").replace("[ ", "[") == text
+    # Its fence's code is not known to it, and control tokens in it are broken up.
+    model = model_that(lambda _: WRONG)
+    assert judge(model).verify([asked])[0].score == pytest.approx(0.05)
+    message = model.bodies[0]["messages"][-1]["content"]
+    labels, _, found = zip(*CODED.findall(message), strict=True)
+    assert labels == ("problem", "step 1", "step 2, the step to be judged")
+    assert found[1] == found[2]
+    assert found[2].replace("< ", "<").replace("[ ", "[") == text
     assert not re.search(r"<\||</s>|\[/INST\]", message)
 
 
@@ -193,9 +170,9 @@ def test_the_code_of_the_fences_follows_from_all_texts() -> None:
     """A step that was shown a code cannot use it later."""
     codes = set()
     for texts in (("x",), ("y",), ("x", "y")):
-        model = Model(lambda _: SURE)
+        model = model_that(lambda _: SURE)
         judge(model).verify([item(QUESTION, texts[:-1], texts[-1:])])
-        codes.add(CODED.findall(model.asked[0]["messages"][-1]["content"])[0][1])
+        codes.add(CODED.findall(model.bodies[0]["messages"][-1]["content"])[0][1])
     assert len(codes) == 3
 
 
@@ -217,7 +194,7 @@ def test_the_code_of_the_fences_follows_from_all_texts() -> None:
         (SURE.replace("80", '"80"'), None),
         (SURE.replace('"reason"', '"why"'), None),
         (SURE.replace("}", ', "note": 1}'), None),
-        (SURE.replace("4 * 3", "x" * LONGEST), None),
+        (SURE.replace("4 * 3", "x" * LONGEST_REPLY), None),
         ("```", None),
         ("``````", None),
         ("null", None),
@@ -228,22 +205,6 @@ def test_a_reply_is_a_verdict_or_nothing(text: str, verdict: str | None) -> None
     """One JSON object of three entries within their ranges."""
     opinion = read_opinion(text)
     assert (None if opinion is None else opinion.verdict) == verdict
-
-
-@given(
-    st.text(max_size=200) | st.builds("".join, st.lists(st.sampled_from(list('{}[]":,1truenl\\'))))
-)
-def test_any_text_can_be_read(text: str) -> None:
-    """Without an error."""
-    assert read_opinion(text) is None
-
-
-@pytest.mark.parametrize("text", ["[" * 1_000_000, '{"reason": "' + "\\" * 7_000, "`" * 1_000_000])
-def test_a_hostile_reply_is_read_at_once(text: str) -> None:
-    """A long one is not parsed at all."""
-    began = time.perf_counter()
-    assert read_opinion(text) is None and read_opinion(text[: LONGEST - 1]) is None
-    assert time.perf_counter() - began < 0.1  # seconds
 
 
 @pytest.mark.parametrize(
@@ -258,14 +219,8 @@ def test_a_hostile_reply_is_read_at_once(text: str) -> None:
 def test_a_reply_that_is_no_completion_ends_the_stage(reply: Any, message: str) -> None:
     """It is the machine's failure, not the judge's."""
 
-    class Broken:
-        def ask(
-            self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
-        ) -> list[dict[str, Any]]:
-            return [reply for _ in bodies]
-
     with pytest.raises(ProtocolError, match=message):
-        judge(Broken()).verify([item(QUESTION, (), ("x",))])
+        judge(Server(lambda _: reply)).verify([item(QUESTION, (), ("x",))])
 
 
 def test_identity_follows_from_model_rubric_and_settings() -> None:
@@ -279,10 +234,10 @@ def test_identity_follows_from_model_rubric_and_settings() -> None:
         {"max_tokens": 501},
         {"schema": False},
     ]
-    found = [Judge(Model(lambda _: SURE), **(known | change)).identity() for change in changes]
+    found = [Judge(model_that(lambda _: SURE), **(known | change)).identity() for change in changes]
     assert len(set(found)) == len(found)
     assert all(f" {rubric.name} {rubric.version} " in one for one in found)
-    assert judge(Model(lambda _: SURE)).identity() == found[0]
+    assert judge(model_that(lambda _: SURE)).identity() == found[0]
 
 
 def test_the_rubric_says_that_texts_are_material() -> None:
@@ -290,34 +245,3 @@ def test_the_rubric_says_that_texts_are_material() -> None:
     rubric = load_rubric()
     assert "never an instruction" in rubric.system
     assert all(f'"{name}"' in rubric.ask for name in Opinion.model_fields)
-    assert json.loads(RUBRIC.read_text())["version"] == rubric.version
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"version": "1"}, "version: Input should be a valid integer"),
-        ({"ask": "Judge."}, "ask: String should match"),
-        ({"system": ""}, "system: String should have at least 1"),
-        ({"notes": "x"}, "notes: Extra inputs"),
-    ],
-)
-def test_a_file_that_is_no_rubric_is_refused(
-    tmp_path: Path, change: dict[str, Any], message: str
-) -> None:
-    """The message names the entry."""
-    path = tmp_path / "rubric.json"
-    path.write_text(json.dumps(json.loads(RUBRIC.read_text()) | change))
-    with pytest.raises(SchemaError, match=message):
-        load_rubric(path)
-
-
-def test_a_rubric_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """And so is a file that is no JSON, or a judge that may not say anything."""
-    with pytest.raises(ArtifactError, match="no such file; expected the rubric"):
-        load_rubric(tmp_path / "none.json")
-    (tmp_path / "rubric.json").write_text("{")
-    with pytest.raises(SchemaError, match="the file: Invalid JSON"):
-        load_rubric(tmp_path / "rubric.json")
-    with pytest.raises(ParamsError, match="given max_tokens 0, expected at least 1"):
-        Judge(Model(lambda _: SURE), model="x", rubric=load_rubric(), max_tokens=0, schema=False)

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_reward_models import QWEN_CHAT, QWEN_TOKENS, byte_tokenizer, item
+from tiny_reward_models import QWEN_CHAT, QWEN_TOKENS, Server, byte_tokenizer, item
 
-from selverify.errors import ParamsError, ProtocolError
+from selverify.errors import ProtocolError
 from selverify.models.prompting import disarmed
 from selverify.models.verifiers.pooled import (
     QWEN_MATH_POOLED,
     SKYWORK_POOLED,
-    Fault,
     PooledFormat,
     PoolingVerifier,
-    StepTokenChatVerifier,
 )
-from selverify.models.verifiers.step_token import MATH_SHEPHERD, RLHFLOW
+from selverify.models.verifiers.step_token import RLHFLOW
+from selverify.models.verifiers.step_token_chat import TOP_LOGPROBS, StepTokenChatVerifier
 from selverify.models.verifiers.steps import Encoder
 
 Body = Mapping[str, Any]
@@ -33,21 +31,6 @@ ITEMS = (
     item(QUESTION, ("So.",), ("Then 13.",)),
     item(QUESTION, (), ("The answer is 12.",)),
 )
-
-
-@dataclass
-class Server:
-    """Replies to each body by a function of it, and remembers what it was asked."""
-
-    reply: Callable[[Body], Any]
-    asked: list[tuple[str, Body]] = field(default_factory=list)
-
-    def ask(
-        self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
-    ) -> list[dict[str, Any]]:
-        self.asked += [(path, body) for body in bodies]
-        # As it arrives over a wire: nothing but JSON.
-        return [json.loads(json.dumps(self.reply(json.loads(json.dumps(body))))) for body in bodies]
 
 
 def encoder(format: PooledFormat) -> Encoder:
@@ -62,14 +45,14 @@ def value(tokens: Sequence[int]) -> float:
 
 def row(format: PooledFormat, probability: float) -> list[float] | float:
     """The values of a place as the family's server gives them."""
-    if format.values == "logits":
+    if format.values == "one logit":
         return 30.0 * probability - 15.0
     return [1 - probability, probability]
 
 
 def wanted(format: PooledFormat, probability: float) -> float:
     """The score that these values mean."""
-    if format.values == "logits":
+    if format.values == "one logit":
         return 1 / (1 + math.exp(15.0 - 30.0 * probability))
     return probability
 
@@ -108,19 +91,9 @@ def test_values_of_a_place_become_its_score(format: PooledFormat, per: str) -> N
     for verdict, scores in zip(verdicts, (*expected(format), expected(format)[0]), strict=True):
         assert verdict.step_scores == pytest.approx(scores)
         assert verdict.score == verdict.step_scores[-1]
-    assert [path for path, _ in server.asked] == ["/pooling"] * 3
-    assert {body["model"] for _, body in server.asked} == {"prm"}
-    assert verifier.verify(()) == () and len(server.asked) == 3
-
-
-def test_a_mark_in_a_step_is_no_mark_for_the_server() -> None:
-    """It is sent as the tokens of its letters."""
-    server = pooling(QWEN_MATH_POOLED, per="step")
-    verifier = PoolingVerifier(
-        server, model="prm", format=QWEN_MATH_POOLED, encoder=encoder(QWEN_MATH_POOLED)
-    )
-    (verdict,) = verifier.verify([item(QUESTION, ("<extra_0>",), ("a<extra_0>b", "c"))])
-    assert len(verdict.step_scores) == 2
+    assert server.calls == ["/pooling"] and len(server.bodies) == 3
+    assert {body["model"] for body in server.bodies} == {"prm"}
+    assert verifier.verify(()) == () and len(server.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -134,9 +107,9 @@ def test_a_mark_in_a_step_is_no_mark_for_the_server() -> None:
         ({"data": [{"data": [["0.5", 0.5]]}]}, r"given '0\.5' at data\.0\.data\.0"),
         ({"data": [{"data": [[True, False]]}]}, "given 'True' at"),
         ({"data": [{"data": [[0.5, 0.5]] * 3}]}, r"values of 3 places, expected 1, one a step"),
-        ({"data": [{"data": [[0.2, 0.2]]}]}, r"given \[0\.2, 0\.2\] for a step, expected 2 prob"),
-        ({"data": [{"data": [[-1.0, 2.0]]}]}, "expected 2 probabilities"),
-        ({"data": [{"data": [[1.0]]}]}, "expected 2 probabilities"),
+        ({"data": [{"data": [[0.2, 0.2]]}]}, r"given \[0\.2, 0\.2\] for a step, expected two prob"),
+        ({"data": [{"data": [[-1.0, 2.0]]}]}, "expected two probabilities"),
+        ({"data": [{"data": [[1.0]]}]}, "expected two probabilities"),
         ({"data": [{"data": [float("nan")]}]}, "given 'nan' at"),
         ([], "at the reply"),
     ],
@@ -153,46 +126,13 @@ def test_a_malformed_reply_is_named(reply: Any, message: str) -> None:
         verifier.verify(ITEMS[2:])
 
 
-def test_replies_are_as_many_as_bodies() -> None:
-    """A client that loses one is at fault."""
-
-    class Forgetful(Server):
-        def ask(
-            self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: Fault
-        ) -> list[dict[str, Any]]:
-            return super().ask(path, bodies, fault=fault)[1:]
-
-    chat = StepTokenChatVerifier(Forgetful(likely), model="prm", format=RLHFLOW, top_logprobs=5)
-    with pytest.raises(ProtocolError, match="given 3 replies to 4 bodies"):
-        chat.verify(ITEMS)
-
-
-@given(
-    good=st.floats(-800, 800),
-    bad=st.floats(-800, 800),
-    format=st.sampled_from([SKYWORK_POOLED, replace(QWEN_MATH_POOLED, values="logits")]),
-)
-def test_a_logit_of_any_size_has_a_score(good: float, bad: float, format: PooledFormat) -> None:
+@given(log_odds=st.floats(-1_600, 1_600))
+def test_a_logit_of_any_size_has_a_score(log_odds: float) -> None:
     """In [0, 1], and above a half exactly where right is likelier."""
-    score = format.score([bad, good] if format.outputs == 2 else [good - bad])
+    score = SKYWORK_POOLED.score([log_odds])
     assert score is not None and 0 <= score <= 1
-    if abs(good - bad) > 1e-9:
-        assert (score > 0.5) is (good > bad)
-
-
-@pytest.mark.parametrize(("outputs", "positive"), [(3, 0), (1, 1), (2, 2), (0, 0)])
-def test_a_format_of_other_values_is_refused(outputs: int, positive: int) -> None:
-    """As is an encoder of another layout."""
-    format = replace(QWEN_MATH_POOLED, outputs=outputs, positive=positive)
-    with pytest.raises(ParamsError, match=f"place {positive} of {outputs} values"):
-        PoolingVerifier(Server(likely), model="prm", format=format, encoder=encoder(format))
-    with pytest.raises(ParamsError, match="an encoder of its script"):
-        PoolingVerifier(
-            Server(likely),
-            model="prm",
-            format=QWEN_MATH_POOLED,
-            encoder=encoder(SKYWORK_POOLED),
-        )
+    if abs(log_odds) > 1e-9:
+        assert (score > 0.5) is (log_odds > 0)
 
 
 def top(*pairs: tuple[str, float]) -> dict[str, Any]:
@@ -213,28 +153,26 @@ def likely(body: Body) -> dict[str, Any]:
 def test_the_next_token_says_whether_a_step_is_right() -> None:
     """One conversation a step, each step before it answered by a plus."""
     server = Server(likely)
-    chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW, top_logprobs=7)
+    chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW)
     verdicts = chat.verify((*ITEMS, ITEMS[0]))
     assert [len(one.step_scores) for one in verdicts] == [2, 1, 1, 2]
-    assert verdicts[0] == verdicts[3] and len(server.asked) == 4
-    path, body = server.asked[1]
-    assert (path, body) == (
-        "/chat/completions",
-        {
-            "model": "prm",
-            "messages": [
-                {"role": "user", "content": f"{QUESTION} So."},
-                {"role": "assistant", "content": "+"},
-                {"role": "user", "content": "Then 12."},
-                {"role": "assistant", "content": "+"},
-                {"role": "user", "content": "The answer is 12."},
-            ],
-            "max_tokens": 1,
-            "temperature": 1.0,
-            "logprobs": True,
-            "top_logprobs": 7,
-        },
-    )
+    assert verdicts[0] == verdicts[3]
+    assert len(server.bodies) == 4 and server.calls == ["/chat/completions"]
+    body = server.bodies[1]
+    assert body == {
+        "model": "prm",
+        "messages": [
+            {"role": "user", "content": f"{QUESTION} So."},
+            {"role": "assistant", "content": "+"},
+            {"role": "user", "content": "Then 12."},
+            {"role": "assistant", "content": "+"},
+            {"role": "user", "content": "The answer is 12."},
+        ],
+        "max_tokens": 1,
+        "temperature": 1.0,
+        "logprobs": True,
+        "top_logprobs": TOP_LOGPROBS,
+    }
     said = "".join(f"{one['role']}:{one['content']};" for one in body["messages"])
     assert verdicts[0].score == pytest.approx((sum(map(ord, said)) % 89 + 1) / 91)
 
@@ -254,60 +192,45 @@ def test_a_token_that_is_not_listed_counts_against_the_step(
 ) -> None:
     """A wrong one is at most as probable as the last that is listed, a right one impossible."""
     server = Server(lambda _: top(*alternatives))
-    chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW, top_logprobs=2)
+    chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW)
     assert chat.verify(ITEMS[2:])[0].step_scores == pytest.approx((score,))
 
 
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        ({"choices": []}, "at choices, .* at least 1 item"),
-        ({"choices": [{"message": {"content": "+"}}]}, r"at choices\.0\.logprobs"),
-        ({"choices": [{"logprobs": None}]}, r"given 'None' at choices\.0\.logprobs"),
-        ({"choices": [{"logprobs": {"content": []}}]}, r"logprobs\.content, .* at least 1"),
+        ({"choices": []}, r"given .*choices.* at choices\.0\.logprobs\.content\.0\.top_logprobs"),
+        ({"choices": [{"logprobs": None}]}, "given .*logprobs': None.* at choices"),
+        ({"choices": [{"logprobs": {"content": [{"top_logprobs": []}]}}]}, "at least 1 item"),
         (top(("yes", -0.1), ("no", -2.0)), r"the tokens \['no', 'yes'\], expected '\+' or '-'"),
         (top(("+", float("-inf")), ("-", 0.0)), r"top_logprobs\.0\.logprob, .* finite number"),
     ],
 )
 def test_a_completion_without_its_logprobs_is_named(reply: Any, message: str) -> None:
     """With what was given, and where."""
-    chat = StepTokenChatVerifier(
-        Server(lambda _: reply), model="prm", format=RLHFLOW, top_logprobs=2
-    )
+    chat = StepTokenChatVerifier(Server(lambda _: reply), model="prm", format=RLHFLOW)
     with pytest.raises(ProtocolError, match=message):
         chat.verify(ITEMS[2:])
 
 
-def test_only_a_format_of_turns_can_be_asked_so() -> None:
-    """And for two alternatives or more."""
-    with pytest.raises(ParamsError, match="given the format math_shepherd"):
-        StepTokenChatVerifier(Server(likely), model="prm", format=MATH_SHEPHERD, top_logprobs=5)
-    with pytest.raises(ParamsError, match=r"top_logprobs 1, expected .* 2 or more"):
-        StepTokenChatVerifier(Server(likely), model="prm", format=RLHFLOW, top_logprobs=1)
-
-
 def test_identities_tell_what_replies_depend_on() -> None:
-    """The model, the layout, the tokenizer, and how many alternatives are asked for."""
+    """The model, the layout and the tokenizer."""
     server = Server(likely)
+    swapped = replace(RLHFLOW, good="-", bad="+")
     chats = [
-        StepTokenChatVerifier(server, model=model, format=format, top_logprobs=top_logprobs)
-        for model, format, top_logprobs in (
-            ("a", RLHFLOW, 5),
-            ("b", RLHFLOW, 5),
-            ("a", RLHFLOW, 6),
-            ("a", replace(RLHFLOW, good="-", bad="+"), 5),
-        )
-    ]
-    pooled = [
-        PoolingVerifier(server, model=model, format=format, encoder=encoder(format))
-        for model, format in (
-            ("a", QWEN_MATH_POOLED),
-            ("b", QWEN_MATH_POOLED),
-            ("a", SKYWORK_POOLED),
-        )
+        StepTokenChatVerifier(server, model=model, format=format)
+        for model, format in (("a", RLHFLOW), ("b", RLHFLOW), ("a", swapped))
     ]
     other = Encoder(byte_tokenizer((*QWEN_TOKENS, "<x>"), QWEN_CHAT), QWEN_MATH_POOLED.script)
-    pooled.append(PoolingVerifier(server, model="a", format=QWEN_MATH_POOLED, encoder=other))
+    pooled = [
+        PoolingVerifier(server, model=model, format=format, encoder=encoded)
+        for model, format, encoded in (
+            ("a", QWEN_MATH_POOLED, encoder(QWEN_MATH_POOLED)),
+            ("b", QWEN_MATH_POOLED, encoder(QWEN_MATH_POOLED)),
+            ("a", SKYWORK_POOLED, encoder(SKYWORK_POOLED)),
+            ("a", QWEN_MATH_POOLED, other),
+        )
+    ]
     identities = [one.identity() for one in (*chats, *pooled)]
     assert len(set(identities)) == len(identities)
 
@@ -326,6 +249,6 @@ def test_control_tokens_in_text_for_a_server_are_broken_up(text: str, sent: str)
     """A server takes them for its own; ordinary mathematics stays as it is."""
     assert disarmed(text) == sent
     server = Server(likely)
-    chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW, top_logprobs=2)
+    chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW)
     chat.verify([item(QUESTION, (text,), ("x",))])
-    assert server.asked[0][1]["messages"][0]["content"] == f"{QUESTION} {sent}"
+    assert server.bodies[0]["messages"][0]["content"] == f"{QUESTION} {sent}"

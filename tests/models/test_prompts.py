@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -17,7 +16,7 @@ from selverify.domains.countdown import Countdown
 from selverify.domains.math_steps import MathSteps, Step
 from selverify.domains.math_structured import OPERATORS, MathStructured
 from selverify.domains.word_problems import WordProblems
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import ParamsError
 from selverify.models.prompting import (
     FewShot,
     Prompt,
@@ -26,10 +25,9 @@ from selverify.models.prompting import (
     load_prompt,
     move_schema,
     plain,
-    read_prompt,
 )
 from selverify.search.gates import reject
-from selverify.types import Arguments, Move, State
+from selverify.types import Move, State
 
 CODECS: dict[str, Domain] = {"math_steps": MathSteps(), "math_structured": MathStructured()}
 EXAMPLES = [
@@ -127,41 +125,11 @@ def test_the_structured_prompt_tells_and_shows_every_operator() -> None:
 
 
 def test_the_prompts_are_package_data() -> None:
-    """Every file of prompts is read without an error, under its own name."""
-    names = {
-        entry.name.removesuffix(".json")
-        for entry in files("selverify.models.prompts").iterdir()
-        if entry.name.endswith(".json")
-    }
-    assert names == CODECS.keys()
-    assert all(load_prompt(name).name == name for name in names)
-
-
-def test_an_unknown_prompt_is_refused() -> None:
-    """The message names what there is; no path leads out of the package's folder."""
+    """Each is read under its own name; no other name leads anywhere."""
+    assert all(load_prompt(name).name == name for name in CODECS)
     for name in ("math", "../prompts/math_steps"):
-        with pytest.raises(ParamsError, match="expected one of math_steps, math_structured"):
+        with pytest.raises(ParamsError, match=r"expected one of math_steps, math_structured$"):
             load_prompt(name)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "no JSON",
-        '{"name": "p", "version": 1, "system": ["s"]}',
-        '{"name": "p", "version": "1", "system": ["s"], "examples": []}',
-        '{"name": "p", "version": 0, "system": ["s"], "examples": []}',
-        '{"name": "p", "version": 1, "system": [], "examples": []}',
-        '{"name": "p", "version": 1, "system": ["s"], "examples": [], "seed": 1}',
-        '{"name": "q", "version": 1, "system": ["s"], "examples": []}',
-        '{"name": "p", "version": 1, "system": ["s"],'
-        ' "examples": [{"question": "q", "answer": "1", "steps": []}]}',
-    ],
-)
-def test_prompt_data_is_validated(text: str) -> None:
-    """Nothing missing, nothing extra, nothing empty, and the file's own name."""
-    with pytest.raises(SchemaError, match="prompt p: "):
-        read_prompt("p", text)
 
 
 DATA = PromptData(
@@ -246,20 +214,6 @@ def test_a_schema_is_whole_and_names_every_operator(domain: Domain) -> None:
         assert one["properties"]["args"]["required"] == [*arguments.model_fields]
 
 
-class Nested(Arguments):
-    """Arguments that hold a model."""
-
-    part: FewShot
-
-
-def test_arguments_that_need_references_are_refused() -> None:
-    """Servers differ in what they make of them."""
-    domain = MathStructured()
-    domain.operators = {"nest": Nested}
-    with pytest.raises(SchemaError, match="operator nest: its arguments hold models"):
-        move_schema(domain)
-
-
 SHOWN = [
     json.loads(step)
     for example in load_prompt("math_structured").examples
@@ -268,18 +222,13 @@ SHOWN = [
 ODD = st.sampled_from((1, True, None, "", "n", "even", "<", [], [1], [0], ["1"], {}, "x" * 301))
 
 
-def test_the_moves_of_the_examples_are_valid_under_the_schema() -> None:
-    """All of them."""
-    for shown in SHOWN:
-        Draft202012Validator(SCHEMA).validate(shown)
-
-
 @given(st.sampled_from(SHOWN), st.data())
 @settings(deadline=None)
 def test_the_schema_allows_exactly_what_is_parsed(
     shown: dict[str, Any], data: st.DataObject
 ) -> None:
-    """Moves of the examples with a key dropped, added or given another value."""
+    """Moves of the examples, and those with a key dropped, added or given another value."""
+    assert Draft202012Validator(SCHEMA).is_valid(shown)
     changed = json.loads(json.dumps(shown))
     for part in (changed["args"], changed):
         key = data.draw(st.sampled_from((*part, "more")))
@@ -290,18 +239,3 @@ def test_the_schema_allows_exactly_what_is_parsed(
             part[key] = data.draw(ODD)
     valid = Draft202012Validator(SCHEMA).is_valid(changed)
     assert isinstance(STRUCTURED.parse(json.dumps(changed)), Move) == valid
-
-
-@given(st.sampled_from(SHOWN), st.sampled_from(("op", "args", "more")))
-@settings(deadline=None)
-def test_a_move_without_a_key_or_with_one_more_is_invalid(shown: dict[str, Any], key: str) -> None:
-    """At either level."""
-    validator = Draft202012Validator(SCHEMA)
-    for outer in (True, False):
-        changed = json.loads(json.dumps(shown))
-        part = changed if outer else changed["args"]
-        if key in part:
-            del part[key]
-        else:
-            part[key] = "more"
-        assert not validator.is_valid(changed)

@@ -6,17 +6,16 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, Runs, mixed_runs, searches
 from toy import move, samples, toy_problem
 
-from selverify.domains.math_steps import MathSteps
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.models import reply_cache
 from selverify.models.reply_cache import CachedBackend
@@ -37,42 +36,59 @@ from selverify.search.requests import (
 from selverify.types import Move, Sample, State, Verdict
 
 START = DOMAIN.initial_state(toy_problem(), budget=9)
+MEMORY = Path(":memory:")
 ONE, TWO = move("add 1 ;"), move("add 2 ;")
 
 
 class Log:
-    """Passes everything on; ``entries`` names each sample, rank and verdict it gave."""
+    """Passes everything on, and keeps what it was asked."""
 
     def __init__(self, identity: str = BACKEND.identity("")) -> None:
         self._identity = identity
         self.requests: list[Request] = []
 
     def identity(self, kind: str) -> str:
-        """The name it was given."""
         return self._identity
 
     def answer(self, request: Request) -> Reply:
-        """The fake's reply."""
         self.requests.append(request)
         return BACKEND.answer(request)
 
     @property
+    def ranges(self) -> list[list[tuple[int, int]]]:
+        """Start and count of each item of each request for samples."""
+        return [[(item.start, item.count) for item in one.items] for one in self.requests]
+
+    @property
     def entries(self) -> list[tuple[object, ...]]:
-        """Without the budget, which decides no reply."""
+        """Names each sample, rank and verdict; without the budget, which decides no reply."""
         return [
-            (request.kind, replace(item.state, budget=0), getattr(item, "greedy", None), *part)
+            (request.kind, replace(item.state, budget=0), getattr(item, "greedy", None), part)
             for request in self.requests
             for item in request.items
             for part in _parts(item)
         ]
 
 
-def _parts(item: object) -> list[tuple[object, ...]]:
+def _parts(item: object) -> Iterable[object]:
     if isinstance(item, ProposeItem | CompleteItem):
-        return [(index,) for index in range(item.start, item.start + item.count)]
-    if isinstance(item, RankItem):
-        return [(item.moves, item.scorer)]
-    return [(item.steps,)]
+        return range(item.start, item.start + item.count)
+    return [(item.moves, item.scorer) if isinstance(item, RankItem) else item.steps]
+
+
+def propose(*ranges: tuple[int, int]) -> Propose:
+    """A request for these samples at the start."""
+    return Propose(tuple(ProposeItem(START, *one) for one in ranges))
+
+
+def verify(*steps: Move, state: State = START) -> Verify:
+    """A request for the verdict on these steps."""
+    return Verify((VerifyItem(state, steps),))
+
+
+def rank(*moves: Move, scorer: str) -> Rank:
+    """A request for the scores of these moves."""
+    return Rank((RankItem(START, moves, scorer),))
 
 
 @settings(max_examples=15, deadline=None)
@@ -84,7 +100,7 @@ def test_cached_equals_uncached_and_asks_nothing_twice(
     plain = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(reply_cache, "ENTRIES_PER_COMMIT", size)
-        path = Path(folder) / "replies.sqlite" if on_disk else None
+        path = Path(folder) / "replies.sqlite" if on_disk else MEMORY
         log = Log()
         cache = CachedBackend(log, path)
         for _ in range(2):
@@ -99,90 +115,82 @@ def test_cached_equals_uncached_and_asks_nothing_twice(
             assert silent.requests == []
 
 
-def test_only_missing_samples_are_asked_in_contiguous_ranges() -> None:
-    """With 2, 3 and 6 known, a request for 0 to 8 asks 0-1, 4-5 and 7."""
+@pytest.mark.parametrize(
+    ("requests", "asked"),
+    [
+        # With 2, 3 and 6 known, a request for 0 to 8 passes 0-1, 4-5 and 7 on.
+        ([propose((2, 2), (6, 1)), propose((0, 8))], [[(2, 2), (6, 1)], [(0, 2), (4, 2), (7, 1)]]),
+        # A part of a known range passes nothing on.
+        ([propose((0, 64)), propose((8, 8))], [[(0, 64)]]),
+        # The union of ranges in one request is passed on once.
+        ([propose((0, 3), (1, 4))], [[(0, 5)]]),
+    ],
+)
+def test_only_missing_samples_are_asked_in_contiguous_ranges(
+    requests: list[Propose], asked: list[list[tuple[int, int]]]
+) -> None:
     log = Log()
-    cache = CachedBackend(log, None)
-    cache.answer(Propose((ProposeItem(START, 2, 2), ProposeItem(START, 6, 1))))
-    whole = Propose((ProposeItem(START, 0, 8),))
-    assert cache.answer(whole) == BACKEND.answer(whole)
-    assert [(item.start, item.count) for item in log.requests[1].items] == [(0, 2), (4, 2), (7, 1)]
+    cache = CachedBackend(log, MEMORY)
+    for request in requests:
+        assert cache.answer(request) == BACKEND.answer(request)
+    assert log.ranges == asked
 
 
-def test_eight_samples_are_served_from_sixty_four_whatever_the_budget() -> None:
-    """A part of a known range asks nothing, and the state's budget is no part of the key."""
+def test_neither_budgets_nor_repetitions_are_asked() -> None:
+    """The state's budget is no part of the key, and a repeated item is passed on once."""
     log = Log()
-    cache = CachedBackend(log, None)
-    (many,) = cache.answer(Complete((CompleteItem(START, 0, 64),)))
-    (few,) = cache.answer(Complete((CompleteItem(START.spend(3), 8, 8),)))
-    assert few == many[8:16]
-    assert len(log.requests) == 1
-
-
-def test_duplicates_and_overlaps_within_a_batch_are_asked_once() -> None:
-    """The union of the ranges is asked, and a repeated verify item once."""
-    log = Log()
-    cache = CachedBackend(log, None)
-    cache.answer(Propose((ProposeItem(START, 0, 3), ProposeItem(START, 1, 4))))
-    assert [(item.start, item.count) for item in log.requests[0].items] == [(0, 5)]
+    cache = CachedBackend(log, MEMORY)
+    items = [CompleteItem(state, 0, 8) for state in (START, START.spend(3), START)]
+    assert len(set(cache.answer(Complete(tuple(items))))) == 1
+    assert log.ranges == [[(0, 8)]]
     cache.answer(Verify((VerifyItem(START, (ONE,)), VerifyItem(START, (ONE,)))))
     assert len(log.requests[1].items) == 1
 
 
-@pytest.mark.parametrize(
-    "different",
-    [
-        Verify((VerifyItem(START, (TWO,)),)),
-        Verify((VerifyItem(START, (ONE, TWO)),)),
-        Verify((VerifyItem(DOMAIN.apply(START, ONE), (ONE,)),)),
-        Verify((VerifyItem(DOMAIN.initial_state(toy_problem(4), budget=9), (ONE,)),)),
-        Verify((VerifyItem(DOMAIN.initial_state(toy_problem(3, "q"), budget=9), (ONE,)),)),
-        Rank((RankItem(START, (ONE,), "a"),)),
-        Rank((RankItem(START, (ONE,), "b"),)),
-        Rank((RankItem(START, (ONE, TWO), "a"),)),
-        Propose((ProposeItem(START, 0, 1),)),
+def test_different_items_have_different_keys() -> None:
+    """Also two steps whose texts run together to another one: "A. B." reads like "A." and "B."."""
+    together, apart = (
+        State(START.problem, tuple(Move("step", None, text) for text in texts), None, 9)
+        for texts in (("A. B.",), ("A.", "B."))
+    )
+    assert together.trace == apart.trace
+    different = [
+        verify(ONE),
+        verify(TWO),
+        verify(ONE, TWO),
+        verify(ONE, state=together),
+        verify(ONE, state=apart),
+        verify(ONE, state=DOMAIN.initial_state(toy_problem(4), budget=9)),
+        verify(ONE, state=DOMAIN.initial_state(toy_problem(3, "q"), budget=9)),
+        rank(ONE, scorer="a"),
+        rank(ONE, scorer="b"),
+        rank(ONE, TWO, scorer="a"),
+        propose((0, 1)),
         Complete((CompleteItem(START, 0, 1),)),
         Complete((CompleteItem(START, 0, 1, greedy=True),)),
-    ],
-)
-def test_different_items_have_different_keys(different: Request) -> None:
-    """An item is served only by an equal one: after all the others it is still asked."""
-    log = Log()
-    cache = CachedBackend(log, None)
-    everything = [
-        Verify((VerifyItem(START, (ONE,)),)),
-        *(one for one in ALL_DIFFERENT if one != different),
     ]
-    for request in everything:
-        cache.answer(request)
-    before = len(log.requests)
-    cache.answer(different)
-    assert len(log.requests) == before + 1
-
-
-ALL_DIFFERENT: list[Request] = next(
-    mark.args[1]
-    for mark in test_different_items_have_different_keys.pytestmark  # type: ignore[attr-defined]
-)
+    cache = CachedBackend(BACKEND, MEMORY)
+    keys = {cache._key(request.kind, request.items[0]) for request in different}
+    assert len(keys) == len(different)
+    assert cache._key("verify", replace(verify(ONE).items[0], state=START.spend(3))) in keys
 
 
 def test_another_backend_identity_shares_nothing(tmp_path: Path) -> None:
     """A retrained model never reads the replies of the old one."""
-    request = Verify((VerifyItem(START, (ONE,)),))
     for identity in ("old", "new"):
         log = Log(identity)
         cache = CachedBackend(log, tmp_path / "replies.sqlite")
-        cache.answer(request)
+        cache.answer(verify(ONE))
         cache.close()
         assert len(log.requests) == 1
 
 
 def test_two_open_caches_may_write_the_same_entry(tmp_path: Path) -> None:
-    """Each asks for itself what the other stored after it looked; the file keeps the first."""
-    request = Verify((VerifyItem(START, (ONE,)),))
+    """Each asks for itself what the other stored after it looked."""
+    request = verify(ONE)
     caches = [CachedBackend(BACKEND, tmp_path / "replies.sqlite") for _ in range(2)]
     for cache in caches:
-        cache.answer(Verify((VerifyItem(START, (TWO,)),)))
+        cache.answer(verify(TWO))
         cache._load([cache._key("verify", request.items[0])])
     assert [cache.answer(request) for cache in caches] == [BACKEND.answer(request)] * 2
     for cache in caches:
@@ -213,9 +221,9 @@ def test_replies_round_trip_exactly(
 ) -> None:
     """Any text, any float, bit for bit, through the file."""
     cases: list[tuple[Request, Reply]] = [
-        (Propose((ProposeItem(START, 0, 1),)), ((Sample(text, tokens, number),),)),
-        (Verify((VerifyItem(START, (ONE,)),)), (Verdict(number, tuple(scores)),)),
-        (Rank((RankItem(START, (ONE,), "a"),)), (tuple(scores),)),
+        (propose((0, 1)), ((Sample(text, tokens, number),),)),
+        (verify(ONE), (Verdict(number, tuple(scores)),)),
+        (rank(ONE, scorer="a"), (tuple(scores),)),
     ]
     backend = Fixed(None)
     with tempfile.TemporaryDirectory() as folder:
@@ -227,97 +235,20 @@ def test_replies_round_trip_exactly(
             cache.close()
 
 
-KILLED = """
-import os
-import sys
-from pathlib import Path
-
-sys.path[:0] = sys.argv[3:]
-from strategies import BACKEND, DOMAIN
-from toy import toy_problem
-
-from selverify.models.reply_cache import CachedBackend
-from selverify.search.driver import Search, run_lockstep
-from selverify.search import beam_search
-
-
-class Killed:
-    def identity(self, kind: str) -> str:
-        return BACKEND.identity(kind)
-
-    left = int(sys.argv[2])
-
-    def answer(self, request):
-        if self.left == 0:
-            os._exit(9)
-        self.left -= 1
-        for item in request.items:
-            what = [move.text for move in getattr(item, "steps", ())]
-            print(request.kind, item.state.problem.text, item.state.trace, what, flush=True)
-        return BACKEND.answer(request)
-
-
-rules = dict(n=8, variant="keep_b", width=2, expansion=2, gates=True, max_moves=4)
-searches = {
-    target: Search(beam_search(DOMAIN, toy_problem(target), **rules), None) for target in (2, 3, 4)
-}
-results = run_lockstep(searches, CachedBackend(Killed(), Path(sys.argv[1])), end_of_move=";")
-print(*((result.outcome.answer, result.ledger) for result in results.values()))
-"""
-
-
-def _run_killed(path: Path, batches: int) -> tuple[int, list[str]]:
-    tests = Path(__file__).parents[1]
-    paths = [str(tests / "search"), str(tests), str(tests.parent)]
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(path), str(batches), *paths],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout.splitlines()
-
-
-def test_a_killed_run_replays_from_its_cache_and_asks_nothing_twice(tmp_path: Path) -> None:
-    """Killed within the fourth batch: the second run asks only the rest and counts the whole."""
+@pytest.mark.parametrize(
+    "change", ["CREATE TABLE other (x)", "PRAGMA user_version=1", "PRAGMA user_version=99", None]
+)
+def test_a_file_that_is_no_reply_cache_is_a_schema_error(
+    tmp_path: Path, change: str | None
+) -> None:
+    """Another program's database, another schema and garbage are refused by name."""
     path = tmp_path / "replies.sqlite"
-    code, first = _run_killed(path, 3)
-    assert code == 9
-    code, second = _run_killed(path, 99)
-    assert code == 0
-    _, whole = _run_killed(tmp_path / "other.sqlite", 99)
-    assert first + second == whole
-    assert len(set(whole)) == len(whole) > len(first) > 0
-
-
-def _garbage(path: Path) -> None:
-    path.write_bytes(b"this is no database, only text" * 99)
-
-
-def _foreign(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE other (x)")
-    connection.close()
-
-
-def _older(path: Path) -> None:
-    CachedBackend.create(path)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=1")
-    connection.close()
-
-
-def _newer(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version=99")
-    connection.close()
-
-
-@pytest.mark.parametrize("spoil", [_garbage, _foreign, _older, _newer])
-def test_a_file_that_is_no_reply_cache_is_a_schema_error(tmp_path: Path, spoil: object) -> None:
-    """Garbage, another program's database and another schema are refused by name."""
-    path = tmp_path / "replies.sqlite"
-    spoil(path)  # type: ignore[operator]
+    if change is None:
+        path.write_bytes(b"this is no database, only text" * 99)
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.execute(change)
+        connection.close()
     with pytest.raises(SchemaError, match=r"replies\.sqlite: .*; move the file away to start"):
         CachedBackend(BACKEND, path)
 
@@ -338,7 +269,7 @@ def test_a_damaged_value_is_asked_for_again(
 ) -> None:
     """Found when it is read, told by the name of the file, and whole the next time."""
     path = tmp_path / "replies.sqlite"
-    request = Rank((RankItem(START, (ONE, TWO), "a"),))
+    request = rank(ONE, TWO, scorer="a")
     cache = CachedBackend(BACKEND, path)
     whole = cache.answer(request)
     cache.close()
@@ -358,8 +289,8 @@ def test_kinds_that_are_not_kept_at_once_are_kept_together(tmp_path: Path) -> No
     """Until they are written, another process finds none of them; closing writes none."""
     path = tmp_path / "replies.sqlite"
     requests = [
-        *(Rank((RankItem(START, (ONE, TWO), scorer),)) for scorer in "ab"),
-        Verify((VerifyItem(START, (ONE,)),)),
+        *(rank(ONE, TWO, scorer=scorer) for scorer in "ab"),
+        verify(ONE),
     ]
     whole = [BACKEND.answer(request) for request in requests]
     for asked, written in ((3, False), (2, False), (2, True), (0, False)):
@@ -397,7 +328,7 @@ CachedBackend.create(Path(sys.argv[1]))
         command = [sys.executable, "-c", script, str(path), str(len(codes))]
         codes.append(subprocess.run(command, check=False).returncode)
         cache = CachedBackend(BACKEND, path)
-        cache.answer(Rank((RankItem(START, (ONE, TWO), "a"),)))
+        cache.answer(rank(ONE, TWO, scorer="a"))
         cache.close()
     assert set(codes[:-1]) == {9} and len(codes) > 6
 
@@ -407,7 +338,7 @@ def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path) -> None:
     again, or one sentence refuses the file.
     """
     path = tmp_path / "replies.sqlite"
-    request = Propose((ProposeItem(START, 0, 2),))
+    request = propose((0, 2))
     cache = CachedBackend(BACKEND, path)
     whole = cache.answer(request)
     cache.close()
@@ -439,43 +370,19 @@ def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path) -> None:
 def test_a_path_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
     """A folder, and a file in a folder that is not there."""
     for path in (tmp_path, tmp_path / "none" / "replies.sqlite"):
-        with pytest.raises(ArtifactError, match=f"{path}: cannot be used now"):
+        with pytest.raises(ArtifactError, match=f"{path}: cannot be written or read"):
             CachedBackend(BACKEND, path)
 
 
 @pytest.mark.parametrize("reply", [(), (samples(["add 1 ;"]),)])
 def test_a_backend_reply_of_wrong_length_is_not_stored(reply: Reply) -> None:
     """Too few items, or too few samples of one, are a protocol error."""
-    cache = CachedBackend(Fixed(reply), None)
+    cache = CachedBackend(Fixed(reply), MEMORY)
     with pytest.raises(ProtocolError, match="expected"):
-        cache.answer(Propose((ProposeItem(START, 0, 2),)))
+        cache.answer(propose((0, 2)))
 
 
 def test_a_note_is_no_request() -> None:
     """A note is the driver's business."""
     with pytest.raises(ProtocolError, match="'note'"):
-        CachedBackend(BACKEND, None).answer(Note("hello", START))
-    with pytest.raises(ProtocolError, match="'note'"):
-        BACKEND.answer(Note("hello", START))
-
-
-def test_derivations_whose_texts_run_together_are_told_apart() -> None:
-    """One step "A. B." and the two steps "A." and "B." read alike with a space between them."""
-    domain = MathSteps()
-    start = domain.initial_state(domain.read("What is 1 + 1?", problem_id="p"), budget=3)
-
-    def after(*texts: str) -> State:
-        state = start
-        for text in texts:
-            move = domain.parse(text)
-            state = domain.apply(state, move) if isinstance(move, Move) else state
-        return state
-
-    fake = FakeBackend(
-        domain, lambda state, rng: f"step {len(state.derivation)}", name="n", seed=1, max_moves=3
-    )
-    backend = CachedBackend(fake, None)
-    one, two = after("A. B."), after("A.", "B.")
-    assert one.trace == two.trace
-    replies = backend.answer(Propose((ProposeItem(one, 0, 1), ProposeItem(two, 0, 1))))
-    assert [sample.text for (sample,) in replies] == ["step 1", "step 2"]
+        CachedBackend(BACKEND, MEMORY).answer(Note("hello", START))

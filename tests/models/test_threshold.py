@@ -9,8 +9,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
-from selverify.models.threshold import choose_threshold, load_threshold, save_threshold
-from selverify.params import check_params, settled
+from selverify.models.threshold import (
+    choose_threshold,
+    known_tau,
+    leaves_tau,
+    load_threshold,
+    resolve_tau,
+    save_threshold,
+)
+from selverify.params import check_params
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import values_before
 
@@ -84,17 +91,20 @@ def test_a_start_is_worth_the_share_of_right_solutions() -> None:
     assert values_before(several[2], several) == (0.0, 0.0)
 
 
-def test_tau_is_filled_in_only_where_it_was_left_open() -> None:
+def test_tau_is_filled_in_only_where_it_was_left_open(tmp_path) -> None:
     """Given numbers stay, and equal points of the grid are one."""
     path = Path(__file__).parents[2] / "params.yaml"
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     raw["exploration"]["tau"], raw["search"]["tau"] = None, 0.3
     raw["evaluation"]["grid"]["tau"] = [None, 0.6, 0.2]
     params = check_params(raw, path)
-    assert params.leaves_tau
-    chosen = params.with_tau(0.6)
-    assert (chosen.exploration.tau, chosen.search.tau) == (0.6, 0.3)
+    assert leaves_tau(params)
+    save_threshold(tmp_path, choose_threshold([0.7, 0.5], [1, 1], [1, 0]))
+    chosen = resolve_tau(params, tmp_path)
+    assert (chosen.exploration.tau, chosen.search.tau) == (pytest.approx(0.6), 0.3)
     assert chosen.evaluation.grid.tau == (0.6, 0.2)
-    assert not chosen.leaves_tau
-    with pytest.raises(ParamsError, match="given null, expected the number"):
-        settled(params.exploration.tau, "exploration.tau")
+    assert not leaves_tau(chosen)
+    assert resolve_tau(chosen, tmp_path / "none") is chosen
+    assert known_tau(chosen.search.tau, "search.tau") == 0.3
+    with pytest.raises(ParamsError, match=r"exploration\.tau: given null, expected the number"):
+        known_tau(params.exploration.tau, "exploration.tau")

@@ -13,7 +13,6 @@ from selverify.domains.math_steps import MathSteps
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.models.verifiers.tool import ToolVerifier
-from selverify.search.backend import Verifier
 from selverify.search.requests import VerifyItem
 from selverify.types import Move, Problem, State, Truth
 
@@ -109,12 +108,6 @@ def test_a_verdict_depends_on_the_item_alone() -> None:
     assert verifier.verify(()) == ()
 
 
-def test_the_identity_names_tool_and_version() -> None:
-    """Verdicts of another tool, or of another version of it, are not taken for these."""
-    verifier: Verifier = ToolVerifier(DOMAIN)
-    assert verifier.identity() == "tool: countdown 1, enumeration"
-
-
 @pytest.mark.parametrize("domain", [WordProblems(), MathSteps()], ids=lambda domain: domain.name)
 def test_a_domain_without_a_tool_is_refused(domain: Domain) -> None:
     """What sentences say no tool can tell; the message names the domain."""
@@ -122,23 +115,15 @@ def test_a_domain_without_a_tool_is_refused(domain: Domain) -> None:
         ToolVerifier(domain)
 
 
-def test_moves_of_another_domain_break_the_protocol() -> None:
-    """They have no meaning here."""
+def test_what_cannot_be_scored_is_refused() -> None:
+    """Moves or a problem of another domain, which mean nothing here, and an item without a step."""
+    verifier = ToolVerifier(DOMAIN)
     foreign = MathSteps().parse("So it is 24.")
     assert isinstance(foreign, Move)
     with pytest.raises(ProtocolError, match=r"given the move 'So it is 24\.', expected a move"):
-        ToolVerifier(DOMAIN).verify((VerifyItem(start(), (foreign,)),))
-
-
-def test_a_problem_of_another_domain_is_refused() -> None:
-    """The error says what a text of this domain looks like."""
+        verifier.verify((VerifyItem(start(), (foreign,)),))
     problem = Problem("p", "word_problems", "ann has 3 apples .", "ann apples")
-    state = State(problem, (), None, 4)
     with pytest.raises(SchemaError, match="p: given the text 'ann has"):
-        ToolVerifier(DOMAIN).verify((VerifyItem(state, moves("answer = 24 ;")),))
-
-
-def test_an_item_without_steps_breaks_the_protocol() -> None:
-    """There is nothing to score."""
+        verifier.verify((VerifyItem(State(problem, (), None, 4), moves("answer = 24 ;")),))
     with pytest.raises(ProtocolError, match="p: given no step to verify"):
-        ToolVerifier(DOMAIN).verify((VerifyItem(start(), ()),))
+        verifier.verify((VerifyItem(start(), ()),))

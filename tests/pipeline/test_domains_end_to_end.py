@@ -10,10 +10,10 @@ import pytest
 from ledger_totals import check_totals
 
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
+from selverify.models.threshold import resolve_tau
 from selverify.params import Benchmark, Params, load_params
 from tasks import evaluation
 from tasks.artifacts import read_training
-from tasks.models import resolve_tau
 
 ROOT = Path(__file__).parents[2]
 SIZES = {"train": 80, "validation": 4, "test": 6}

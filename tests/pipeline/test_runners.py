@@ -37,7 +37,7 @@ from flows.stages import Stage, load_stages, params_of
 from flows.tracking import Published
 from selverify.data.benchmark import Task
 from selverify.errors import NoReply, ParamsError, ProtocolError, Refusal
-from selverify.models.sources import write_generator_source
+from selverify.models.sources import write_source
 from selverify.params import Tracking, check_params, load_params
 from selverify.storage import digest
 from selverify.types import Problem, Truth
@@ -90,7 +90,7 @@ def mapped(work: Any, given: list[Shard], *, workers: int) -> list[Any]:
 def served(tmp_path: Path) -> dict[str, Path]:
     """Inputs of a stage whose generator is behind a server."""
     source = load_params(ROOT / "params.yaml").generator["math"]["served"]
-    write_generator_source(tmp_path / "generator", source)
+    write_source(tmp_path / "generator", source)
     (tmp_path / "marks").mkdir()
     return {"generator": tmp_path / "generator", "marks": tmp_path / "marks"}
 

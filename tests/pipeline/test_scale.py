@@ -14,7 +14,7 @@ from conftest import ROOT
 from flows.__main__ import main
 from flows.scale import scale
 from flows.stages import PARAMS_FILE
-from selverify.models.sources import write_generator_source
+from selverify.models.sources import write_source
 from selverify.params import load_params
 
 PROBLEMS, ROWS = 4, 40
@@ -85,7 +85,7 @@ def test_time_is_that_of_as_many_workers_as_the_stage_had(
     ):
         PARAMS_FILE.write_text(written, encoding="utf-8")
         if source is not None:
-            write_generator_source(Path("models/word_problems-small"), source)
+            write_source(Path("models/word_problems-small"), source)
         scale("--problems", "4", "--machines", "1")
         assert told in capsys.readouterr().out
 

@@ -10,9 +10,9 @@ import pytest
 
 from selverify.domains.word_problems import WordProblems
 from selverify.models import assembly
-from selverify.models.assembly import Models
-from selverify.models.reply_cache import KINDS, CachedBackend
-from selverify.models.sources import write_generator_source, write_verifier_source
+from selverify.models.assembly import OpenModels
+from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
+from selverify.models.sources import write_source
 from selverify.params import Params, ServedJudge, load_params
 from selverify.search.requests import (
     Complete,
@@ -78,7 +78,12 @@ class Says:
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize(
     ("served", "judged", "kept"),
-    [(False, False, set()), (False, True, {"verify"}), (True, False, KINDS), (True, True, KINDS)],
+    [
+        (False, False, set()),
+        (False, True, {"verify"}),
+        (True, False, REQUEST_KINDS),
+        (True, True, REQUEST_KINDS),
+    ],
 )
 def test_what_a_model_of_others_says_is_kept_at_once_whoever_the_other_model_is(
     tmp_path: Path,
@@ -95,13 +100,13 @@ def test_what_a_model_of_others_says_is_kept_at_once_whoever_the_other_model_is(
     inputs = {name: tmp_path / name for name in ("generator", "verifier")}
     if served:
         given = given.model_copy(update={"domain": "math", "backbones": ("served",)})
-        write_generator_source(inputs["generator"], given.generator["math"]["served"])
+        write_source(inputs["generator"], given.generator["math"]["served"])
     if judged:
-        write_verifier_source(inputs["verifier"], JUDGE)
+        write_source(inputs["verifier"], JUDGE)
     asked = []
     for written in (False, True, False):
         says = Says()
-        opened = Models(WordProblems(), says, None, "", None, None)
+        opened = OpenModels(WordProblems(), says, None, "", None, None)
         monkeypatch.setattr(assembly, "open_models", lambda *_, found=opened, **__: found)
         backend = open_models(given, inputs, seed=1, cached=cached).backend
         for request in REQUESTS.values():
@@ -112,7 +117,11 @@ def test_what_a_model_of_others_says_is_kept_at_once_whoever_the_other_model_is(
                 backend.write()
             backend.close()
         asked.append(set(says.asked))
-    assert asked == [KINDS, KINDS - kept, set() if cached or kept else KINDS]
+    assert asked == [
+        REQUEST_KINDS,
+        REQUEST_KINDS - kept,
+        set() if cached or kept else REQUEST_KINDS,
+    ]
 
 
 def test_a_cache_can_be_made_by_several_at_once(tmp_path: Path) -> None:

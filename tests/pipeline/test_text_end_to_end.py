@@ -22,10 +22,11 @@ from flows.profiles import PROFILES, apply_profile
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
 from selverify.errors import SchemaError
 from selverify.models.sources import read_generator_source
+from selverify.models.threshold import resolve_tau
 from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_params
 from selverify.policy import load_policy
 from tasks.artifacts import read_rows
-from tasks.models import open_models, resolve_tau
+from tasks.models import open_models
 
 PROBLEMS = {"train": 160, "validation": 10, "test": 12}
 METHODS = (

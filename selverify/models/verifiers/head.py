@@ -14,16 +14,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
+from selverify.models.verifiers.steps import verdict_of
 from selverify.search.requests import RankItem, VerifyItem
 from selverify.storage import check_digests, digest, read_json, write_digests, write_json
-from selverify.types import State, Verdict
+from selverify.types import Verdict
 
-WEIGHTS, DESCRIBED = "head.safetensors", "head.json"
-SCHEMA, VERSION = "verifier.head", 1
-MEMORY = 500_000
-"""Judged steps that are remembered; a derivation's are asked for again with each new step."""
+_WEIGHTS, _DESCRIBED = "head.safetensors", "head.json"
+_SCHEMA, _VERSION = "verifier.head", 1
+_REMEMBERED_STEPS = 500_000
+"""Scored steps that are kept; a derivation's are requested again with each new step."""
 
 
 class StepHead(nn.Module):
@@ -59,21 +60,19 @@ class HeadVerifier:
 
     @torch.inference_mode()
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
-        """A verdict an item; each step is judged once."""
-        if len(self._known) > MEMORY:
+        """A verdict an item; each step is scored once."""
+        if len(self._known) > _REMEMBERED_STEPS:
             self._known.clear()
-        walks = [list(single_steps(item)) for item in items]
-        asked = {key(one): one for walk in walks for one in walk if key(one) not in self._known}
-        if asked:
-            rows = concatenate(self._embed(list(asked.values())))
+        by_item = [{_key(one): one for one in single_steps(item)} for item in items]
+        fresh = {
+            key: one for steps in by_item for key, one in steps.items() if key not in self._known
+        }
+        if fresh:
+            rows = concatenate(self._embed(list(fresh.values())))
             parts = rows.each() if self._alone else [rows]
             scores = [one for part in parts for one in torch.sigmoid(self._head(part)).tolist()]
-            self._known.update(zip(asked, scores, strict=True))
-        verdicts = []
-        for walk in walks:
-            steps = tuple(self._known[key(one)] for one in walk)
-            verdicts.append(Verdict(steps[-1], steps))
-        return tuple(verdicts)
+            self._known.update(zip(fresh, scores, strict=True))
+        return tuple(verdict_of([self._known[key] for key in steps]) for steps in by_item)
 
 
 def single_steps(item: VerifyItem) -> list[RankItem]:
@@ -85,17 +84,16 @@ def single_steps(item: VerifyItem) -> list[RankItem]:
     return found
 
 
-def key(one: RankItem) -> tuple[str, tuple[str, ...], str]:
+def _key(one: RankItem) -> tuple[str, tuple[str, ...], str]:
     """What a step's score follows from."""
-    state: State = one.state
-    return state.problem.text, state.said, one.moves[0].text
+    return one.state.problem.text, one.state.said, one.moves[0].text
 
 
 def save_head(folder: Path, head: StepHead, *, sizes: tuple[int, int, int], backbone: str) -> None:
     """Write the head and what it is for; ``sizes`` are those it was made with."""
-    save_file(head.state_dict(), folder / WEIGHTS)
+    save_file(head.state_dict(), folder / _WEIGHTS)
     described = {"sizes": list(sizes), "backbone": backbone}
-    write_json(folder / DESCRIBED, described, schema=SCHEMA, version=VERSION)
+    write_json(folder / _DESCRIBED, described, schema=_SCHEMA, version=_VERSION)
     write_digests(folder)
 
 
@@ -107,15 +105,12 @@ def load_head(folder: Path, *, backbone: str) -> tuple[StepHead, str]:
         SchemaError: another schema, a head for another backbone, or a damaged file.
     """
     check_digests(folder)
-    described = read_json(folder / DESCRIBED, schema=SCHEMA, version=VERSION)
+    described = read_json(folder / _DESCRIBED, schema=_SCHEMA, version=_VERSION)
     if described["backbone"] != backbone:
         raise SchemaError(
             f"{folder}: a head for the backbone {described['backbone']}, expected {backbone}; "
             "train the verifier again for this generator"
         )
-    weights = folder / WEIGHTS
-    if not weights.is_file():
-        raise ArtifactError(f"{weights}: no such file; expected the head beside {DESCRIBED}")
     head = StepHead(*described["sizes"])
-    head.load_state_dict(load_file(weights))
-    return head.eval(), f"{digest(weights)} {backbone}"
+    head.load_state_dict(load_file(folder / _WEIGHTS))
+    return head.eval(), f"{digest(folder / _WEIGHTS)} {backbone}"

@@ -7,9 +7,7 @@ No code of a repository runs and no pickle is read: weights are safetensors, the
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-from collections.abc import Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +21,9 @@ from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.storage import digest
 
-FILES = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
-"""What is fetched of a repository."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 CPU = "cpu"
-CUDA = re.compile(r"cuda(?::(?P<number>[0-9]{1,5}))?")
-
-
-def precision(dtype: str) -> torch.dtype:
-    """The type of the weights by its name.
-
-    Raises:
-        ParamsError: it is none of those that a verifier runs in.
-    """
-    if dtype not in DTYPES:
-        raise ParamsError(f"dtype: given {dtype!r}, expected one of {', '.join(DTYPES)}")
-    return DTYPES[dtype]
+_FETCHED = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
+"""What is fetched of a repository."""
 
 
 def check_device(device: str) -> None:
@@ -49,17 +32,12 @@ def check_device(device: str) -> None:
     Raises:
         ParamsError: it is none, or PyTorch finds none of that number here.
     """
-    if device == CPU:
-        return
-    found = CUDA.fullmatch(device)
-    if found is None:
-        raise ParamsError(f"device: given {device!r}, expected cpu, cuda or cuda:NUMBER")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if int(found["number"] or 0) >= count:
-        there = f"cuda:0 to cuda:{count - 1}" if count > 1 else "cuda:0"
+    count = torch.cuda.device_count() if device != CPU and torch.cuda.is_available() else 0
+    known = [CPU, *["cuda"][:count], *(f"cuda:{number}" for number in range(count))]
+    if device not in known:
         raise ParamsError(
-            f"device: given {device!r}, expected {f'cpu, cuda or {there}' if count else 'cpu'}; "
-            f"PyTorch finds {count or 'no'} CUDA device{'s' if count > 1 else ''} here"
+            f"device: given {device!r}, expected one of {', '.join(known)}; the number of CUDA "
+            f"devices that PyTorch finds here is {count}"
         )
 
 
@@ -83,7 +61,7 @@ def local_folder(source: str, *, revision: str | None) -> tuple[Path, str]:
     if revision is None:
         return folder, digest(folder)
     try:
-        path = Path(snapshot_download(source, revision=revision, allow_patterns=list(FILES)))
+        path = Path(snapshot_download(source, revision=revision, allow_patterns=list(_FETCHED)))
     except (OSError, ValueError) as error:
         raise ArtifactError(
             f"model {source}@{revision}: the hub did not give it, expected a repository that can "
@@ -117,16 +95,13 @@ def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
     """A model of a transformers auto class, in evaluation mode.
 
     Raises:
-        ParamsError: another dtype, or no such device.
         ArtifactError: no configuration, or no weights in safetensors.
         SchemaError: weights of the architecture are missing, which would be drawn at random.
     """
-    precise = precision(dtype)
-    check_device(device)
     try:
         model, info = auto.from_pretrained(
             folder,
-            dtype=precise,
+            dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
@@ -145,48 +120,30 @@ def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
     return model.to(device).eval().requires_grad_(False)
 
 
-def load_tensors(folder: Path, names: Sequence[str]) -> dict[str, Tensor]:
-    """Weights by their names in the checkpoint, from one file of safetensors or several.
+def load_tensors(folder: Path, names: Collection[str]) -> dict[str, Tensor]:
+    """Weights by their names in the checkpoint, from its files of safetensors.
 
     Raises:
-        ArtifactError: the folder holds no safetensors.
-        SchemaError: there are no weights of these names.
+        SchemaError: there are no weights of these names, or a file is damaged.
     """
-    return {name: _tensor(_file_of(folder, name), name) for name in names}
+    found: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as file:
+                there = set(file.keys()).intersection(names)
+                found |= {name: file.get_tensor(name) for name in there}
+        except SafetensorError as error:
+            raise SchemaError(f"{path}: no safetensors, or damaged: {error}") from error
+    if missing := [name for name in names if name not in found]:
+        raise SchemaError(
+            f"{folder}: no weights {missing[0]}, expected the model that the format is for"
+        )
+    return found
 
 
 def content_id(*parts: object) -> str:
     """A short digest of values whose ``repr`` tells them apart."""
     return hashlib.blake2b(repr(parts).encode(), digest_size=16).hexdigest()
-
-
-def _file_of(folder: Path, name: str) -> Path:
-    """The file that holds a tensor; an index names it, or there is only one."""
-    index = folder / INDEX
-    if not index.is_file():
-        return folder / WEIGHTS
-    try:
-        listed = json.loads(index.read_text(encoding="utf-8"))["weight_map"].get(name)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SchemaError(f"{index}: no map from weights to files, expected one") from error
-    if listed is None:
-        raise SchemaError(f"{index}: no weights {name}, expected the model that the format is for")
-    if not isinstance(listed, str) or Path(listed).name != listed:
-        raise SchemaError(f"{index}: {name} is in {listed!r}, expected a file beside the index")
-    return folder / listed
-
-
-def _tensor(path: Path, name: str) -> Tensor:
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; expected weights in safetensors")
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(name)
-    except SafetensorError as error:
-        raise SchemaError(
-            f"{path}: no weights {name}, expected the model that the format is for: {error}"
-        ) from error
-    return tensor
 
 
 def _first_line(error: Exception) -> str:

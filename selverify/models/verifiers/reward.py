@@ -1,13 +1,12 @@
 """The heads of the process reward model, on a tuned backbone.
 
-Knows: what the backbone would have said itself, and how steps multiply. Does not know: how the head
-is trained, problems, verdicts.
+Knows: the backbone's log probabilities of words, and how steps multiply. Does not know: how the
+head is trained, problems, verdicts.
 
-Where a step is wrong by what the problem's text says, a small backbone knows more of it than its
-hidden state tells: how probable it held each word. From a few hundred problems a head on hidden
-states learns the problems by heart; a head on the probabilities learns what a wrong step looks
-like. Where a step is wrong by what can still follow, every legal word is as probable as another,
-and the state after the step is what has a value.
+Where a step contradicts the problem's text, the probabilities that a small backbone gives to its
+words tell more than the hidden state. On a few hundred problems a head on hidden states overfits to
+them; a head on the probabilities generalises. Where a step is wrong because the goal cannot be
+reached any more, legal words are equally probable, and a head values the state after the step.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def token_logprobs(logprobs: Tensor, words: Tensor, ended: Tensor) -> Tensor:
     Args:
         logprobs: [..., M, V], in nats, predicted at each place before its word was said.
         words: [..., M], the words said.
-        ended: [..., M], whether a word ends a move or stands before the first one.
+        ended: [..., M], whether a word ends a move or precedes the first one.
 
     Returns:
         [..., M, SEEN]: of the last WINDOW words, newest first, the log probability, its distance
@@ -67,7 +66,7 @@ class TokenLogprobHead(nn.Module):
         last = nn.Linear(hidden, 1)
         nn.init.constant_(last.bias, HOPEFUL)
         self.right = nn.Sequential(nn.Linear(SEEN, hidden), nn.SiLU(), last)
-        self.rest = nn.Linear(width, 1)  # a deeper one learns problems by heart
+        self.rest = nn.Linear(width, 1)  # a deeper one overfits
 
     def log_right(self, seen: Tensor) -> Tensor:
         """Log probability [...] that a move is right, from its ``token_logprobs`` [..., SEEN]."""

@@ -1,6 +1,6 @@
 r"""Published reward models that say of each step whether it is right, by a token.
 
-Knows: which tokens stand for right and wrong, and the rows of the model's head for them. Does not
+Knows: the tokens for right and wrong, and the rows of the model's head for them. Does not
 know: batches, searches. A new model of the kind is a ``StepTokenFormat``.
 
 The score of a step is the probability of the token for right, between these two tokens alone. Their
@@ -12,25 +12,47 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from pathlib import Path
+from typing import Any, ClassVar
 
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from selverify.errors import SchemaError
-from selverify.models.verifiers.loading import content_id, load_model, load_tokenizer, local_folder
-from selverify.models.verifiers.prefix_reader import Effort, HiddenStateVerifier
+from selverify.models.verifiers.opening import Surroundings, format_named
+from selverify.models.verifiers.prefix_reader import HiddenStateVerifier
+from selverify.models.verifiers.published import RewardFormat, StepScores, load_published
 from selverify.models.verifiers.steps import Encoder, Script
+from selverify.params import PretrainedVerifier
 
 
 @dataclass(frozen=True, slots=True)
-class StepTokenFormat:
+class StepTokenFormat(RewardFormat):
     """A family: its layout, and the tokens for right and wrong as the vocabulary spells them."""
 
-    name: str
-    script: Script
+    auto: ClassVar[Any] = AutoModelForCausalLM
+
     good: str
     bad: str
+
+    def head(self, folder: Path, model: Any, encoder: Encoder) -> StepScores:
+        """p(good) [N] from hidden states [N, D], by two rows of the model's head."""
+        tokens = [encoder.token(self.good), encoder.token(self.bad)]
+        matrix = model.get_output_embeddings()
+        if max(tokens) >= len(matrix.weight):
+            raise SchemaError(
+                f"{folder}: the tokens {tokens} for right and wrong, expected less than "
+                f"{len(matrix.weight)}, the rows of the model's head"
+            )
+        rows = matrix.weight[tokens].float()
+        bias = getattr(matrix, "bias", None)
+        offset = rows.new_zeros(2) if bias is None else bias[tokens].float()
+
+        def score(hidden: Tensor) -> Tensor:
+            scores: Tensor = (hidden @ rows.T + offset).softmax(-1)[:, 0]
+            return scores
+
+        return score
 
 
 MATH_SHEPHERD = StepTokenFormat(
@@ -61,62 +83,12 @@ RLHFLOW = StepTokenFormat(
 )
 """RLHFlow/Llama3.1-8B-PRM-Deepseek-Data and -Mistral-Data (Xiong et al. 2024)."""
 
-STEP_TOKEN_FORMATS: Mapping[str, StepTokenFormat] = MappingProxyType(
-    {one.name: one for one in (MATH_SHEPHERD, RLHFLOW)}
-)
+STEP_TOKEN_FORMATS: Mapping[str, StepTokenFormat] = {
+    one.name: one for one in (MATH_SHEPHERD, RLHFLOW)
+}
 
 
-class StepTokenHead:
-    """p(good) [N] from hidden states [N, D], the head's rows [2, D] for good and bad, its bias."""
-
-    def __init__(self, rows: Tensor, bias: Tensor | None) -> None:
-        self._rows = rows.float()
-        self._bias = self._rows.new_zeros(2) if bias is None else bias.float()
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """The scores of hidden states."""
-        return (hidden @ self._rows.T + self._bias).softmax(-1)[:, 0]
-
-
-def load_step_token(
-    source: str,
-    *,
-    format: StepTokenFormat,
-    revision: str | None,
-    dtype: str,
-    device: str,
-    effort: Effort,
-) -> HiddenStateVerifier:
-    """A verifier of this kind, from a folder or a repository.
-
-    Args:
-        source: a folder in the Hugging Face layout, or ``owner/name`` on the hub.
-        revision: a commit, branch or tag of the repository, None for a folder.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
-        device: ``cpu``, ``cuda``, ``cuda:1``, ...
-
-    Raises:
-        ParamsError: another dtype, or a revision that does not fit the source.
-        ArtifactError: no such model, or none in safetensors.
-        SchemaError: the weights or the tokenizer are not those of the format.
-    """
-    folder, weights = local_folder(source, revision=revision)
-    encoder = Encoder(load_tokenizer(folder), format.script)
-    tokens = [encoder.token(format.good), encoder.token(format.bad)]
-    model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
-    matrix = model.get_output_embeddings()
-    if max(tokens) >= len(matrix.weight):
-        raise SchemaError(
-            f"{source}: the tokens {tokens} for right and wrong, expected less than "
-            f"{len(matrix.weight)}, the rows of the model's head"
-        )
-    bias = getattr(matrix, "bias", None)
-    head = StepTokenHead(matrix.weight[tokens], None if bias is None else bias[tokens])
-    told_apart = content_id(format, encoder.digest)
-    return HiddenStateVerifier(
-        encoder,
-        model.base_model,
-        head,
-        identity=f"{format.name} {weights} {dtype} {told_apart}",
-        effort=effort,
-    )
+def open_step_token(source: PretrainedVerifier, surroundings: Surroundings) -> HiddenStateVerifier:
+    """The verifier of these settings; errors as in ``load_published`` and ``format_named``."""
+    format = format_named(STEP_TOKEN_FORMATS, source.format)
+    return load_published(source, format, device=surroundings.device)

@@ -1,7 +1,7 @@
-"""A question and its steps as the tokens that a published process reward model expects.
+"""A question and its steps as a published process reward model expects them: tokens, or texts.
 
 Knows: layouts as data, chat templates, tokenizers, and where each step's score is read. Does not
-know: models, servers, scores.
+know: models, servers, how a score is found.
 
 Text of a problem or a step is hostile. It never passes through a chat template, no special token is
 recognised in it, and nothing is searched for in it: a position is known because it was put there.
@@ -13,20 +13,23 @@ import hashlib
 import json
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
 from selverify.errors import ProtocolError, SchemaError
 from selverify.search.requests import VerifyItem
-from selverify.types import State
+from selverify.types import State, Verdict
 
-QUESTION, STEP, MARK = "\ue000", "\ue001", "\ue002"
-"""Private characters that stand for the three while a layout is rendered."""
+_QUESTION, _STEP, _MARK = "\ue000", "\ue001", "\ue002"
+"""Private characters in place of the three while a layout is rendered."""
 Pieces = tuple[tuple[str, str], ...]
+StepQuestion = tuple[str, tuple[str, ...]]
+"""A problem's text, and the steps up to the one to be judged."""
+_Asked = TypeVar("_Asked", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Script:
 
     ``first`` is the beginning with one step, ``later`` what each further step adds; both are pieces
     (role, text). A role opens a message of a chat, the role "" continues the text before it. In a
-    piece ``{question}``, ``{step}``, ``{mark}`` and ``{bos}`` stand for the parts.
+    piece ``{question}``, ``{step}``, ``{mark}`` and ``{bos}`` are replaced by the parts.
 
     Attributes:
         mark: the token after a step as the vocabulary spells it.
@@ -72,7 +75,7 @@ class Line:
     """The tokens of a question with T steps, up to the place of the last score.
 
     ``reads`` [T] are the places of the steps' scores, ``keys`` [T] name the tokens up to each.
-    The last ``new`` of the steps are those that an item asks for.
+    The last ``new`` steps are the item's own.
     """
 
     tokens: tuple[int, ...]
@@ -104,13 +107,10 @@ class Encoder:
                     "expected one that can tell them apart"
                 )
         self._mark = self.token(script.mark)
-        head, after_question, before_mark, after_mark = _layout(tokenizer, script)
-        self._head = self._trusted(head)
-        self._after_question = self._trusted(after_question)
-        self._before_mark = self._trusted(before_mark)
-        self._after_mark = self._trusted(after_mark)
-        layout = [repr(script), head, after_question, before_mark, after_mark]
-        content = json.dumps([*layout, sorted(self._special.items()), self._plain.to_str()])
+        layout = _layout(tokenizer, script)
+        self._layout = [self._trusted(text) for text in layout]
+        special = sorted(self._special.items())
+        content = json.dumps([repr(script), *layout, special, self._plain.to_str()])
         self.digest = hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def token(self, spelling: str) -> int:
@@ -148,16 +148,17 @@ class Encoder:
         return Line(tuple(tokens[:last]), tuple(reads), _keys(tokens, reads), len(item.steps))
 
     def _parts(self, item: VerifyItem) -> Iterator[str | int | None]:
-        """Plain text and special tokens in their order; None stands for a mark."""
-        question, steps = texts(item, one_line=self.script.one_line)
-        yield from self._head
+        """Plain text and special tokens in their order; None is a mark."""
+        question, steps = _texts(item, one_line=self.script.one_line)
+        head, after_question, before_mark, after_mark = self._layout
+        yield from head
         yield question
-        yield from self._after_question
+        yield from after_question
         for place, step in enumerate(steps):
             if place:
-                yield from self._after_mark
+                yield from after_mark
             yield step
-            yield from self._before_mark
+            yield from before_mark
             yield None
 
     def _trusted(self, text: str) -> tuple[str | int, ...]:
@@ -181,7 +182,7 @@ class Encoder:
         return ids[len(before) :]
 
 
-def texts(item: VerifyItem, *, one_line: bool) -> tuple[str, tuple[str, ...]]:
+def _texts(item: VerifyItem, *, one_line: bool) -> StepQuestion:
     """The question, and the derivation's steps with the item's own, stripped.
 
     Raises:
@@ -199,13 +200,39 @@ def _one_line(text: str) -> str:
     return " ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
+def step_questions(item: VerifyItem, *, one_line: bool) -> list[StepQuestion]:
+    """One for each new step, with the steps before it.
+
+    Raises:
+        ProtocolError: the item has no step.
+    """
+    problem, steps = _texts(item, one_line=one_line)
+    return [
+        (problem, steps[: count + 1]) for count in range(len(item.state.derivation), len(steps))
+    ]
+
+
+def verdicts_by_question(
+    asked: Sequence[Sequence[_Asked]], scores_of: Callable[[Sequence[_Asked]], Sequence[float]]
+) -> tuple[Verdict, ...]:
+    """One verdict an item, from one question a step; equal questions are scored once."""
+    distinct = list(dict.fromkeys(one for part in asked for one in part))
+    scores = dict(zip(distinct, scores_of(distinct), strict=True))
+    return tuple(verdict_of([scores[one] for one in part]) for part in asked)
+
+
+def verdict_of(scores: Sequence[float]) -> Verdict:
+    """The verdict of an item from its steps' scores: the last one's is its own."""
+    return Verdict(scores[-1], tuple(scores))
+
+
 def state_key(state: State) -> tuple[str, ...]:
     """Equal for states of one question and one derivation."""
     return (state.problem.text, *(move.text for move in state.derivation))
 
 
 def _without_added_tokens(tokenizer: Any) -> Any:
-    """The tokenizer's rules for plain text, in which no added token is looked for."""
+    """The tokenizer's rules for plain text, which recognise no added token."""
     if not tokenizer.is_fast:
         raise SchemaError(
             f"tokenizer {type(tokenizer).__name__}: not of the fast kind, expected tokenizer.json"
@@ -219,8 +246,8 @@ def _layout(tokenizer: Any, script: Script) -> tuple[str, str, str, str]:
     """The text before the question, after it, before a mark, and between a mark and a step."""
     parts = _rendered(tokenizer, script, steps=3)
     head, after_question, before_mark, after_mark, *_ = (*parts[::2], "", "", "")
-    step = [STEP, before_mark, MARK]
-    wanted = [head, QUESTION, after_question, *step, after_mark, *step, after_mark, *step]
+    step = [_STEP, before_mark, _MARK]
+    wanted = [head, _QUESTION, after_question, *step, after_mark, *step, after_mark, *step]
     if parts[:-1] != wanted or _rendered(tokenizer, script, steps=1)[:-1] != wanted[:6]:
         raise SchemaError(
             "chat template: it does not lay out every step alike, expected the template of the "
@@ -233,9 +260,9 @@ def _rendered(tokenizer: Any, script: Script, *, steps: int) -> list[str]:
     """The layout's text, cut before and after each of the private characters."""
     if any("{bos}" in text for _, text in script.first) and tokenizer.bos_token is None:
         raise SchemaError("tokenizer: no token that begins a text, expected the one of the model")
-    said = script.messages(QUESTION, [STEP] * steps, MARK, tokenizer.bos_token or "")
+    said = script.messages(_QUESTION, [_STEP] * steps, _MARK, tokenizer.bos_token or "")
     text = _chat(tokenizer, said) if said[0][0] else said[0][1]
-    return re.split(f"([{QUESTION}{STEP}{MARK}])", text)
+    return re.split(f"([{_QUESTION}{_STEP}{_MARK}])", text)
 
 
 def _chat(tokenizer: Any, said: Pieces) -> str:

@@ -21,6 +21,9 @@ from selverify.domains.countdown import (
     solvable,
 )
 from selverify.errors import ParamsError, ProtocolError
+from selverify.models.verifiers.opening import Surroundings
+from selverify.models.verifiers.steps import verdict_of
+from selverify.params import Tool
 from selverify.search.requests import VerifyItem
 from selverify.types import Move, State, Verdict
 
@@ -43,6 +46,11 @@ class ToolVerifier:
                 f"steps a tool can check: {Countdown.name}"
             )
         self._domain = domain
+
+    @classmethod
+    def open(cls, source: Tool, surroundings: Surroundings) -> ToolVerifier:
+        """The tool of the domain; errors as in the constructor."""
+        return cls(surroundings.domain)
 
     def identity(self) -> str:
         """The tool, its version and the rules it is applied by."""
@@ -70,11 +78,11 @@ class ToolVerifier:
             holds = holds and _follows(state, move)
             scores.append(float(holds))
             state = self._domain.apply(state, move)
-        return Verdict(scores[-1], tuple(scores[-len(item.steps) :]))
+        return verdict_of(scores[-len(item.steps) :])
 
 
 def _follows(state: State, move: Move) -> bool:
-    """A legal move after which the target is within reach; both stand in the problem's text."""
+    """A legal move after which the target is within reach; both follow from the problem's text."""
     table, args = state.context, move.args
     if not isinstance(table, Table) or not table.legal or table.answer is not None:
         return False

@@ -10,38 +10,61 @@ Of one output the score is the sigmoid, of two the probability of the second (so
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import functional
 from transformers import AutoModel
 
 from selverify.errors import SchemaError
-from selverify.models.verifiers.loading import (
-    content_id,
-    load_model,
-    load_tensors,
-    load_tokenizer,
-    local_folder,
-)
-from selverify.models.verifiers.prefix_reader import Effort, HiddenStateVerifier
+from selverify.models.verifiers.loading import load_tensors
+from selverify.models.verifiers.opening import Surroundings, format_named
+from selverify.models.verifiers.prefix_reader import HiddenStateVerifier
+from selverify.models.verifiers.published import RewardFormat, StepScores, load_published
 from selverify.models.verifiers.steps import Encoder, Script
+from selverify.params import PretrainedVerifier
 
 
 @dataclass(frozen=True, slots=True)
-class ValueHeadFormat:
+class ValueHeadFormat(RewardFormat):
     """A family: its layout, and its head's layers by their names in the checkpoint.
 
     A layer has the weights ``<name>.weight`` and ``<name>.bias``. The last one has ``outputs``, 1
-    or 2.
+    or 2, the others as many as the backbone's hidden state.
     """
 
-    name: str
-    script: Script
+    auto: ClassVar[Any] = AutoModel
+
     layers: tuple[str, ...]
     outputs: int
+
+    def head(self, folder: Path, model: Any, encoder: Encoder) -> StepScores:
+        """Scores [N] from hidden states [N, D], by the head's layers in float32."""
+        names = [f"{layer}.{part}" for layer in self.layers for part in ("weight", "bias")]
+        found = load_tensors(folder, names)
+        width = model.config.hidden_size
+        sizes = [width] * len(self.layers) + [self.outputs]
+        shapes = [one for old, new in pairwise(sizes) for one in ((new, old), (new,))]
+        if [found[name].shape for name in names] != shapes:
+            raise SchemaError(
+                f"{folder}: a head of shapes {[(*found[name].shape,) for name in names]}, expected "
+                f"{shapes}: layers from {width} values to {self.outputs}"
+            )
+        parts = [found[name].to(model.device).float() for name in names]
+        layers = list(zip(parts[::2], parts[1::2], strict=True))
+        *before, last = layers
+
+        def scores(hidden: Tensor) -> Tensor:
+            for layer in before:
+                hidden = functional.linear(hidden, *layer).relu()
+            values = functional.linear(hidden, *last)
+            return values.softmax(-1)[:, 1] if values.shape[1] == 2 else values[:, 0].sigmoid()
+
+        return scores
 
 
 SKYWORK = ValueHeadFormat(
@@ -81,76 +104,10 @@ QWEN_MATH = ValueHeadFormat(
 )
 """Qwen/Qwen2.5-Math-PRM-7B, -72B and Qwen2.5-Math-7B-PRM800K (Zhang et al. 2025)."""
 
-VALUE_HEAD_FORMATS: Mapping[str, ValueHeadFormat] = MappingProxyType(
-    {one.name: one for one in (SKYWORK, QWEN_MATH)}
-)
+VALUE_HEAD_FORMATS: Mapping[str, ValueHeadFormat] = {one.name: one for one in (SKYWORK, QWEN_MATH)}
 
 
-class ValueHead:
-    """Scores [N] from hidden states [N, D] and (weight, bias) of each layer, in float32."""
-
-    def __init__(self, layers: Sequence[tuple[Tensor, Tensor]]) -> None:
-        self._layers = [(weight.float(), bias.float()) for weight, bias in layers]
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        """The scores of hidden states."""
-        *before, last = self._layers
-        for layer in before:
-            hidden = functional.linear(hidden, *layer).relu()
-        values = functional.linear(hidden, *last)
-        return values.softmax(-1)[:, 1] if values.shape[1] == 2 else values[:, 0].sigmoid()
-
-
-def load_value_head(
-    source: str,
-    *,
-    format: ValueHeadFormat,
-    revision: str | None,
-    dtype: str,
-    device: str,
-    effort: Effort,
-) -> HiddenStateVerifier:
-    """A verifier of this kind, from a folder or a repository.
-
-    Args:
-        source: a folder in the Hugging Face layout, or ``owner/name`` on the hub.
-        revision: a commit, branch or tag of the repository, None for a folder.
-        dtype: of the backbone, ``float32``, ``bfloat16`` or ``float16``; the head runs in float32.
-        device: ``cpu``, ``cuda``, ``cuda:1``, ...
-
-    Raises:
-        ParamsError: another dtype, or a revision that does not fit the source.
-        ArtifactError: no such model, or none in safetensors.
-        SchemaError: the weights or the tokenizer are not those of the format.
-    """
-    folder, weights = local_folder(source, revision=revision)
-    encoder = Encoder(load_tokenizer(folder), format.script)
-    model = load_model(AutoModel, folder, dtype=dtype, device=device)
-    names = [(f"{layer}.weight", f"{layer}.bias") for layer in format.layers]
-    found = load_tensors(folder, [name for pair in names for name in pair])
-    layers = [(found[weight].to(device), found[bias].to(device)) for weight, bias in names]
-    _check(source, format, layers, width=model.config.hidden_size)
-    told_apart = content_id(format, encoder.digest)
-    return HiddenStateVerifier(
-        encoder,
-        model,
-        ValueHead(layers),
-        identity=f"{format.name} {weights} {dtype} {told_apart}",
-        effort=effort,
-    )
-
-
-def _check(
-    source: str, format: ValueHeadFormat, layers: Sequence[tuple[Tensor, Tensor]], *, width: int
-) -> None:
-    """Raise SchemaError unless the layers fit one another, the backbone and the format."""
-    shapes = [tuple(weight.shape) for weight, _ in layers]
-    widths = [width, *(shape[0] for shape in shapes)]
-    chained = all(shape[1:] == (before,) for shape, before in zip(shapes, widths, strict=False))
-    biases = [tuple(bias.shape) for _, bias in layers]
-    fitting = chained and biases == [(size,) for size in widths[1:]]
-    if not fitting or format.outputs not in (1, 2) or widths[-1] != format.outputs:
-        raise SchemaError(
-            f"{source}: a head of weights {shapes} and biases {biases}, expected layers from "
-            f"{width} values to {format.outputs}, which is 1 or 2"
-        )
+def open_value_head(source: PretrainedVerifier, surroundings: Surroundings) -> HiddenStateVerifier:
+    """The verifier of these settings; errors as in ``load_published`` and ``format_named``."""
+    format = format_named(VALUE_HEAD_FORMATS, source.format)
+    return load_published(source, format, device=surroundings.device)
