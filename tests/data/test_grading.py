@@ -168,6 +168,17 @@ def test_a_grader_works_again_after_close() -> None:
     assert multiprocessing.active_children() == []
 
 
+def test_a_worker_that_died_idle_is_replaced() -> None:
+    """Through no fault of the next pair, which is graded."""
+    with Grader(5.0, 1, compare=hang_or_answer) as grader:
+        assert grader.matches("ab", "ba")
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        worker.join()
+        time.sleep(0.5)
+        assert grader.matches("cd", "dc")
+
+
 def test_a_worker_that_does_not_start_is_an_error() -> None:
     """A machine's failure is an exception, not a grade; no process stays."""
     grader = Grader(5.0, 1, compare=DeadOnArrival())
