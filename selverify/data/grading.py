@@ -204,7 +204,7 @@ class Grader:
         return self._pool
 
     def _awaited(self, future: ProcessFuture[str]) -> str:
-        """The status of the oldest open comparison, which runs now or as soon as a worker starts."""
+        """The status of the oldest open comparison: it runs, or is the next that a worker takes."""
         try:
             return future.result(START_SECONDS + self._seconds)
         except ProcessExpired:

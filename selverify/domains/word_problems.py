@@ -22,15 +22,21 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from selverify.domains.base import (
+    MAX_MOVE_TEXT,
+    GeneratedDomain,
+    NumberAnswer,
+    arguments_of,
+    context_of,
+)
 from selverify.errors import SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
 PRIME = 23
-MAX_TEXT = 200
 DRILL_NAMES = (2, 8)
 DRILL_MOVES = (4, 7)
 # fmt: off
@@ -62,46 +68,44 @@ PHRASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 QUESTIONS = ("how many {x} ?", "find {x} ?")
-SIGNS = MappingProxyType({"add": "+", "subtract": "-"})
-OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
+_OPERATIONS = MappingProxyType({"+": "add", "-": "subtract"})
+_BINARY = "{quantity} = {left} {left_value} %s {right} {right_value} = {quantity} {value} ;"
+_MOVES = MappingProxyType(
+    {
+        "given": "{quantity} {value} ;",
+        "scale": "{quantity} = {factor} * {operand} {operand_value} = {quantity} {value} ;",
+        "answer": "answer {value} ;",
+        **{op: _BINARY % sign for sign, op in _OPERATIONS.items()},
+    }
+)
 NUMBERS = MappingProxyType({str(value): value for value in range(PRIME)})
 RANKS = MappingProxyType({str(rank): rank for rank in range(len(NAMES))})
 _NAME_SET = frozenset(NAMES)
 _QUESTION_SET = frozenset(form.format(x=name) for form in QUESTIONS for name in NAMES)
 
 
-class Given(Arguments):
-    """The quantity has the value that the text gives."""
+class Definition(Arguments):
+    """The quantity has a value: here, the one that the text gives."""
 
     quantity: str
     value: int
 
 
-class Binary(Arguments):
+class Binary(Definition):
     """The quantity is the sum or the difference of two bound quantities."""
 
-    quantity: str
     left: str
     left_value: int
     right: str
     right_value: int
-    value: int
 
 
-class Scale(Arguments):
+class Scale(Definition):
     """The quantity is a multiple of a bound quantity."""
 
-    quantity: str
     factor: int
     operand: str
     operand_value: int
-    value: int
-
-
-class Answer(Arguments):
-    """The value of the asked quantity."""
-
-    value: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +148,20 @@ def _words() -> tuple[str, ...]:
     return tuple(sorted(told | {"=", "+", "-", "*", ";", "answer"})) + NAMES + tuple(NUMBERS)
 
 
-class WordProblems:
+class WordProblems(GeneratedDomain):
     """The default domain; see the module's text."""
 
     name = "word_problems"
     end_of_move = ";"
     vocabulary = _words()
     operators: Mapping[str, type[Arguments]] = MappingProxyType(
-        {"given": Given, "add": Binary, "subtract": Binary, "scale": Scale, "answer": Answer}
+        {
+            "given": Definition,
+            "add": Binary,
+            "subtract": Binary,
+            "scale": Scale,
+            "answer": NumberAnswer,
+        }
     )
 
     def generate(
@@ -194,8 +204,8 @@ class WordProblems:
         told, _, question = text.rpartition(" . ")
         if question not in _QUESTION_SET:
             raise SchemaError(
-                f"{problem_id}: given a text that ends in {question[-MAX_TEXT:]!r}, expected a "
-                f"question like {QUESTIONS[0].format(x=NAMES[0])!r}"
+                f"{problem_id}: given a text that ends in {question[-MAX_MOVE_TEXT:]!r}, expected "
+                f"a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
             )
         relations = _read_statements(told.split(" . ") if told else (), problem_id)
         asked = question.split()[-2]
@@ -262,44 +272,41 @@ class WordProblems:
         words = problem.text.split()
         if len(words) < 2:
             raise SchemaError(
-                f"{problem.problem_id}: given the text {problem.text[:MAX_TEXT]!r}, expected one "
-                f"that ends in a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
+                f"{problem.problem_id}: given the text {problem.text[:MAX_MOVE_TEXT]!r}, expected "
+                f"one that ends in a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
             )
         symbols = tuple(dict.fromkeys(word for word in words if word in _NAME_SET))
         return State(problem, (), Context(symbols, words[-2], (), None), budget)
 
     def parse(self, text: str) -> Candidate:
         """Whitelist parse of one move; anything else is ``Malformed`` with a short reason."""
-        if len(text) > MAX_TEXT:
-            return Malformed(text[:MAX_TEXT], "too long")
+        if len(text) > MAX_MOVE_TEXT:
+            return Malformed(text[:MAX_MOVE_TEXT], "too long")
         words = text.split()
         if not words or words[-1] != self.end_of_move:
             return Malformed(text, "no end of move")
-        reader = _READERS.get(len(words))
-        move = reader(words) if reader else None
-        return move if move is not None else Malformed(text, "not an operator with its arguments")
+        return _read_move(words) or Malformed(text, "not an operator with its arguments")
 
     def apply(self, state: State, move: Move) -> State:
         """Bind the quantity to the claimed value (total: a later binding replaces an earlier)."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         args = move.args
-        if isinstance(args, Answer):
+        if isinstance(args, NumberAnswer):
             after = replace(context, final=str(args.value))
         else:
-            name: str = args.quantity  # type: ignore[attr-defined]
+            name, value = _defined(move)
             kept = tuple(pair for pair in context.bindings if pair[0] != name)
-            bound = (name, args.value)  # type: ignore[attr-defined]
-            after = replace(context, bindings=(*kept, bound))
+            after = replace(context, bindings=(*kept, (name, value)))
         return State(state.problem, (*state.derivation, move), after, state.budget)
 
     def structural_violation(self, state: State, move: Move) -> str | None:
         """Scope: a move after the answer, an unknown, repeated or not yet derived quantity."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         if context.final is not None:
             return "after the answer"
-        if isinstance(move.args, Answer):
+        if isinstance(move.args, NumberAnswer):
             return None if context.value(context.asked) is not None else "answer before derivation"
-        name: str = move.args.quantity  # type: ignore[attr-defined]
+        name, _ = _defined(move)
         if name not in context.symbols:
             return "unknown quantity"
         if context.value(name) is not None:
@@ -310,11 +317,11 @@ class WordProblems:
 
     def context_violation(self, state: State, move: Move) -> str | None:
         """Invariants: bindings, the arithmetic claim, the answer against the asked quantity."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         if any(context.value(operand) != value for operand, value in _operands(move)):
             return "value is not the binding"
         args = move.args
-        if isinstance(args, Answer):
+        if isinstance(args, NumberAnswer):
             return (
                 None if args.value == context.value(context.asked) else "answer is not the binding"
             )
@@ -326,22 +333,14 @@ class WordProblems:
             return None if right == args.value else "arithmetic"
         return None
 
-    def serialise(self, state: State) -> str:
-        """The problem's text, then the moves so far."""
-        return f"{state.problem.text} {state.trace}" if state.derivation else state.problem.text
-
     def is_final(self, state: State) -> bool:
         """True once an answer was given."""
         return self.answer(state) is not None
 
     def answer(self, state: State) -> str | None:
         """The number given as the answer."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         return context.final
-
-    def checks_answers(self) -> bool:
-        """No: whether an answer is right is what the verifier is asked for."""
-        return False
 
     def alive(self, state: State, truth: Truth) -> bool:
         """Every needed quantity defined so far uses the relation and the value of the text."""
@@ -349,43 +348,43 @@ class WordProblems:
         relations, needed = _relations(facts), set(facts["needed"])
         bound: dict[str, int] = {}
         for move in state.derivation:
-            if isinstance(move.args, Answer):
+            if isinstance(move.args, NumberAnswer):
                 return str(move.args.value) == truth.answer
-            name: str = move.args.quantity  # type: ignore[attr-defined]
+            name, value = _defined(move)
             if name in needed and not _states(move, relations[name], bound):
                 return False
-            bound[name] = move.args.value  # type: ignore[attr-defined]
+            bound[name] = value
         return True
 
     def right(self, state: State, move: Move, truth: Truth) -> bool:
         """The move says of a quantity, needed or not, what the text says, for the first time."""
         facts = json.loads(truth.facts)
-        bound = dict(state.context.bindings)  # type: ignore[attr-defined]
-        if isinstance(move.args, Answer):
+        bound = dict(context_of(state, Context).bindings)
+        if isinstance(move.args, NumberAnswer):
             asked: str = facts["asked"]
             return bound.get(asked) == move.args.value and str(move.args.value) == truth.answer
-        name: str = move.args.quantity  # type: ignore[attr-defined]
+        name, _ = _defined(move)
         relation = _relations(facts).get(name)
         return relation is not None and name not in bound and _states(move, relation, bound)
 
     def pattern(self, state: State, move: Move) -> str | None:
         """Operator, role of the defined quantity, recency rank of each operand; no names."""
-        context: Context = state.context  # type: ignore[assignment]
-        if isinstance(move.args, Answer):
+        context = context_of(state, Context)
+        if isinstance(move.args, NumberAnswer):
             return "answer"
-        if isinstance(move.args, Given):
+        if move.op == "given":
             return None
         recent = [name for name, _ in reversed(context.bindings)]
         operands = [name for name, _ in _operands(move)]
         if any(name not in recent for name in operands):
             return None
-        role = "asked" if move.args.quantity == context.asked else "next"  # type: ignore[attr-defined]
+        role = "asked" if _defined(move)[0] == context.asked else "next"
         factor = move.args.factor if isinstance(move.args, Scale) else 0
         return " ".join([move.op, role, str(factor), *(str(recent.index(n)) for n in operands)])
 
     def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
         """The pattern's move over the current bindings, if they reach that far back."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         if pattern == "answer":
             value = context.value(context.asked)
             return () if value is None else (_answer_move(value),)
@@ -438,7 +437,7 @@ def _values(relations: Mapping[str, Relation]) -> dict[str, int]:
 
 def _misread(rng: random.Random, relation: Relation, values: Mapping[str, int]) -> Relation:
     """How a careless reader takes a sum or a difference; other relations stay as they are."""
-    if relation.op not in SIGNS:
+    if relation.op not in _OPERATIONS.values():
         return relation
     left, right = relation.operands
     others = [name for name in values if name not in relation.operands]
@@ -489,8 +488,8 @@ def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Rel
         if read is None:
             example = PHRASES["given"][1].format(x=NAMES[0], v=7)
             raise SchemaError(
-                f"{problem_id}: given the sentence {sentence[:MAX_TEXT]!r}, expected a statement "
-                f"like {example!r} before the question"
+                f"{problem_id}: given the sentence {sentence[:MAX_MOVE_TEXT]!r}, expected a "
+                f"statement like {example!r} before the question"
             )
         name, relation = read
         if name in relations:
@@ -543,24 +542,28 @@ def _relations(facts: Mapping[str, object]) -> dict[str, Relation]:
 def _define(name: str, relation: Relation, values: dict[str, int]) -> Move:
     """The move that defines ``name``; its value is added to ``values``."""
     op, number = relation.op, relation.number
-    if op == "given":
-        values[name] = number
-        return _given_move(name, number)
-    if op == "scale":
-        operand = relation.operands[0]
-        values[name] = _compute(op, number, values[operand])
-        return _scale_move(name, number, operand, values[operand], values[name])
-    left, right = relation.operands
-    values[name] = _compute(op, values[left], values[right])
-    args = Binary(
-        quantity=name,
-        left=left,
-        left_value=values[left],
-        right=right,
-        right_value=values[right],
-        value=values[name],
-    )
-    return _binary_move(op, args)
+    args: Definition
+    match relation.operands:
+        case (left, right):
+            one, other = values[left], values[right]
+            value = _compute(op, one, other)
+            args = Binary(
+                quantity=name,
+                left=left,
+                left_value=one,
+                right=right,
+                right_value=other,
+                value=value,
+            )
+        case (operand,):
+            one, value = values[operand], _compute(op, number, values[operand])
+            args = Scale(
+                quantity=name, factor=number, operand=operand, operand_value=one, value=value
+            )
+        case _:
+            args = Definition(quantity=name, value=number)
+    values[name] = args.value
+    return _move(op, args)
 
 
 def _states(move: Move, relation: Relation, bound: Mapping[str, int]) -> bool:
@@ -569,11 +572,18 @@ def _states(move: Move, relation: Relation, bound: Mapping[str, int]) -> bool:
         return False
     if set(relation.operands) - bound.keys() or move.op != relation.op:
         return False
-    expected = _define(move.args.quantity, relation, dict(bound))  # type: ignore[attr-defined]
-    if move.op == "add" and isinstance(move.args, Binary):
+    name, value = _defined(move)
+    expected = _define(name, relation, dict(bound))
+    if isinstance(move.args, Binary) and move.op == "add":
         same = {move.args.left, move.args.right} == set(relation.operands)
-        return same and move.args.value == expected.args.value  # type: ignore[attr-defined]
+        return same and _defined(expected) == (name, value)
     return move.text == expected.text
+
+
+def _defined(move: Move) -> tuple[str, int]:
+    """The quantity that the move defines, and the value that it claims."""
+    args = arguments_of(move, Definition)
+    return args.quantity, args.value
 
 
 def _operands(move: Move) -> tuple[tuple[str, int], ...]:
@@ -587,11 +597,11 @@ def _operands(move: Move) -> tuple[tuple[str, int], ...]:
 
 def _read_pattern(pattern: str) -> tuple[str, str, int, tuple[int, ...]] | None:
     """Operator, role, factor and ranks; None where the text, which a file may hold, is none."""
-    if len(pattern) > MAX_TEXT:
+    if len(pattern) > MAX_MOVE_TEXT:
         return None
     match pattern.split():
         case [op, ("asked" | "next") as role, "0", left, right] if (
-            op in SIGNS and {left, right} <= RANKS.keys()
+            op in _OPERATIONS.values() and {left, right} <= RANKS.keys()
         ):
             return op, role, 0, (RANKS[left], RANKS[right])
         case ["scale", ("asked" | "next") as role, factor, rank] if (
@@ -601,71 +611,47 @@ def _read_pattern(pattern: str) -> tuple[str, str, int, tuple[int, ...]] | None:
     return None
 
 
-def _given_move(name: str, value: int) -> Move:
-    return Move("given", Given(quantity=name, value=value), f"{name} {value} ;")
+def _move(op: str, args: Arguments) -> Move:
+    return Move(op, args, _MOVES[op].format_map(vars(args)))
 
 
 def _answer_move(value: int) -> Move:
-    return Move("answer", Answer(value=value), f"answer {value} ;")
+    return _move("answer", NumberAnswer(value=value))
 
 
-def _scale_move(name: str, factor: int, operand: str, operand_value: int, value: int) -> Move:
-    args = Scale(
-        quantity=name, factor=factor, operand=operand, operand_value=operand_value, value=value
-    )
-    text = f"{name} = {factor} * {operand} {operand_value} = {name} {value} ;"
-    return Move("scale", args, text)
-
-
-def _binary_move(op: str, args: Binary) -> Move:
-    left, right = f"{args.left} {args.left_value}", f"{args.right} {args.right_value}"
-    text = f"{args.quantity} = {left} {SIGNS[op]} {right} = {args.quantity} {args.value} ;"
-    return Move(op, args, text)
-
-
-def _read_short(words: list[str]) -> Move | None:
-    """``name value ;`` or ``answer value ;``."""
-    value = NUMBERS.get(words[1])
-    if value is None:
-        return None
-    if words[0] == "answer":
-        return _answer_move(value)
-    return _given_move(words[0], value) if words[0] in _NAME_SET else None
-
-
-def _read_scale(words: list[str]) -> Move | None:
-    """``name = factor * operand value = name value ;``."""
-    name, first, factor, star, operand, operand_value, second, again, value, _ = words
-    numbers = NUMBERS.get(factor), NUMBERS.get(operand_value), NUMBERS.get(value)
-    if (first, star, second, again) != ("=", "*", "=", name) or not {name, operand} <= _NAME_SET:
-        return None
-    if numbers[0] is None or numbers[1] is None or numbers[2] is None:
-        return None
-    return _scale_move(name, numbers[0], operand, numbers[1], numbers[2])
-
-
-def _read_binary(words: list[str]) -> Move | None:
-    """``name = left value sign right value = name value ;``."""
-    name, first, left, left_value, sign, right, right_value, second, again, value, _ = words
-    numbers = NUMBERS.get(left_value), NUMBERS.get(right_value), NUMBERS.get(value)
-    op = OPERATIONS.get(sign)
-    if op is None or (first, second, again) != ("=", "=", name):
-        return None
-    if not {name, left, right} <= _NAME_SET:
-        return None
-    if numbers[0] is None or numbers[1] is None or numbers[2] is None:
-        return None
-    args = Binary(
-        quantity=name,
-        left=left,
-        left_value=numbers[0],
-        right=right,
-        right_value=numbers[1],
-        value=numbers[2],
-    )
-    return _binary_move(op, args)
-
-
-_READERS: Mapping[int, Callable[[list[str]], Move | None]] = MappingProxyType(
-    {3: _read_short, 10: _read_scale, 11: _read_binary}
-)
+def _read_move(words: Sequence[str]) -> Move | None:
+    """The move that ``words`` spell, as in ``_MOVES``."""
+    match words:
+        case ["answer", value, ";"] if value in NUMBERS:
+            return _answer_move(NUMBERS[value])
+        case [name, value, ";"] if name in _NAME_SET and value in NUMBERS:
+            return _move("given", Definition(quantity=name, value=NUMBERS[value]))
+        case [name, "=", factor, "*", operand, operand_value, "=", again, value, ";"] if (
+            name == again
+            and {name, operand} <= _NAME_SET
+            and {factor, operand_value, value} <= NUMBERS.keys()
+        ):
+            scale = Scale(
+                quantity=name,
+                factor=NUMBERS[factor],
+                operand=operand,
+                operand_value=NUMBERS[operand_value],
+                value=NUMBERS[value],
+            )
+            return _move("scale", scale)
+        case [name, "=", left, left_value, sign, right, right_value, "=", again, value, ";"] if (
+            name == again
+            and sign in _OPERATIONS
+            and {name, left, right} <= _NAME_SET
+            and {left_value, right_value, value} <= NUMBERS.keys()
+        ):
+            binary = Binary(
+                quantity=name,
+                left=left,
+                left_value=NUMBERS[left_value],
+                right=right,
+                right_value=NUMBERS[right_value],
+                value=NUMBERS[value],
+            )
+            return _move(_OPERATIONS[sign], binary)
+    return None

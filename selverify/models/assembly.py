@@ -36,7 +36,7 @@ from selverify.models.sources import has_source, read_generator_source, read_ver
 from selverify.models.verifiers.head import HeadVerifier, load_head
 from selverify.models.verifiers.loading import CPU, check_device
 from selverify.models.verifiers.named import named_verifier
-from selverify.params import Pretrained, PretrainedVerifier, Sampling, Served, Server
+from selverify.params import PretrainedParams, PretrainedVerifier, Sampling, Served, Server
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier, WithVerifier
 from selverify.types import State
 
@@ -132,7 +132,7 @@ def open_models(
 
 def _of_the_hub(generator: Path, verifier: Path | None) -> bool:
     """Whether a model of the hub is among them."""
-    if has_source(generator) and isinstance(read_generator_source(generator), Pretrained):
+    if has_source(generator) and isinstance(read_generator_source(generator), PretrainedParams):
         return True
     if verifier is None or not has_source(verifier):
         return False
@@ -183,7 +183,7 @@ def _composed(
 
 
 def _generator(
-    domain: Domain, source: Pretrained | Served, sampling: Sampling, *, seed: int, device: str
+    domain: Domain, source: PretrainedParams | Served, sampling: Sampling, *, seed: int, device: str
 ) -> _Parts:
     prompting, shown = _prompting(domain, source.prompt)
     if isinstance(source, Served):

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from selverify.errors import SchemaError
-from selverify.params import DomainName, NonNegative, Params, Sampling, Search, Section
+from selverify.params import Name, NonNegative, Params, ParamsSection, Sampling, SearchParams
 from selverify.storage import read_json, write_json
 
 FILE = "solver.json"
@@ -20,17 +20,17 @@ SCHEMA, VERSION = "evaluation.solver", 4
 FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 
 
-class PolicySettings(Section):
+class PolicySettings(ParamsSection):
     """The domain, the folder of its backbone, and the settings under which the policy is used.
 
     ``seed`` is the evaluation's, so that solving a test problem again samples what the evaluation
     sampled. The backbone's folder stands beside the one with this file.
     """
 
-    domain: DomainName
+    domain: Name
     backbone: FolderName
     sampling: Sampling
-    search: Search
+    search: SearchParams
     seed: NonNegative
 
 

@@ -14,7 +14,7 @@ from selverify.errors import SchemaError
 from selverify.params import (
     AnyGenerator,
     AnyVerifier,
-    Pretrained,
+    PretrainedParams,
     PretrainedVerifier,
     Served,
     ServedJudge,
@@ -32,19 +32,19 @@ def has_source(folder: Path) -> bool:
     return (folder / SOURCE).is_file()
 
 
-def write_generator_source(folder: Path, source: Pretrained | Served) -> None:
+def write_generator_source(folder: Path, source: PretrainedParams | Served) -> None:
     """Write a generator that is not trained here."""
     _write(folder, source, GENERATOR)
 
 
-def read_generator_source(folder: Path) -> Pretrained | Served:
+def read_generator_source(folder: Path) -> PretrainedParams | Served:
     """What ``write_generator_source`` wrote.
 
     Raises:
         SchemaError: it is no description of such a generator.
     """
     found = _read(folder, AnyGenerator, GENERATOR)
-    if isinstance(found, (Pretrained, Served)):
+    if isinstance(found, (PretrainedParams, Served)):
         return found
     raise SchemaError(f"{folder / SOURCE}: given a training's settings, expected a model's source")
 

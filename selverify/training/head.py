@@ -18,7 +18,7 @@ from selverify.domains.base import Domain
 from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.models.verifiers.head import StepHead, save_head, single_steps
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.search.requests import VerifyItem
 from selverify.training.best import Best
 from selverify.training.reproducible import adamw, one_thread
@@ -36,7 +36,7 @@ from selverify.types import Move
 
 def train_head(
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     domain: Domain,
     embed: Embed,
     *,
@@ -69,7 +69,7 @@ def _fit(
     head: StepHead,
     training: tuple[Embeddings, Tensor],
     held: tuple[Embeddings, Tensor],
-    settings: Verifier,
+    settings: VerifierParams,
     *,
     share: float,
     report: Report,
@@ -104,7 +104,7 @@ def _loss(head: StepHead, rows: Embeddings, wanted: Tensor) -> float:
     return float(functional.binary_cross_entropy_with_logits(head(rows), wanted))
 
 
-def _targets(solutions: Sequence[ValuedSolution], settings: Verifier) -> Tensor:
+def _targets(solutions: Sequence[ValuedSolution], settings: VerifierParams) -> Tensor:
     return torch.tensor(
         [target(value, settings.targets) for one in solutions for value in one.values]
     )

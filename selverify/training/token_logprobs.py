@@ -20,7 +20,7 @@ from transformers import LlamaForCausalLM
 from selverify.models.generators.checkpoints import save_reward_model
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import TokenLogprobHead, token_logprobs
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.training.best import Best
 from selverify.training.reproducible import Stop, adamw, one_thread, side_by_side
 from selverify.training.rollouts import ValuedSolution
@@ -58,7 +58,7 @@ class _Data:
 @one_thread()
 def train_token_logprob_model(
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     *,
     share: float,
@@ -119,7 +119,7 @@ def train_token_logprob_model(
 def _tuned(
     model: LlamaForCausalLM,
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     report: Report,
     *,
@@ -168,7 +168,7 @@ def _language_loss(
 
 
 def _split(
-    solutions: Sequence[ValuedSolution], settings: Verifier
+    solutions: Sequence[ValuedSolution], settings: VerifierParams
 ) -> tuple[list[ValuedSolution], list[ValuedSolution], list[ValuedSolution]]:
     """The solutions of the two folds and of the problems held out."""
     problems, held = held_out(solutions, settings)
@@ -184,7 +184,7 @@ def _split(
 def _gather(
     models: tuple[LlamaForCausalLM, LlamaForCausalLM],
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     end: int,
 ) -> _Data:

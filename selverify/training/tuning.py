@@ -17,7 +17,7 @@ from transformers import LlamaForCausalLM
 
 from selverify.errors import SchemaError
 from selverify.models.tokenizer import Words
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.storage import check_digests
 from selverify.training.reproducible import adamw
 from selverify.training.rollouts import ValuedSolution
@@ -63,7 +63,7 @@ def target(value: float, targets: str) -> float:
 
 
 def held_out(
-    solutions: Sequence[ValuedSolution], settings: Verifier
+    solutions: Sequence[ValuedSolution], settings: VerifierParams
 ) -> tuple[list[str], list[str]]:
     """Problems to learn from, and the ``validation_fraction`` that is held out (seeded).
 
@@ -120,7 +120,7 @@ def allowed(batches: int, share: float) -> int:
 
 def tune(
     module: nn.Module,
-    settings: Verifier,
+    settings: VerifierParams,
     lengths: Sequence[int],
     loss_of: Callable[[list[int]], Tensor],
     *,

@@ -15,7 +15,7 @@ from torch.nn import functional
 from selverify.models.generators.checkpoints import save_reward_model
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import ValueHead
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.training.best import Best
 from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
@@ -37,7 +37,7 @@ ROWS_AT_ONCE = 128
 @one_thread()
 def train_value_model(
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     *,
     share: float,

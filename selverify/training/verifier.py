@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from selverify.models.tokenizer import Words
-from selverify.params import RewardKind, Verifier
+from selverify.params import RewardKind, VerifierParams
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import Report
@@ -21,7 +21,7 @@ KINDS = {"token_logprobs": train_token_logprob_model, "value": train_value_model
 def train_verifier(
     solutions: Sequence[ValuedSolution],
     kind: RewardKind,
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     *,
     share: float,

@@ -14,7 +14,7 @@ from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.models.generators.checkpoints import load_backbone, load_reward_model
 from selverify.models.tokenizer import Words
-from selverify.params import Benchmark, Generator, Shape, Split, Verifier
+from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
 from selverify.search.requests import Complete
 from selverify.training.best import Best
 from selverify.training.generator import Progress, train_generator
@@ -56,7 +56,7 @@ GENERATOR = Generator(
     seed=5,
 )
 GRADER = Grader(seconds=5.0, workers=1)  # starts no process for whole numbers
-VERIFIER = Verifier(
+VERIFIER = VerifierParams(
     kind={"word_problems": "token_logprobs"},
     source={},
     targets="soft",
