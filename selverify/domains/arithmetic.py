@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_TOKENS = 200
-MAX_DEPTH = 24
+_MAX_DEPTH = 24
 MAX_DIGITS = 40
 MAX_POWER = 64
 MAX_BITS = 512
@@ -22,7 +22,7 @@ MAX_FACTORIAL = 60
 MAX_READINGS = 6
 ROOTS = (2, 3, 4)
 
-NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+", re.ASCII)
+NUMERAL = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+", re.ASCII)
 CLOCK = re.compile(r"0\d+", re.ASCII)
 OPEN = {"(": ")", "{": "}"}
 FUNCTIONS = ("\\frac", "\\sqrt", "\\binom")
@@ -79,7 +79,7 @@ class _Reader:
         self.begun: Values = frozenset()
 
     def sum(self, depth: int) -> Values:
-        if depth > MAX_DEPTH:
+        if depth > _MAX_DEPTH:
             raise NotNumeric("nested too deeply")
         total = self.product(depth, begins=not depth)
         while self.peek() in ("+", "-"):
@@ -124,7 +124,7 @@ class _Reader:
         if self.peek() in ("+", "-"):
             negative = self.take() == "-"
             start = self.place
-            values = self.signed(depth + 1) if depth < MAX_DEPTH else self.fail("signs")
+            values = self.signed(depth + 1) if depth < _MAX_DEPTH else self.fail("signs")
             if not negative:
                 return values
             turned = frozenset(-value for value in values)
@@ -225,7 +225,7 @@ class _Reader:
 
 
 def _is_number(token: str) -> bool:
-    return NUMBER.fullmatch(token) is not None
+    return NUMERAL.fullmatch(token) is not None
 
 
 def _is_integer(token: str) -> bool:
@@ -307,10 +307,6 @@ def _root(value: Fraction, index: Fraction) -> Fraction | None:
 
 
 def _integer_root(value: int, index: int) -> int | None:
-    if index % 2 == 0:
-        root = math.isqrt(value)
-        whole = root if root * root == value else None
-        return whole if index == ROOTS[0] or whole is None else _integer_root(whole, index // 2)
     low, high = 0, 1 << (value.bit_length() // index + 1)
     while low < high:
         middle = (low + high) // 2

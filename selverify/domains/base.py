@@ -55,11 +55,11 @@ class Domain(Protocol):
 
     def structural_violation(self, state: State, move: Move) -> str | None:
         """Gate 1: the reason a well-formed move does not fit the state's symbols, or None."""
-        ...
+        return None
 
     def context_violation(self, state: State, move: Move) -> str | None:
         """Gate 2: the reason a move contradicts the tracked constraints, or None."""
-        ...
+        return None
 
     def serialise(self, state: State) -> str:
         """Canonical text of a state: the problem, then the derivation."""
@@ -68,7 +68,7 @@ class Domain(Protocol):
 
     def is_final(self, state: State) -> bool:
         """True once an answer move was applied."""
-        ...
+        return self.answer(state) is not None
 
     def answer(self, state: State) -> str | None:
         """The final answer in a state, or None."""

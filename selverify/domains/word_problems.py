@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -68,20 +69,58 @@ PHRASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 QUESTIONS = ("how many {x} ?", "find {x} ?")
-_OPERATIONS = MappingProxyType({"+": "add", "-": "subtract"})
-_BINARY = "{quantity} = {left} {left_value} %s {right} {right_value} = {quantity} {value} ;"
-_MOVES = MappingProxyType(
+_MOVES: Mapping[str, str] = MappingProxyType(
     {
         "given": "{quantity} {value} ;",
+        "add": "{quantity} = {left} {left_value} + {right} {right_value} = {quantity} {value} ;",
+        "subtract": (
+            "{quantity} = {left} {left_value} - {right} {right_value} = {quantity} {value} ;"
+        ),
         "scale": "{quantity} = {factor} * {operand} {operand_value} = {quantity} {value} ;",
         "answer": "answer {value} ;",
-        **{op: _BINARY % sign for sign, op in _OPERATIONS.items()},
     }
 )
+_SUMS = frozenset({"add", "subtract"})
+_NAME_SLOTS = frozenset({"x", "a", "b", "quantity", "left", "right", "operand"})
+"""Of the phrases and the moves; the other slots hold numbers."""
 NUMBERS = MappingProxyType({str(value): value for value in range(PRIME)})
 RANKS = MappingProxyType({str(rank): rank for rank in range(len(NAMES))})
 _NAME_SET = frozenset(NAMES)
 _QUESTION_SET = frozenset(form.format(x=name) for form in QUESTIONS for name in NAMES)
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    """The texts that ``form`` spells, a group a slot; a slot that stands twice is said alike."""
+    parts: list[str] = []
+    slots: set[str] = set()
+    for word in form.removesuffix(" .").split():
+        slot = word.strip("{}")
+        if slot == word:
+            parts.append(re.escape(word))
+        elif slot in slots:
+            parts.append(f"(?P={slot})")
+        else:
+            slots.add(slot)
+            parts.append(f"(?P<{slot}>{'[a-z]+' if slot in _NAME_SLOTS else '[0-9]+'})")
+    return re.compile(" ".join(parts))
+
+
+def _said(pattern: re.Pattern[str], text: str) -> dict[str, str] | None:
+    """What stands in the slots of ``pattern``; None where ``text`` is none of its texts."""
+    found = pattern.fullmatch(text)
+    if found is None:
+        return None
+    said = found.groupdict()
+    known = all(
+        word in (_NAME_SET if slot in _NAME_SLOTS else NUMBERS) for slot, word in said.items()
+    )
+    return said if known else None
+
+
+_MOVE_PATTERNS = MappingProxyType({op: _pattern(form) for op, form in _MOVES.items()})
+_PHRASE_PATTERNS = tuple(
+    (op, _pattern(phrase)) for op, phrases in PHRASES.items() for phrase in phrases
+)
 
 
 class Definition(Arguments):
@@ -106,6 +145,11 @@ class Scale(Definition):
     factor: int
     operand: str
     operand_value: int
+
+
+OPERATORS: Mapping[str, type[Arguments]] = MappingProxyType(
+    {"given": Definition, "add": Binary, "subtract": Binary, "scale": Scale, "answer": NumberAnswer}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +198,7 @@ class WordProblems(GeneratedDomain):
     name = "word_problems"
     end_of_move = ";"
     vocabulary = _words()
-    operators: Mapping[str, type[Arguments]] = MappingProxyType(
-        {
-            "given": Definition,
-            "add": Binary,
-            "subtract": Binary,
-            "scale": Scale,
-            "answer": NumberAnswer,
-        }
-    )
+    operators = OPERATORS
 
     def generate(
         self,
@@ -285,7 +321,7 @@ class WordProblems(GeneratedDomain):
         words = text.split()
         if not words or words[-1] != self.end_of_move:
             return Malformed(text, "no end of move")
-        return _read_move(words) or Malformed(text, "not an operator with its arguments")
+        return _read_move(" ".join(words)) or Malformed(text, "not an operator with its arguments")
 
     def apply(self, state: State, move: Move) -> State:
         """Bind the quantity to the claimed value (total: a later binding replaces an earlier)."""
@@ -332,10 +368,6 @@ class WordProblems(GeneratedDomain):
             right = _compute(move.op, args.factor, args.operand_value)
             return None if right == args.value else "arithmetic"
         return None
-
-    def is_final(self, state: State) -> bool:
-        """True once an answer was given."""
-        return self.answer(state) is not None
 
     def answer(self, state: State) -> str | None:
         """The number given as the answer."""
@@ -437,7 +469,7 @@ def _values(relations: Mapping[str, Relation]) -> dict[str, int]:
 
 def _misread(rng: random.Random, relation: Relation, values: Mapping[str, int]) -> Relation:
     """How a careless reader takes a sum or a difference; other relations stay as they are."""
-    if relation.op not in _OPERATIONS.values():
+    if relation.op not in _SUMS:
         return relation
     left, right = relation.operands
     others = [name for name in values if name not in relation.operands]
@@ -462,24 +494,6 @@ def _tell(rng: random.Random, relations: Mapping[str, Relation], hard: Collectio
     return " ".join(sentences)
 
 
-def _statement_forms() -> Mapping[str, tuple[str, tuple[str, ...]]]:
-    """By a statement's words with marks for names and numbers: operator, what each mark stands for.
-
-    The marks are the places ``{x}`` (a name, as ``{a}`` and ``{b}``) and ``{v}``.
-    """
-    forms = {}
-    for op, phrases in PHRASES.items():
-        for phrase in phrases:
-            words = phrase.removesuffix(" .").split()
-            slots = tuple(word.strip("{}") for word in words if "{" in word)
-            marked = ("{x}" if word in {"{a}", "{b}"} else word for word in words)
-            forms[" ".join(marked)] = (op, slots)
-    return MappingProxyType(forms)
-
-
-_FORMS = _statement_forms()
-
-
 def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Relation]:
     """The relation that each sentence tells, by the quantity that it defines."""
     relations: dict[str, Relation] = {}
@@ -500,15 +514,12 @@ def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Rel
 
 def _read_statement(sentence: str) -> tuple[str, Relation] | None:
     """The quantity that a sentence defines, and how; None where it is no statement."""
-    words = sentence.split()
-    marks = ("{x}" if word in _NAME_SET else "{v}" if word in NUMBERS else word for word in words)
-    op, slots = _FORMS.get(" ".join(marks), (None, ()))
-    if op is None:
-        return None
-    told = [word for word in words if word in _NAME_SET or word in NUMBERS]
-    said = dict(zip(slots, told, strict=True))
-    operands = tuple(said[slot] for slot in "ab" if slot in said)
-    return said["x"], Relation(op, operands, NUMBERS[said.get("v", "0")])
+    text = " ".join(sentence.split())
+    for op, pattern in _PHRASE_PATTERNS:
+        if said := _said(pattern, text):
+            operands = tuple(said[slot] for slot in "ab" if slot in said)
+            return said["x"], Relation(op, operands, NUMBERS[said.get("v", "0")])
+    return None
 
 
 def _require_derivable(relations: Mapping[str, Relation], problem_id: str) -> None:
@@ -601,7 +612,7 @@ def _read_pattern(pattern: str) -> tuple[str, str, int, tuple[int, ...]] | None:
         return None
     match pattern.split():
         case [op, ("asked" | "next") as role, "0", left, right] if (
-            op in _OPERATIONS.values() and {left, right} <= RANKS.keys()
+            op in _SUMS and {left, right} <= RANKS.keys()
         ):
             return op, role, 0, (RANKS[left], RANKS[right])
         case ["scale", ("asked" | "next") as role, factor, rank] if (
@@ -619,39 +630,10 @@ def _answer_move(value: int) -> Move:
     return _move("answer", NumberAnswer(value=value))
 
 
-def _read_move(words: Sequence[str]) -> Move | None:
-    """The move that ``words`` spell, as in ``_MOVES``."""
-    match words:
-        case ["answer", value, ";"] if value in NUMBERS:
-            return _answer_move(NUMBERS[value])
-        case [name, value, ";"] if name in _NAME_SET and value in NUMBERS:
-            return _move("given", Definition(quantity=name, value=NUMBERS[value]))
-        case [name, "=", factor, "*", operand, operand_value, "=", again, value, ";"] if (
-            name == again
-            and {name, operand} <= _NAME_SET
-            and {factor, operand_value, value} <= NUMBERS.keys()
-        ):
-            scale = Scale(
-                quantity=name,
-                factor=NUMBERS[factor],
-                operand=operand,
-                operand_value=NUMBERS[operand_value],
-                value=NUMBERS[value],
-            )
-            return _move("scale", scale)
-        case [name, "=", left, left_value, sign, right, right_value, "=", again, value, ";"] if (
-            name == again
-            and sign in _OPERATIONS
-            and {name, left, right} <= _NAME_SET
-            and {left_value, right_value, value} <= NUMBERS.keys()
-        ):
-            binary = Binary(
-                quantity=name,
-                left=left,
-                left_value=NUMBERS[left_value],
-                right=right,
-                right_value=NUMBERS[right_value],
-                value=NUMBERS[value],
-            )
-            return _move(_OPERATIONS[sign], binary)
+def _read_move(text: str) -> Move | None:
+    """The move that ``text`` spells, as in ``_MOVES``."""
+    for op, pattern in _MOVE_PATTERNS.items():
+        if said := _said(pattern, text):
+            args = {slot: NUMBERS.get(word, word) for slot, word in said.items()}
+            return _move(op, OPERATORS[op].model_validate(args))
     return None

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from selverify.domains.answers import stated_answer
 from selverify.domains.base import split_moves
-from selverify.domains.math_steps import FinalStep, MathSteps, Step
+from selverify.domains.math_steps import FinalStep, MathSteps, TextStep
 from selverify.errors import SchemaError
 from selverify.search.gates import passes_every_gate, reject
 from selverify.types import Malformed, Move, State
@@ -40,7 +40,7 @@ def why(state: State, text: str) -> str | None:
 def test_what_is_read_off_a_step() -> None:
     """Its claims, and the answer that it states."""
     move = DOMAIN.parse("Four pens cost 4 * 3 = 12 dollars.")
-    assert isinstance(move, Move) and isinstance(move.args, Step)
+    assert isinstance(move, Move) and isinstance(move.args, TextStep)
     assert (move.op, move.args.claims) == ("compute", (("4 * 3", "12", True),))
     final = DOMAIN.parse(r"So it is $\boxed{12}$.")
     assert isinstance(final, Move) and isinstance(final.args, FinalStep)
@@ -114,7 +114,7 @@ def test_steps_stand_between_empty_lines() -> None:
         ("The answer is Tuesday.", "Tuesday"),
         ("The answer is not obvious, so we try x = 1.", None),
         ("The answer is not 5.", None),
-        ("#### Step 2: Find x\nWe have x = 1.", None),
+        ("#### TextStep 2: Find x\nWe have x = 1.", None),
         ("no answer", None),
         ("#### .", None),
     ],

@@ -285,7 +285,7 @@ def test_a_problem_has_text_and_its_last_sentence_is_its_goal() -> None:
 
 def test_another_domains_context_is_refused() -> None:
     """The message names what was given and what was expected."""
-    with pytest.raises(ProtocolError, match="p: given a context str, expected the Facts"):
+    with pytest.raises(ProtocolError, match="p: given a context str, expected Facts"):
         DOMAIN.is_final(replace(start(), context="l"))
 
 
