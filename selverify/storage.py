@@ -26,10 +26,10 @@ SCHEMA_KEY = b"selverify.schema"
 VERSION_KEY = b"selverify.version"
 DIGESTS = "digests.json"
 DIGESTS_SCHEMA, DIGESTS_VERSION = "checkpoint.digests", 1
-FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_DISK_FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the system says of a disk, or a share of it, without space."""
 CHUNK_BYTES = 1 << 20
-QUOTED = 120
+_QUOTED = 120
 """Characters of another library's words in an error."""
 
 
@@ -104,7 +104,7 @@ def _no_file(path: Path) -> ArtifactError:
 
 def _not_written(path: Path, reason: str) -> ArtifactError:
     expected = "a path that can be written to"
-    if reason in FULL:
+    if reason in _DISK_FULL:
         expected = "space on its disk; make some and run the same command again"
     return ArtifactError(f"{path}: not written ({reason}), expected {expected}")
 
@@ -114,7 +114,7 @@ def _why_not_written(error: Exception, path: Path, temporary: Path) -> str | Non
     if isinstance(error, SelverifyError):
         return None
     # Libraries wrap the system's error in their own; its words stay in theirs.
-    full = next((words for words in FULL if words in str(error)), None)
+    full = next((words for words in _DISK_FULL if words in str(error)), None)
     if full is not None or not isinstance(error, OSError):
         return full
     file = str(error.filename)
@@ -226,7 +226,7 @@ def _require(path: Path, schema: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return " ".join(str(error).partition("\n")[0].split())[:QUOTED]
+    return " ".join(str(error).partition("\n")[0].split())[:_QUOTED]
 
 
 def _check(path: Path, found: tuple[str, str], expected: tuple[str, str]) -> None:

@@ -25,13 +25,13 @@ from types import TracebackType
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
-from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, TooMuchWork, compare
+from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, TooMuchWork, compare_by_form
 from selverify.errors import ParamsError, ProtocolError
 from selverify.types import Grade
 
 TIMEOUT = "timeout"
 MAX_ANSWER = 4_000
-MAX_DIGITS = 1_000
+_MAX_DIGITS = 1_000
 MOST_PAIRS = 1_000
 """Parts of two answers that are compared where they are; a worker compares more."""
 START_SECONDS = 120.0
@@ -64,7 +64,7 @@ def compare_quickly(gold: str, answer: str | None) -> Grade | None:
     if _is_integer(gold) and _is_integer(answer):
         return Grade(CORRECT if int(gold) == int(answer) else WRONG)
     try:
-        return Grade(compare(gold, answer, _open, most=MOST_PAIRS))
+        return Grade(compare_by_form(gold, answer, _open, most=MOST_PAIRS))
     except (_Open, TooMuchWork):
         return None
 
@@ -85,7 +85,7 @@ def grade(gold: str, answer: str | None, grader: Grader | None = None) -> Grade:
 
 
 def _is_integer(text: str) -> bool:
-    return len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text) is not None
+    return len(text) <= _MAX_DIGITS and _INTEGER.fullmatch(text) is not None
 
 
 def compare_with_math_verify(gold: str, answer: str) -> str:
@@ -93,7 +93,7 @@ def compare_with_math_verify(gold: str, answer: str) -> str:
 
     Runs inside a worker only.
     """
-    return compare(gold, answer, _by_algebra)
+    return compare_by_form(gold, answer, _by_algebra)
 
 
 def _by_algebra(gold: str, answer: str) -> str:
@@ -157,7 +157,7 @@ class Grader:
     def close(self) -> None:
         """Kill every worker and wait until it is gone."""
         if self._pool is not None:
-            self._pool.stop()
+            self._pool.stop()  # type: ignore[no-untyped-call]
             self._pool.join()
             self._pool = None
 

@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from huggingface_hub import hf_hub_download
 
-from selverify.data.benchmark import SPLITS, Task, check_leaks
+from selverify.data.benchmark import Task, check_leaks
 from selverify.data.grading import MAX_ANSWER
 from selverify.domains.answers import extract_boxed
 from selverify.domains.base import Domain
@@ -56,12 +56,14 @@ MAX_NAME = 200
 SHOWN = 60  # characters of what was given, in a message
 ROWS = 64  # of a Parquet file at a time: its cells may be large
 
-QUESTION = ("question", "problem")
-ANSWER = ("answer", "final_answer", "expected_answer", "gold")
-SOLUTION = "solution"
-ID = ("unique_id", "id")
-SUBJECT = ("subject", "type")
-FIELDS = frozenset({*QUESTION, *ANSWER, SOLUTION, *ID, *SUBJECT, "level"})
+QUESTION_FIELDS = ("question", "problem")
+ANSWER_FIELDS = ("answer", "final_answer", "expected_answer", "gold")
+SOLUTION_FIELD = "solution"
+ID_FIELDS = ("unique_id", "id")
+SUBJECT_FIELDS = ("subject", "type")
+FIELDS = frozenset(
+    {*QUESTION_FIELDS, *ANSWER_FIELDS, SOLUTION_FIELD, *ID_FIELDS, *SUBJECT_FIELDS, "level"}
+)
 
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
@@ -69,7 +71,7 @@ _SPACING = re.compile(r"(\\\\)|\\[,;:!>\s]|\\q?quad(?![A-Za-z])|[~\u200b-\u200d\
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BenchmarkSource:
     """A public benchmark: a file of a dataset on the hub, and what must be in it.
 
     ``without_gold``: so many of its ``records`` state no gold and are left out. ``ids``: the field
@@ -80,45 +82,39 @@ class Source:
     file: str
     revision: str
     records: int
-    without_gold: int
-    ids: str | None
+    without_gold: int = 0
+    ids: str | None = None
 
 
 _GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
 
-KNOWN: Mapping[str, Source] = MappingProxyType(
+KNOWN: Mapping[str, BenchmarkSource] = MappingProxyType(
     {
-        "math500": Source(
+        "math500": BenchmarkSource(
             repository="HuggingFaceH4/MATH-500",
             file="test.jsonl",
             revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
             records=500,
-            without_gold=0,
             ids="unique_id",
         ),
-        "math_train": Source(
+        "math_train": BenchmarkSource(
             repository="nlile/hendrycks-MATH-benchmark",
             file="data/train-00000-of-00001.parquet",
             revision="465bcdb36f5962aa3512891498966df785fc3c18",
-            records=12_000,
+            records=12_000,  # without their ids: one of them is reported to occur twice
             without_gold=2,  # MATH itself has two solutions that end in an empty box
-            ids=None,  # one of those in the file is said to stand there twice
         ),
-        "gsm8k": Source(
+        "gsm8k": BenchmarkSource(
             repository=_GSM8K[0],
             file="main/test-00000-of-00001.parquet",
             revision=_GSM8K[1],
             records=1_319,
-            without_gold=0,
-            ids=None,
         ),
-        "gsm8k_train": Source(
+        "gsm8k_train": BenchmarkSource(
             repository=_GSM8K[0],
             file="main/train-00000-of-00001.parquet",
             revision=_GSM8K[1],
             records=7_473,
-            without_gold=0,
-            ids=None,
         ),
     }
 )
@@ -126,7 +122,7 @@ KNOWN: Mapping[str, Source] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TextQuestion:
     """A question and its gold answer; level and subject where they are known."""
 
     question_id: str
@@ -150,7 +146,7 @@ class Questions:
     """
 
     source: str
-    items: tuple[Question, ...]
+    items: tuple[TextQuestion, ...]
     without_gold: int
     repeated: int
 
@@ -279,13 +275,13 @@ def tasks_from(domain: Domain, *, train: Draw, validation: Draw, test: Draw) -> 
         ParamsError: a split asks for more questions than are left.
         SchemaError: two different pools share an id, or the domain cannot read a question.
     """
-    draws = {"test": test, "validation": validation, "train": train}
-    for one, other in combinations(SPLITS, 2):
-        _check_apart((one, draws[one].pool), (other, draws[other].pool))
+    draws = (("test", test), ("validation", validation), ("train", train))
+    for (split, draw), (other_split, other) in combinations(draws, 2):
+        _check_apart((split, draw.pool), (other_split, other.pool))
     taken: set[str] = set()
     tasks: list[Task] = []
-    for split in SPLITS:
-        chosen = _choose(split, draws[split], taken)
+    for split, draw in draws:
+        chosen = _choose(split, draw, taken)
         taken.update(question.question_id for question in chosen)
         tasks += [_task(domain, split, question) for question in chosen]
     check_leaks(tasks)
@@ -313,7 +309,7 @@ def _check_apart(first: tuple[str, Questions], second: tuple[str, Questions]) ->
             )
 
 
-def _choose(split: str, draw: Draw, taken: Collection[str]) -> list[Question]:
+def _choose(split: str, draw: Draw, taken: Collection[str]) -> list[TextQuestion]:
     order = list(draw.pool.items)
     if split != "test" or draw.problems != len(order):
         random.Random(draw.seed).shuffle(order)
@@ -326,7 +322,7 @@ def _choose(split: str, draw: Draw, taken: Collection[str]) -> list[Question]:
     return left[: draw.problems]
 
 
-def _task(domain: Domain, split: str, question: Question) -> Task:
+def _task(domain: Domain, split: str, question: TextQuestion) -> Task:
     problem = domain.read(question.text, problem_id=question.question_id)
     known = {"level": question.level, "subject": question.subject}
     facts = json.dumps({name: value for name, value in known.items() if value is not None})
@@ -334,11 +330,11 @@ def _task(domain: Domain, split: str, question: Question) -> Task:
     return Task(split, problem, truth, question.fingerprint)
 
 
-def _questions(path: Path, *, name: str, known: Source | None) -> Questions:
+def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Questions:
     allowed = known.without_gold if known else 0
     records = lacking = 0
     places: dict[str, str] = {}
-    found: dict[str, Question] = {}
+    found: dict[str, TextQuestion] = {}
     for record in _records(path):
         records += 1
         question = _question(record, name=name, known=known)
@@ -362,25 +358,25 @@ def _questions(path: Path, *, name: str, known: Source | None) -> Questions:
     return Questions(source, tuple(found.values()), lacking, len(places) - len(found))
 
 
-def _question(record: _Record, *, name: str, known: Source | None) -> Question | None:
+def _question(record: _Record, *, name: str, known: BenchmarkSource | None) -> TextQuestion | None:
     """The record's question; None when it states no gold."""
-    text = record.text(*QUESTION)
+    text = record.text(*QUESTION_FIELDS)
     if text is None:
-        raise _refused(record, f"a text in {' or '.join(QUESTION)}")
+        raise _refused(record, f"a text in {' or '.join(QUESTION_FIELDS)}")
     gold = _gold(record)
     if gold is None:
         return None
-    return Question(
+    return TextQuestion(
         question_id=_identity(record, name=name, known=known),
         text=record.readable(text, what="a question", most=MAX_QUESTION),
         answer=record.readable(gold, what="a gold", most=MAX_ANSWER),
         level=_level(record),
-        subject=record.name("a subject", *SUBJECT),
+        subject=record.name("a subject", *SUBJECT_FIELDS),
     )
 
 
-def _identity(record: _Record, *, name: str, known: Source | None) -> str:
-    fields = ID if known is None else () if known.ids is None else (known.ids,)
+def _identity(record: _Record, *, name: str, known: BenchmarkSource | None) -> str:
+    fields = ID_FIELDS if known is None else () if known.ids is None else (known.ids,)
     found = record.name("an id", *fields)
     if found is None and known is not None and known.ids is not None:
         raise _refused(record, f"an id in {known.ids}")
@@ -395,9 +391,9 @@ def _level(record: _Record) -> str | None:
 
 def _gold(record: _Record) -> str | None:
     """The gold of the first field that states one."""
-    for field in (*ANSWER, SOLUTION):
+    for field in (*ANSWER_FIELDS, SOLUTION_FIELD):
         text = record.text(field)
-        if text is not None and (gold := _stated(text, whole=field != SOLUTION)):
+        if text is not None and (gold := _stated(text, whole=field != SOLUTION_FIELD)):
             return gold
     return None
 
@@ -451,25 +447,19 @@ def _suffix(path: Path) -> str:
 
 
 def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    total = 0
-    for number, line in enumerate(_lines(path), 1):
-        total += len(line)
-        if len(line) > MAX_LINE or total > MAX_FILE or number > MAX_RECORDS:
-            raise SchemaError(
-                f"{path}, line {number}: given a line of {len(line)} bytes, {total} bytes up to "
-                f"here; expected at most {MAX_LINE} a line, {MAX_FILE} in all, and {MAX_RECORDS} "
-                f"lines"
-            )
-        if line.strip():
-            place = f"{path}, line {number}"
-            yield place, _parsed(line, place)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines; one over the cap is cut one byte above it. A gzip file is unpacked as read."""
+    """A line over the cap is cut one byte above it; a gzip file is unpacked as it is read."""
+    number = total = 0
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         while line := file.readline(MAX_LINE + 1):
-            yield line
+            number, total, place = number + 1, total + len(line), f"{path}, line {number + 1}"
+            if len(line) > MAX_LINE or total > MAX_FILE or number > MAX_RECORDS:
+                raise SchemaError(
+                    f"{place}: given a line of {len(line)} bytes, {total} bytes up to here; "
+                    f"expected at most {MAX_LINE} a line, {MAX_FILE} in all, and {MAX_RECORDS} "
+                    f"lines"
+                )
+            if line.strip():
+                yield place, _parsed(line, place)
 
 
 def _json_list(path: Path) -> Iterator[tuple[str, object]]:
@@ -513,13 +503,12 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
+    rows = metadata.num_rows
     unpacked = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    for what, given, most in (
-        ("rows", metadata.num_rows, MAX_RECORDS),
-        ("unpacked bytes", unpacked, MAX_FILE),
-    ):
-        if given > most:
-            raise SchemaError(f"{path}: given {given} {what}, expected at most {most}")
+    if rows > MAX_RECORDS:
+        raise SchemaError(f"{path}: given {rows} rows, expected at most {MAX_RECORDS}")
+    if unpacked > MAX_FILE:
+        raise SchemaError(f"{path}: given {unpacked} unpacked bytes, expected at most {MAX_FILE}")
 
 
 def _cell(batch: pa.RecordBatch, name: str, row: int, place: str) -> object:
