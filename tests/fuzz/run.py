@@ -1,6 +1,7 @@
 """Coverage-guided fuzzing: ``python tests/fuzz/run.py --seconds 600 --targets claims countdown``.
 
-Knows: atheris (libFuzzer), which the project itself does not need. Does not know: any parser.
+Knows: atheris (libFuzzer), which the project itself does not need. Does not know: any parser: the
+targets are imported in functions, where atheris instruments them.
 
 One target after the other, each in a process of its own; they share the time equally. What breaks a
 promise, or takes longer than 50 ms, is tried again without instrumentation, and what stands is kept
@@ -18,11 +19,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fuzz_targets import CORPUS, NAMES, Target, best_of_three, slowest_piece, target_by_name
+if TYPE_CHECKING:
+    from fuzz_targets import Target
 
 LIMIT = 0.05
 """Seconds that a gate or a parser may take for a piece."""
@@ -47,6 +49,9 @@ class Tally:
     """Counts the inputs of a target, and puts aside those to be tried again."""
 
     def __init__(self, target: Target, folder: Path) -> None:
+        from fuzz_targets import slowest_piece
+
+        self._slowest_piece = slowest_piece
         self._target = target
         self._folder = folder
         self._inputs, self._slowest = 0, 0.0
@@ -57,7 +62,7 @@ class Tally:
         """Try one input; never raises, so that the fuzzer goes on."""
         self._inputs += 1
         try:
-            seconds = slowest_piece(self._target, data)
+            seconds = self._slowest_piece(self._target, data)
         except Exception as error:
             self._put_aside(data, _place(error))
         else:
@@ -96,7 +101,8 @@ def fuzz(name: str, seconds: int, folder: Path) -> None:
     import atheris
 
     with atheris.instrument_imports(include=list(GUIDING)):
-        target = target_by_name(name)
+        from fuzz_targets import TARGETS
+    target = TARGETS[name]
     learned = folder / "learned"
     learned.mkdir(parents=True, exist_ok=True)
     options = [
@@ -113,7 +119,9 @@ def fuzz(name: str, seconds: int, folder: Path) -> None:
 
 def confirmed(name: str, folder: Path) -> dict[str, Any]:
     """Try again what was put aside, keep what stands, and say what there was."""
-    target, slowest, finds = target_by_name(name), (0.0, b""), []
+    from fuzz_targets import TARGETS, best_of_three
+
+    target, slowest, finds = TARGETS[name], (0.0, b""), []
     for path in sorted((*folder.glob(f"*{SUFFIX}"), *folder.glob("stopped-*"))):
         data = path.read_bytes()
         try:
@@ -128,6 +136,8 @@ def confirmed(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _kept(name: str, data: bytes) -> str:
+    from fuzz_targets import CORPUS
+
     folder = CORPUS / name
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / hashlib.sha256(data).hexdigest()[:16]
@@ -155,17 +165,22 @@ def main() -> None:
     """Read the options, fuzz, print."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=int, required=True, help="for all targets together")
-    options.add_argument("--targets", nargs="+", choices=NAMES, default=NAMES)
+    options.add_argument("--targets", nargs="+")
     options.add_argument("--work", type=Path, help="keeps what was learned")
-    options.add_argument("--only", choices=NAMES, help=argparse.SUPPRESS)
+    options.add_argument("--only", help=argparse.SUPPRESS)
     told = options.parse_args()
     if told.only is not None:
         fuzz(told.only, told.seconds, told.work)
         return
+    from fuzz_targets import TARGETS
+
+    names = told.targets or [*TARGETS]
+    if unknown := {*names} - TARGETS.keys():
+        options.error(f"--targets: given {min(unknown)}, expected among {', '.join(TARGETS)}")
     with tempfile.TemporaryDirectory() as folder:
         work = told.work or Path(folder)
-        for name in told.targets:
-            found = run(name, max(1, told.seconds // len(told.targets)), work)
+        for name in names:
+            found = run(name, max(1, told.seconds // len(names)), work)
             print(json.dumps(found), flush=True)
 
 
