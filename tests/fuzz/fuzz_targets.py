@@ -1,13 +1,11 @@
 """The targets by name, and one input before one of them.
 
-Knows: what each parser promises of any text. Does not know: libFuzzer, where inputs come from.
+Knows: what each parser promises of any text. Does not know: where inputs come from.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
-import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +18,6 @@ from fuzz_domains import begin, feed
 from fuzz_input import pieces_of
 
 from selverify.data import grading
-from selverify.data.grading import Grader
 from selverify.domains import DOMAINS, GENERATED
 from selverify.domains.answers import extract_boxed, stated_answer
 from selverify.domains.base import split_moves
@@ -33,12 +30,6 @@ from selverify.types import Problem
 CORPUS = Path(__file__).parent / "corpus"
 """What was found, a folder a target; ``tests/hostile`` feeds it to the targets again."""
 STATUSES = frozenset({"correct", "wrong", "unparsed"})
-SECONDS = 1.0
-PATIENCE = 60.0
-"""Seconds for a worker to start anew on a busy machine."""
-GRADER = Grader(SECONDS, 1)
-atexit.register(GRADER.close)
-FORMS = ("{}", "${}$", "\\boxed{{{}}}", "{}%", "{} cm")
 MATH = (
     *"0123456789+-*/^=!%(){}[]$.,;:?#&~|<>\\\n ",
     *(" = ", " + ", " / ", "12", "1,000", "0.5", "\\frac", "\\sqrt", "\\binom", "{", "}"),
@@ -168,17 +159,6 @@ def read_claims(text: str) -> None:
     assert len(canonical_answer.__wrapped__(text)) <= 4 * MAX_CLAIM_TEXT
 
 
-def grade_pair(text: str) -> None:
-    """Each pair has a status in time, and no more than one worker is there."""
-    gold, _, answer = text.partition("=")
-    shown = FORMS[len(text) % len(FORMS)].format(answer)
-    began = time.monotonic()
-    (found,) = GRADER.grade_many(((gold or "1", shown),))
-    assert found.status in ("correct", "wrong", "unparsed", "timeout")
-    assert time.monotonic() - began < SECONDS + PATIENCE
-    assert len(multiprocessing.active_children()) <= 1
-
-
 def read_judge(text: str) -> None:
     """A verdict with a score in [0, 1], or nothing."""
     opinion = read_opinion(text)
@@ -225,7 +205,6 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "answers": Target(MATH, "", stateless(read_answers)),
         "claims": Target(MATH, "", stateless(read_claims)),
         "countdown": domain_target("countdown", COUNTDOWN, " "),
-        "grader": Target(MATH, "", stateless(grade_pair)),
         "judge": Target(JUDGE, "", stateless(read_judge)),
         "math_steps": domain_target("math", MATH, ""),
         "math_structured": domain_target("math_structured", STRUCTURED, ""),

@@ -18,15 +18,13 @@ from selverify.errors import SchemaError
 from selverify.models.prompting import CONTROL, disarmed, read_prompt
 from selverify.models.verifiers.judge import load_rubric
 
-IN_PROCESS = [name for name in TARGETS if name != "grader"]
-"""Targets that start no process; the grader has a file of its own."""
 FOUND = sorted(path for path in CORPUS.rglob("*") if path.is_file())
 LIMIT = 0.05
 ANY = st.text(st.characters(), max_size=120)
 """Lone surrogates, control characters and invisible marks are among them."""
 
 
-@pytest.mark.parametrize("name", IN_PROCESS)
+@pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(min_size=1, max_size=80))
 @settings(max_examples=150, deadline=None)
 def test_any_words_are_settled(name: str, data: bytes) -> None:
@@ -34,7 +32,7 @@ def test_any_words_are_settled(name: str, data: bytes) -> None:
     slowest_piece(TARGETS[name], data)
 
 
-@pytest.mark.parametrize("name", IN_PROCESS)
+@pytest.mark.parametrize("name", TARGETS)
 @given(texts=st.lists(ANY, max_size=3))
 @settings(max_examples=60, deadline=None)
 def test_any_text_is_settled(name: str, texts: list[str]) -> None:
@@ -120,7 +118,7 @@ def test_any_rubric_is_read_or_refused(
 
 def test_every_target_says_what_it_says() -> None:
     """The same bytes are the same text, and the pieces are those between the marks."""
-    for name in IN_PROCESS:
+    for name in TARGETS:
         target = TARGETS[name]
         assert len(target.words) < 256, "each word can be meant by one byte"
         assert text_of(b"\x80\x00", target.words, target.between) == target.words[0]
