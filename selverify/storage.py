@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ DIGESTS = "digests.json"
 DIGESTS_SCHEMA, DIGESTS_VERSION = "checkpoint.digests", 1
 _DISK_FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the system says of a disk, or a share of it, without space."""
-CHUNK_BYTES = 1 << 20
+_new_md5 = partial(hashlib.md5, usedforsecurity=False)
 _QUOTED = 120
 """Characters of another library's words in an error."""
 
@@ -283,15 +284,12 @@ def digest(path: Path) -> str:
             if file.is_file() and "__pycache__" not in file.parts
         }
         entries = [{"md5": _md5(files[name]), "relpath": name} for name in sorted(files)]
-        return hashlib.md5(json.dumps(entries).encode(), usedforsecurity=False).hexdigest() + ".dir"
+        return _new_md5(json.dumps(entries).encode()).hexdigest() + ".dir"
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file or directory; nothing to take a digest of")
     return _md5(path)
 
 
 def _md5(path: Path) -> str:
-    total = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            total.update(chunk)
-    return total.hexdigest()
+        return hashlib.file_digest(file, _new_md5).hexdigest()

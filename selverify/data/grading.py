@@ -77,13 +77,6 @@ def _open(gold: str, answer: str) -> str:
     raise _Open
 
 
-def grade(gold: str, answer: str | None, grader: Grader | None = None) -> Grade:
-    """One pair. Without a grader a pair that its form leaves open is ``unparsed``."""
-    if grader is not None:
-        return grader.grade_many(((gold, answer),))[0]
-    return compare_quickly(gold, answer) or Grade(UNPARSED)
-
-
 def _is_integer(text: str) -> bool:
     return len(text) <= _MAX_DIGITS and _INTEGER.fullmatch(text) is not None
 
@@ -161,9 +154,13 @@ class Grader:
             self._pool.join()
             self._pool = None
 
+    def grade(self, gold: str, answer: str | None) -> Grade:
+        """The grade of one pair; asked for again, it costs a look-up."""
+        return self.grade_many(((gold, answer),))[0]
+
     def matches(self, gold: str, answer: str | None) -> bool:
-        """Whether ``answer`` grades correct; asked for again, it costs a look-up."""
-        return self.grade_many(((gold, answer),))[0].correct
+        """Whether ``answer`` grades correct."""
+        return self.grade(gold, answer).correct
 
     def grade_many(self, pairs: Sequence[tuple[str, str | None]]) -> tuple[Grade, ...]:
         """One grade a (gold, answer). A candidate that kills its worker is ``unparsed``.

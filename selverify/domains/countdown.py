@@ -57,33 +57,16 @@ Numbers = tuple[int, ...]
 
 
 class Combine(Arguments):
-    """Two numbers of the table become ``result``; ``left`` is the table after it, ascending."""
+    """Two numbers of the table become ``result``; ``left`` is the table after it, ascending.
+
+    By ``combine`` first + second, first - second (not negative), first * second or first / second
+    (exact).
+    """
 
     first: Number
     second: Number
     result: Number
     left: tuple[Number, ...]
-
-
-class Add(Combine):
-    """result = first + second."""
-
-
-class Subtract(Combine):
-    """result = first - second, not negative."""
-
-
-class Multiply(Combine):
-    """result = first * second."""
-
-
-class Divide(Combine):
-    """result = first / second, exact."""
-
-
-COMBINERS: Mapping[str, type[Combine]] = MappingProxyType(
-    {"add": Add, "subtract": Subtract, "multiply": Multiply, "divide": Divide}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +129,7 @@ class Countdown(GeneratedDomain):
     end_of_move = ";"
     vocabulary = WORDS + tuple(_NUMBERS)
     operators: Mapping[str, type[Arguments]] = MappingProxyType(
-        {**COMBINERS, "answer": NumberAnswer}
+        {**dict.fromkeys(SIGNS, Combine), "answer": NumberAnswer}
     )
 
     def generate(
@@ -374,7 +357,7 @@ def _move(chosen: Combination) -> Move:
     op, first, second, result, left = chosen
     if op in COMMUTATIVE and first > second:
         first, second = second, first
-    args = COMBINERS[op](first=first, second=second, result=result, left=left)
+    args = Combine(first=first, second=second, result=result, left=left)
     words = (first, SIGNS[op], second, "=", result, "left", *left, ";")
     return Move(op, args, " ".join(map(str, words)))
 

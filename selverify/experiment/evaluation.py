@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from selverify.data.benchmark import Task
-from selverify.data.grading import Grader, grade
+from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import BudgetError, ParamsError
 from selverify.params import Params
@@ -464,7 +464,7 @@ def _as_run(method: str, setting: Setting, n: int) -> Setting:
 
 
 def _row(result: Result[Outcome], gold: str, grader: Grader) -> dict[str, Any]:
-    graded = grade(gold, result.outcome.answer, grader)
+    graded = grader.grade(gold, result.outcome.answer)
     ledger = result.ledger
     return {
         "answer": result.outcome.answer,

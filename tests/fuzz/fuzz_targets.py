@@ -146,7 +146,6 @@ def read_answers(text: str) -> None:
     for one, other in ((gold, answer), ("24", answer), (gold, text)):
         settled = grading.compare_quickly(one, other)
         assert settled is None or settled.status in STATUSES
-        assert grading.grade(one, other).status in STATUSES
     if len(text) <= grading.MAX_ANSWER:
         grading._delimited(text)
         grading._said(text)
