@@ -18,54 +18,40 @@ repositories, revisions and counts are as published.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import math
 import random
 import re
-import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from huggingface_hub import hf_hub_download
 
 from selverify.data.benchmark import Task, check_leaks
 from selverify.data.grading import MAX_ANSWER
+from selverify.data.question_files import (
+    ANSWER_FIELDS,
+    FIELDS,
+    ID_FIELDS,
+    QUESTION_FIELDS,
+    SHOWN,
+    SOLUTION_FIELD,
+    SUBJECT_FIELDS,
+    QuestionRecord,
+    read_records,
+    suffix_of,
+)
 from selverify.domains.answers import extract_boxed
 from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, LeakError, ParamsError, SchemaError
 from selverify.types import Truth
 
-MAX_FILE = 1 << 30
-"""Bytes of a file, compressed or not."""
-MAX_LIST = 1 << 25
-"""Bytes of a .json file, which cannot be read record by record."""
-MAX_LINE = 1 << 20
-"""Bytes of a line."""
-MAX_RECORDS = 1_000_000
 MAX_QUESTION = 50_000
 """Characters of a question."""
-MAX_NAME = 200
-"""Characters of an id, a level or a subject."""
-SHOWN = 60  # characters of what was given, in a message
-ROWS = 64  # of a Parquet file at a time: its cells may be large
 
-QUESTION_FIELDS = ("question", "problem")
-ANSWER_FIELDS = ("answer", "final_answer", "expected_answer", "gold")
-SOLUTION_FIELD = "solution"
-ID_FIELDS = ("unique_id", "id")
-SUBJECT_FIELDS = ("subject", "type")
-FIELDS = frozenset(
-    {*QUESTION_FIELDS, *ANSWER_FIELDS, SOLUTION_FIELD, *ID_FIELDS, *SUBJECT_FIELDS, "level"}
-)
-
-_UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
 _SPACING = re.compile(r"(\\\\)|\\[,;:!>\s]|\\q?quad(?![A-Za-z])|[~\u200b-\u200d\u2060\ufeff]")
 
@@ -160,56 +146,6 @@ class Draw:
     seed: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The fields of a record, its number from 0, and its place for messages."""
-
-    place: str
-    number: int
-    fields: Mapping[str, object]
-
-    def text(self, *names: str) -> str | None:
-        """The first of these fields that is not empty, without outer spaces.
-
-        Raises:
-            SchemaError: it is neither text nor a number.
-        """
-        for name in names:
-            value = self.fields.get(name)
-            missing = value is None or (isinstance(value, float) and math.isnan(value))
-            if isinstance(value, bool) or not (missing or isinstance(value, str | int | float)):
-                given = type(value).__name__
-                raise SchemaError(
-                    f"{self.place}: field {name!r}: given a {given}, expected text or a number"
-                )
-            if not missing and (text := str(value).strip()):
-                return text
-        return None
-
-    def readable(self, text: str, *, what: str, most: int) -> str:
-        """The same text.
-
-        Raises:
-            SchemaError: it is longer than ``most`` characters or holds a control character other
-                than a newline or a tab.
-        """
-        if len(text) > most:
-            raise SchemaError(
-                f"{self.place}: given {what} of {len(text)} characters, expected at most {most}"
-            )
-        if found := _UNREADABLE.search(text):
-            raise SchemaError(
-                f"{self.place}: given {what} with {found[0]!r} at character {found.start() + 1}, "
-                f"expected no control characters but newlines and tabs"
-            )
-        return text
-
-    def name(self, what: str, *names: str) -> str | None:
-        """A short text such as an id, or None."""
-        text = self.text(*names)
-        return None if text is None else self.readable(text, what=what, most=MAX_NAME)
-
-
 def load_questions(source: str | Path) -> Questions:
     """The questions of a known benchmark (from the hub), or of a file as the module's text says.
 
@@ -224,7 +160,7 @@ def load_questions(source: str | Path) -> Questions:
     path = Path(source)
     if not path.is_file():
         raise ArtifactError(f"{source}: no such file; expected one, or one of {', '.join(KNOWN)}")
-    return _questions(path, name=path.name.removesuffix(_suffix(path)), known=None)
+    return _questions(path, name=path.name.removesuffix(suffix_of(path)), known=None)
 
 
 def load_known(name: str, path: Path | None) -> Questions:
@@ -335,7 +271,7 @@ def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Quest
     records = lacking = 0
     places: dict[str, str] = {}
     found: dict[str, TextQuestion] = {}
-    for record in _records(path):
+    for record in read_records(path):
         records += 1
         question = _question(record, name=name, known=known)
         if question is None:
@@ -358,7 +294,9 @@ def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Quest
     return Questions(source, tuple(found.values()), lacking, len(places) - len(found))
 
 
-def _question(record: _Record, *, name: str, known: BenchmarkSource | None) -> TextQuestion | None:
+def _question(
+    record: QuestionRecord, *, name: str, known: BenchmarkSource | None
+) -> TextQuestion | None:
     """The record's question; None when it states no gold."""
     text = record.text(*QUESTION_FIELDS)
     if text is None:
@@ -375,7 +313,7 @@ def _question(record: _Record, *, name: str, known: BenchmarkSource | None) -> T
     )
 
 
-def _identity(record: _Record, *, name: str, known: BenchmarkSource | None) -> str:
+def _identity(record: QuestionRecord, *, name: str, known: BenchmarkSource | None) -> str:
     fields = ID_FIELDS if known is None else () if known.ids is None else (known.ids,)
     found = record.name("an id", *fields)
     if found is None and known is not None and known.ids is not None:
@@ -383,13 +321,13 @@ def _identity(record: _Record, *, name: str, known: BenchmarkSource | None) -> s
     return found or f"{name}-{record.number:05d}"
 
 
-def _level(record: _Record) -> str | None:
+def _level(record: QuestionRecord) -> str | None:
     """``5`` for 5 and for ``Level 5``; MATH writes ``Level ?`` where nobody knows."""
     level = (record.name("a level", "level") or "").removeprefix("Level ").strip()
     return level if level not in ("", "?") else None
 
 
-def _gold(record: _Record) -> str | None:
+def _gold(record: QuestionRecord) -> str | None:
     """The gold of the first field that states one."""
     for field in (*ANSWER_FIELDS, SOLUTION_FIELD):
         text = record.text(field)
@@ -408,127 +346,13 @@ def _stated(text: str, *, whole: bool) -> str | None:
     return text if whole and "####" not in text else None
 
 
-def _refused(record: _Record, expected: str) -> SchemaError:
+def _refused(record: QuestionRecord, expected: str) -> SchemaError:
     given = {
         name: value[:SHOWN] if isinstance(value, str) else type(value).__name__
         for name, value in record.fields.items()
         if name in FIELDS
     }
     return SchemaError(f"{record.place}: given {given}, expected {expected}")
-
-
-def _records(path: Path) -> Iterator[_Record]:
-    """The records of a file, whatever its kind.
-
-    Raises:
-        SchemaError: it is too large, of another kind than its name says, or holds no objects.
-    """
-    suffix = _suffix(path)
-    try:
-        if (size := path.stat().st_size) > MAX_FILE:
-            raise SchemaError(f"{path}: given {size} bytes, expected at most {MAX_FILE}")
-        for number, (place, value) in enumerate(READERS[suffix](path)):
-            if not isinstance(value, dict):
-                given = type(value).__name__
-                raise SchemaError(f"{place}: given a {given}, expected an object")
-            yield _Record(place, number, value)
-    except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise SchemaError(
-            f"{path}: expected a {suffix} file, and reading says: {reason}"
-        ) from error
-
-
-def _suffix(path: Path) -> str:
-    for suffix in READERS:
-        if path.name.endswith(suffix):
-            return suffix
-    raise ParamsError(f"{path}: given a file of another kind, expected {', '.join(READERS)}")
-
-
-def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    """A line over the cap is cut one byte above it; a gzip file is unpacked as it is read."""
-    number = total = 0
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        while line := file.readline(MAX_LINE + 1):
-            number, total, place = number + 1, total + len(line), f"{path}, line {number + 1}"
-            if len(line) > MAX_LINE or total > MAX_FILE or number > MAX_RECORDS:
-                raise SchemaError(
-                    f"{place}: given a line of {len(line)} bytes, {total} bytes up to here; "
-                    f"expected at most {MAX_LINE} a line, {MAX_FILE} in all, and {MAX_RECORDS} "
-                    f"lines"
-                )
-            if line.strip():
-                yield place, _parsed(line, place)
-
-
-def _json_list(path: Path) -> Iterator[tuple[str, object]]:
-    size = path.stat().st_size
-    if size > MAX_LIST:
-        raise SchemaError(
-            f"{path}: given {size} bytes, expected at most {MAX_LIST} in a .json; use .jsonl"
-        )
-    values = _parsed(path.read_bytes(), str(path))
-    if not isinstance(values, list):
-        raise SchemaError(f"{path}: given a {type(values).__name__}, expected a list of records")
-    for number, value in enumerate(values, 1):
-        yield f"{path}, record {number}", value
-
-
-def _parsed(content: bytes, place: str) -> object:
-    """JSON; numbers stay the text they were written as, and NaN is None."""
-    try:
-        return json.loads(
-            content.decode("utf-8"), parse_int=str, parse_float=str, parse_constant=lambda _: None
-        )
-    except UnicodeDecodeError as error:
-        raise SchemaError(
-            f"{place}: given {error.object[error.start]:#x} at byte {error.start + 1}, "
-            f"expected UTF-8"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{place}: given {content[:SHOWN]!r}, expected JSON: {error}") from error
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
-    with pq.ParquetFile(path) as file:
-        _check_size(path, file.metadata)
-        columns = [name for name in file.schema_arrow.names if name in FIELDS]
-        number = 0
-        for batch in file.iter_batches(batch_size=ROWS, columns=columns):
-            for row in range(batch.num_rows):
-                number += 1
-                place = f"{path}, row {number}"
-                yield place, {name: _cell(batch, name, row, place) for name in columns}
-
-
-def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
-    rows = metadata.num_rows
-    unpacked = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    if rows > MAX_RECORDS:
-        raise SchemaError(f"{path}: given {rows} rows, expected at most {MAX_RECORDS}")
-    if unpacked > MAX_FILE:
-        raise SchemaError(f"{path}: given {unpacked} unpacked bytes, expected at most {MAX_FILE}")
-
-
-def _cell(batch: pa.RecordBatch, name: str, row: int, place: str) -> object:
-    try:
-        return batch.column(name)[row].as_py()
-    except (ValueError, LookupError, OverflowError) as error:  # whatever type the column has
-        raise SchemaError(
-            f"{place}: field {name!r}: expected text or a number, and reading says: {error}"
-        ) from error
-
-
-READERS: Mapping[str, Callable[[Path], Iterator[tuple[str, object]]]] = MappingProxyType(
-    {
-        ".jsonl": _json_lines,
-        ".jsonl.gz": _json_lines,
-        ".json": _json_list,
-        ".parquet": _parquet_rows,
-    }
-)
-"""How a file whose name ends so is read: the place of each record, and the record."""
 
 
 def _downloaded(name: str) -> Path:

@@ -24,7 +24,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.data import text_benchmarks
+from selverify.data import question_files, text_benchmarks
 from selverify.data.text_benchmarks import (
     KNOWN,
     Draw,
@@ -211,7 +211,7 @@ def test_a_gzip_bomb_is_refused_while_it_is_unpacked(
     """One long line, and many short ones; neither is unpacked further than the caps."""
     bomb = gzip.compress(bytes(1 << 28), compresslevel=1)
     assert "given a line of 1048577 bytes" in refusal(tmp_path / "a.jsonl.gz", bomb)
-    monkeypatch.setattr(text_benchmarks, "MAX_FILE", 20_000)
+    monkeypatch.setattr(question_files, "MAX_FILE", 20_000)
     lines = gzip.compress(b"".join(json.dumps(one).encode() + b"\n" for one in many(2_000)))
     assert " bytes up to here; expected at most 1048576 a line, 20000 in all" in refusal(
         tmp_path / "b.jsonl.gz", lines
@@ -258,11 +258,11 @@ def test_hostile_parquet_rows_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
     pq.write_table(pa.table(columns, names=["question", "answer", "answer"]), path)
     assert refusal(path).startswith("a.parquet, row 1: field 'answer': expected text or a number, ")
     write(path, many(9))
-    monkeypatch.setattr(text_benchmarks, "MAX_RECORDS", 8)
+    monkeypatch.setattr(question_files, "MAX_RECORDS", 8)
     assert refusal(path) == "a.parquet: given 9 rows, expected at most 8"
     packed = pa.Table.from_pylist([{"question": "Q?" * 1_000, "answer": "1"}] * 8)
     pq.write_table(packed, path, use_dictionary=False, compression="zstd")
-    monkeypatch.setattr(text_benchmarks, "MAX_FILE", path.stat().st_size)
+    monkeypatch.setattr(question_files, "MAX_FILE", path.stat().st_size)
     assert " unpacked bytes, expected at most " in refusal(path)
 
 
