@@ -26,7 +26,7 @@ Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
+KeyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 """Of a domain or a backbone."""
 RewardKind = Literal["token_logprobs", "value", "head", "source"]
 Precision = Literal["float32", "bfloat16", "float16"]
@@ -292,8 +292,8 @@ class VerifierParams(ParamsSection):
     of a model of that strength stops; one that stops early is the deliberately poor one.
     """
 
-    kind: dict[Name, RewardKind]
-    source: dict[Name, AnyVerifier]
+    kind: dict[KeyName, RewardKind]
+    source: dict[KeyName, AnyVerifier]
     targets: Literal["soft", "hard"]
     share: dict[str, Fraction]
     tune_epochs: NonNegative
@@ -439,12 +439,12 @@ class Params(ParamsSection):
     that runs for one of them sees it alone.
     """
 
-    domain: Name
-    backbones: tuple[Name, ...] = Field(strict=False, min_length=1)
+    domain: KeyName
+    backbones: tuple[KeyName, ...] = Field(strict=False, min_length=1)
     strengths: tuple[str, ...] = Field(strict=False, min_length=1)
-    benchmark: dict[Name, AnyBenchmark]
-    generator: dict[Name, dict[Name, AnyGenerator]]
-    sampling: dict[Name, Sampling]
+    benchmark: dict[KeyName, AnyBenchmark]
+    generator: dict[KeyName, dict[KeyName, AnyGenerator]]
+    sampling: dict[KeyName, Sampling]
     rollouts: Rollouts
     verifier: VerifierParams
     difficulty: Difficulty

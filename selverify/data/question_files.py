@@ -95,7 +95,7 @@ class QuestionRecord:
         return None if text is None else self.readable(text, what=what, most=_MAX_NAME)
 
 
-def read_records(path: Path) -> Iterator[QuestionRecord]:
+def question_records(path: Path) -> Iterator[QuestionRecord]:
     """The records of a file, whatever its kind.
 
     Raises:

@@ -41,7 +41,7 @@ from selverify.data.question_files import (
     SOLUTION_FIELD,
     SUBJECT_FIELDS,
     QuestionRecord,
-    read_records,
+    question_records,
     suffix_of,
 )
 from selverify.domains.answers import extract_boxed
@@ -271,7 +271,7 @@ def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Quest
     records = lacking = 0
     places: dict[str, str] = {}
     found: dict[str, TextQuestion] = {}
-    for record in read_records(path):
+    for record in question_records(path):
         records += 1
         question = _question(record, name=name, known=known)
         if question is None:

@@ -147,7 +147,7 @@ class Scale(Definition):
     operand_value: int
 
 
-OPERATORS: Mapping[str, type[Arguments]] = MappingProxyType(
+_OPERATORS: Mapping[str, type[Arguments]] = MappingProxyType(
     {"given": Definition, "add": Binary, "subtract": Binary, "scale": Scale, "answer": NumberAnswer}
 )
 
@@ -172,10 +172,7 @@ class Context:
 
     def value(self, name: str) -> int | None:
         """The value that ``name`` is bound to, or None."""
-        for bound, value in self.bindings:
-            if bound == name:
-                return value
-        return None
+        return dict(self.bindings).get(name)
 
 
 def _compute(op: str, left: int, right: int) -> int:
@@ -198,7 +195,7 @@ class WordProblems(GeneratedDomain):
     name = "word_problems"
     end_of_move = ";"
     vocabulary = _words()
-    operators = OPERATORS
+    operators = _OPERATORS
 
     def generate(
         self,
@@ -221,7 +218,9 @@ class WordProblems(GeneratedDomain):
         told_hard = [name for name in relations if rng.random() < hard]
         text = f"{_tell(rng, relations, told_hard)} {question}"
         problem = Problem(problem_id, self.name, text, question)
-        values = _values(relations)
+        values: dict[str, int] = {}
+        for name, relation in relations.items():
+            _define(name, relation, values)
         facts = {
             "asked": asked,
             "needed": sorted(needed[asked]),
@@ -460,13 +459,6 @@ def _needed(relations: Mapping[str, Relation]) -> dict[str, frozenset[str]]:
     return needed
 
 
-def _values(relations: Mapping[str, Relation]) -> dict[str, int]:
-    values: dict[str, int] = {}
-    for name, relation in relations.items():
-        _define(name, relation, values)
-    return values
-
-
 def _misread(rng: random.Random, relation: Relation, values: Mapping[str, int]) -> Relation:
     """How a careless reader takes a sum or a difference; other relations stay as they are."""
     if relation.op not in _SUMS:
@@ -635,5 +627,5 @@ def _read_move(text: str) -> Move | None:
     for op, pattern in _MOVE_PATTERNS.items():
         if said := _said(pattern, text):
             args = {slot: NUMBERS.get(word, word) for slot, word in said.items()}
-            return _move(op, OPERATORS[op].model_validate(args))
+            return _move(op, _OPERATORS[op].model_validate(args))
     return None

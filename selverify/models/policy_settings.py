@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from selverify.errors import SchemaError
-from selverify.params import Name, NonNegative, Params, ParamsSection, Sampling, SearchParams
+from selverify.params import KeyName, NonNegative, Params, ParamsSection, Sampling, SearchParams
 from selverify.storage import read_json, write_json
 
 FILE = "solver.json"
@@ -27,7 +27,7 @@ class PolicySettings(ParamsSection):
     sampled. The backbone's folder stands beside the one with this file.
     """
 
-    domain: Name
+    domain: KeyName
     backbone: FolderName
     sampling: Sampling
     search: SearchParams
