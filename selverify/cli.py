@@ -336,7 +336,7 @@ def _load(models: Path, device: str) -> TrainedPolicy:
 
 def _find(folder: Path, problem_id: str | None) -> Task:
     """The test problem called ``problem_id``, or the first one, with its truth."""
-    from selverify.data.benchmark import from_rows
+    from selverify.data.benchmark import tasks_from_rows
     from selverify.storage import read_table
 
     problems, truths = (
@@ -345,7 +345,7 @@ def _find(folder: Path, problem_id: str | None) -> Task:
         ).to_pylist()
         for name in ("problems", "truths")
     )
-    tasks = from_rows(problems, truths, SPLIT)
+    tasks = tasks_from_rows(problems, truths, SPLIT)
     for task in tasks:
         if problem_id in (None, task.problem.problem_id):
             return task

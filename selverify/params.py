@@ -5,6 +5,7 @@ Knows: names, types, ranges. Does not know: defaults (there are none here) or wh
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -28,26 +29,26 @@ Positive = Annotated[int, Field(ge=1)]
 NonNegative = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
-DomainName = Literal["word_problems", "countdown", "math", "math_structured"]
-BackboneName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
+KeyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
+"""Of a domain or a backbone."""
 RewardKind = Literal["token_logprobs", "value", "head", "source"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
-class Section(BaseModel):
+class ParamsSection(BaseModel):
     """A part of the parameters: frozen, strict, no unknown key."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Split(Section):
+class Split(ParamsSection):
     """How many problems a split has, and the seed that draws them."""
 
     problems: Positive
     seed: NonNegative
 
 
-class Benchmark(Section):
+class Benchmark(ParamsSection):
     """Which problems: sizes are quantities (word_problems) or cards (countdown).
 
     ``hard`` is the share of statements in the phrasing that is easily misread, which is what makes
@@ -68,7 +69,7 @@ class Benchmark(Section):
         return self
 
 
-class TextSplit(Section):
+class TextSplit(ParamsSection):
     """Problems of the public benchmark ``source``, from the hub or from a copy at ``path``.
 
     ``source`` is one of ``data.text_benchmarks.KNOWN``, or ``file`` for any other questions and
@@ -81,7 +82,7 @@ class TextSplit(Section):
     seed: NonNegative
 
 
-class TextBenchmark(Section):
+class TextBenchmark(ParamsSection):
     """Which problems of a domain of text: no two splits may share one."""
 
     train: TextSplit
@@ -89,8 +90,13 @@ class TextBenchmark(Section):
     test: TextSplit
 
 
+def _stated(given: object, key: str) -> object:
+    """What ``given``, a mapping or a section, has under ``key``; None without it."""
+    return given.get(key) if isinstance(given, dict) else getattr(given, key, None)
+
+
 def _benchmark_kind(given: object) -> str:
-    split = given.get("test") if isinstance(given, dict) else getattr(given, "test", None)
+    split = _stated(given, "test")
     named = "source" in split if isinstance(split, dict) else hasattr(split, "source")
     return "<text>" if named else "<generated>"
 
@@ -101,7 +107,7 @@ AnyBenchmark = Annotated[
 ]
 
 
-class Shape(Section):
+class Shape(ParamsSection):
     """A ``LlamaForCausalLM`` configuration."""
 
     width: Positive
@@ -111,7 +117,7 @@ class Shape(Section):
     max_positions: Positive
 
 
-class Generator(Section):
+class Generator(ParamsSection):
     """Training of a backbone from scratch (the frozen stage).
 
     Rates are those of a training of ``steps`` that ends at step ``stop``. Its teachers misread
@@ -139,7 +145,7 @@ class Generator(Section):
         return self
 
 
-class Pretrained(Section):
+class PretrainedParams(ParamsSection):
     """A causal language model of the hub (``model`` is owner/name), or of a folder.
 
     ``prompt``: which few-shot prompt it is shown (``models/prompts``); null shows it the bare text.
@@ -154,7 +160,7 @@ class Pretrained(Section):
     kept_tokens: Positive
 
 
-class Server(Section):
+class Server(ParamsSection):
     """An OpenAI-compatible server and the model to ask it for.
 
     ``url`` goes up to and with the version, like http://127.0.0.1:8000/v1. ``key_variable`` names
@@ -192,7 +198,7 @@ class Served(Server):
     prompt: str | None
 
 
-class VerifierSource(Section):
+class VerifierSource(ParamsSection):
     """A verifier that is not trained here; ``kind`` names its row of ``VERIFIERS``."""
 
     kind: str
@@ -284,19 +290,20 @@ AnyVerifier = Annotated[SerializeAsAny[VerifierSource], PlainValidator(verifier_
 
 
 def _generator_kind(given: object) -> str:
-    kind = given.get("kind") if isinstance(given, dict) else getattr(given, "kind", None)
-    return f"<{'trained' if kind is None else kind}>"
+    kind = _stated(given, "kind")
+    name = "trained" if kind is None else kind if isinstance(kind, str) else type(kind).__name__
+    return f"<{name}>"
 
 
 AnyGenerator = Annotated[
     Annotated[Generator, Tag("<trained>")]
-    | Annotated[Pretrained, Tag("<transformers>")]
+    | Annotated[PretrainedParams, Tag("<transformers>")]
     | Annotated[Served, Tag("<server>")],
     Discriminator(_generator_kind),
 ]
 
 
-class Sampling(Section):
+class Sampling(ParamsSection):
     """How moves and solutions are sampled; ``batch_rows`` bounds one decoding batch.
 
     ``max_moves``: a step-level search goes no deeper.
@@ -309,7 +316,7 @@ class Sampling(Section):
     batch_rows: Positive
 
 
-class Rollouts(Section):
+class Rollouts(ParamsSection):
     """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024).
 
     ``share``: which part of the training problems is valued; the exploration walks the others.
@@ -321,7 +328,7 @@ class Rollouts(Section):
     seed: NonNegative
 
 
-class Verifier(Section):
+class VerifierParams(ParamsSection):
     """The process reward model.
 
     ``kind`` token_logprobs judges a move by how probable its words are, value by the state after
@@ -332,8 +339,8 @@ class Verifier(Section):
     of a model of that strength stops; one that stops early is the deliberately poor one.
     """
 
-    kind: dict[DomainName, RewardKind]
-    source: dict[DomainName, AnyVerifier]
+    kind: dict[KeyName, RewardKind]
+    source: dict[KeyName, AnyVerifier]
     targets: Literal["soft", "hard"]
     share: dict[str, Fraction]
     tune_epochs: NonNegative
@@ -349,7 +356,7 @@ class Verifier(Section):
     seed: NonNegative
 
 
-class Difficulty(Section):
+class Difficulty(ParamsSection):
     """pass@1 from ``samples`` samples, in ``bins`` equal bins."""
 
     samples: Positive
@@ -357,8 +364,8 @@ class Difficulty(Section):
     seed: NonNegative
 
 
-class Exploration(Section):
-    """The gated loop on training problems, every survivor verified; ``tau`` as in ``Search``."""
+class ExplorationParams(ParamsSection):
+    """The gated loop on training problems, which verifies every survivor; ``tau`` as in search."""
 
     proposals: Positive
     tau: Fraction | None
@@ -366,7 +373,7 @@ class Exploration(Section):
     seed: NonNegative
 
 
-class Residual(Section):
+class Residual(ParamsSection):
     """The distance, the residual and the acceptance; ``rank_on``: which score L_rank orders.
 
     A state is trusted without a call only if it lies as near to the training states as the share
@@ -387,7 +394,7 @@ class Residual(Section):
     seed: NonNegative
 
 
-class Search(Section):
+class SearchParams(ParamsSection):
     """Settings of gated competition; the grid of ``evaluation`` replaces some of them.
 
     A top-ranked move whose chance of being rejected is put below ``skip_below`` costs no call; 0
@@ -409,7 +416,7 @@ class Search(Section):
     fallback: bool
 
 
-class Grid(Section):
+class Grid(ParamsSection):
     """Settings that two-fold cross-validation chooses between."""
 
     k_base: tuple[Rate, ...] = Field(strict=False)
@@ -419,7 +426,7 @@ class Grid(Section):
     proposals: tuple[Positive, ...] = Field(strict=False)
 
 
-class Evaluation(Section):
+class Evaluation(ParamsSection):
     """Which methods run at which budgets, and how settings are chosen.
 
     ``leave_one_out``: also the full method with each part taken out, at the headline budget.
@@ -453,7 +460,7 @@ class Evaluation(Section):
         return self
 
 
-class Tracking(Section):
+class Tracking(ParamsSection):
     """Where runs are recorded, and on what they run. No result depends on any of it.
 
     ``runner`` maps the shards of a stage: ``local`` to ``threads`` processes of this machine (to
@@ -472,25 +479,25 @@ class Tracking(Section):
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 
-class Params(Section):
+class Params(ParamsSection):
     """All of ``params.yaml``; whatever is stated by domain is stated for the one that is run.
 
     The pipeline runs for each pair of ``backbones`` and ``strengths`` (of the verifier); a stage
     that runs for one of them sees it alone.
     """
 
-    domain: DomainName
-    backbones: tuple[BackboneName, ...] = Field(strict=False, min_length=1)
+    domain: KeyName
+    backbones: tuple[KeyName, ...] = Field(strict=False, min_length=1)
     strengths: tuple[str, ...] = Field(strict=False, min_length=1)
-    benchmark: dict[DomainName, AnyBenchmark]
-    generator: dict[DomainName, dict[BackboneName, AnyGenerator]]
-    sampling: dict[DomainName, Sampling]
+    benchmark: dict[KeyName, AnyBenchmark]
+    generator: dict[KeyName, dict[KeyName, AnyGenerator]]
+    sampling: dict[KeyName, Sampling]
     rollouts: Rollouts
-    verifier: Verifier
+    verifier: VerifierParams
     difficulty: Difficulty
-    exploration: Exploration
+    exploration: ExplorationParams
     residual: Residual
-    search: Search
+    search: SearchParams
     evaluation: Evaluation
     tracking: Tracking
 
@@ -543,15 +550,22 @@ class Params(Section):
 
     @model_validator(mode="after")
     def _domain_is_complete(self) -> Params:
-        by_domain = {
-            "benchmark": self.benchmark.keys(),
-            "generator": self.generator.keys(),
-            "sampling": self.sampling.keys(),
-            "verifier.kind": self.verifier.kind.keys(),
+        domains = ", ".join(self.benchmark)
+        if self.domain not in self.benchmark:
+            raise ValueError(f"domain: given {self.domain}, expected one of {domains} (benchmark)")
+        by_domain: dict[str, Iterable[str]] = {
+            "generator": self.generator,
+            "sampling": self.sampling,
+            "verifier.kind": self.verifier.kind,
         }
         for name, stated in by_domain.items():
             if self.domain not in stated:
                 raise ValueError(f"domain {self.domain} without {name}.{self.domain}")
+        for name, stated in (*by_domain.items(), ("verifier.source", self.verifier.source)):
+            if unknown := set(stated) - self.benchmark.keys():
+                raise ValueError(
+                    f"{name}: given {min(unknown)}, expected one of {domains} (benchmark)"
+                )
         for backbone in self.backbones:
             if backbone not in self.generator[self.domain]:
                 raise ValueError(

@@ -14,6 +14,7 @@ import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,10 @@ SCHEMA_KEY = b"selverify.schema"
 VERSION_KEY = b"selverify.version"
 DIGESTS = "digests.json"
 DIGESTS_SCHEMA, DIGESTS_VERSION = "checkpoint.digests", 1
-FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+_DISK_FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
 """What the system says of a disk, or a share of it, without space."""
-CHUNK_BYTES = 1 << 20
-QUOTED = 120
+_new_md5 = partial(hashlib.md5, usedforsecurity=False)
+_QUOTED = 120
 """Characters of another library's words in an error."""
 
 
@@ -104,7 +105,7 @@ def _no_file(path: Path) -> ArtifactError:
 
 def _not_written(path: Path, reason: str) -> ArtifactError:
     expected = "a path that can be written to"
-    if reason in FULL:
+    if reason in _DISK_FULL:
         expected = "space on its disk; make some and run the same command again"
     return ArtifactError(f"{path}: not written ({reason}), expected {expected}")
 
@@ -114,7 +115,7 @@ def _why_not_written(error: Exception, path: Path, temporary: Path) -> str | Non
     if isinstance(error, SelverifyError):
         return None
     # Libraries wrap the system's error in their own; its words stay in theirs.
-    full = next((words for words in FULL if words in str(error)), None)
+    full = next((words for words in _DISK_FULL if words in str(error)), None)
     if full is not None or not isinstance(error, OSError):
         return full
     file = str(error.filename)
@@ -226,7 +227,7 @@ def _require(path: Path, schema: str) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return " ".join(str(error).partition("\n")[0].split())[:QUOTED]
+    return " ".join(str(error).partition("\n")[0].split())[:_QUOTED]
 
 
 def _check(path: Path, found: tuple[str, str], expected: tuple[str, str]) -> None:
@@ -283,15 +284,12 @@ def digest(path: Path) -> str:
             if file.is_file() and "__pycache__" not in file.parts
         }
         entries = [{"md5": _md5(files[name]), "relpath": name} for name in sorted(files)]
-        return hashlib.md5(json.dumps(entries).encode(), usedforsecurity=False).hexdigest() + ".dir"
+        return _new_md5(json.dumps(entries).encode()).hexdigest() + ".dir"
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file or directory; nothing to take a digest of")
     return _md5(path)
 
 
 def _md5(path: Path) -> str:
-    total = hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            total.update(chunk)
-    return total.hexdigest()
+        return hashlib.file_digest(file, _new_md5).hexdigest()

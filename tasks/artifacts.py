@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 
-from selverify.data.benchmark import Task, from_rows
+from selverify.data.benchmark import Task, tasks_from_rows
 from selverify.errors import ParamsError
 from selverify.storage import read_json, read_table, write_json, write_table
 
@@ -59,7 +59,7 @@ def read_tasks(folder: Path, split: str, *, limit: int | None = None) -> tuple[T
     Raises:
         ParamsError: the split has fewer problems than ``limit``.
     """
-    tasks = from_rows(
+    tasks = tasks_from_rows(
         read_rows(folder, "benchmark", "problems"), read_rows(folder, "benchmark", "truths"), split
     )
     if limit is not None and limit > len(tasks):

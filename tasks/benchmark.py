@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from selverify.data.benchmark import Task, build, check_leaks, to_rows
+from selverify.data.benchmark import Task, benchmark_rows, build, check_leaks
 from selverify.data.text_benchmarks import (
     Draw,
     Questions,
@@ -31,7 +31,7 @@ def run(
     else:
         tasks = _from_text(params.domain, settings)
     check_leaks(tasks)
-    problems, truths = to_rows(tasks)
+    problems, truths = benchmark_rows(tasks)
     write_rows(outputs["benchmark"], "benchmark", "problems", problems)
     write_rows(outputs["benchmark"], "benchmark", "truths", truths)
     return {"problems": len(problems)}

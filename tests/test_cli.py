@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 import selverify.policy
 from selverify import installation
 from selverify.cli import BENCHMARK_VERSION, app
-from selverify.data.benchmark import Task, build, to_rows
+from selverify.data.benchmark import Task, benchmark_rows, build
 from selverify.domains import domain_by_name
 from selverify.models.policy_settings import PolicySettings
 from selverify.models.threshold import with_tau
@@ -185,7 +185,7 @@ def test_model_text_is_not_markup(traced):
 @pytest.fixture(scope="module")
 def benchmark(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("benchmark")
-    for name, rows in zip(("problems", "truths"), to_rows(TASKS), strict=True):
+    for name, rows in zip(("problems", "truths"), benchmark_rows(TASKS), strict=True):
         write_table(folder / f"{name}.parquet", rows, schema=f"benchmark.{name}", version=VERSION)
     return folder
 

@@ -18,7 +18,7 @@ from selverify.params import Benchmark
 from selverify.types import Problem, Truth
 
 SPLITS = ("test", "validation", "train")
-DRAWS, REDRAWS = 100_000, 100
+MOST_DRAWS, REDRAWS = 100_000, 100
 """Problems drawn for a split, at least and for each one wanted, before there seem to be no more."""
 
 
@@ -46,7 +46,7 @@ def build(domain: GeneratedDomain, settings: Benchmark) -> tuple[Task, ...]:
         found = drawn = 0
         while found < split.problems:
             drawn += 1
-            if drawn > DRAWS + REDRAWS * split.problems:
+            if drawn > MOST_DRAWS + REDRAWS * split.problems:
                 raise ParamsError(
                     f"benchmark.{domain.name}.{name}.problems: given {split.problems}, expected at "
                     f"most about {found}: {drawn} draws gave no more new ones"
@@ -117,7 +117,7 @@ def _mark(task: Task) -> str:
     return hashlib.blake2b(task.fingerprint.encode(), digest_size=8).hexdigest()
 
 
-def to_rows(tasks: Iterable[Task]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def benchmark_rows(tasks: Iterable[Task]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Rows of the problems table and of the truths table."""
     problems, truths = [], []
     for task in tasks:
@@ -138,7 +138,7 @@ def to_rows(tasks: Iterable[Task]) -> tuple[list[dict[str, str]], list[dict[str,
     return problems, truths
 
 
-def from_rows(
+def tasks_from_rows(
     problems: Sequence[Mapping[str, Any]], truths: Sequence[Mapping[str, Any]], split: str
 ) -> tuple[Task, ...]:
     """The tasks of one split, in table order.

@@ -20,7 +20,7 @@ from selverify.data.quantities import Quantity, equal, read_quantity
 
 CORRECT, WRONG, UNPARSED = "correct", "wrong", "unparsed"
 MAX_PARTS = 100
-MAX_DEPTH = 4
+_MAX_DEPTH = 4
 
 Leaf = Callable[[str, str], str]
 """Compares two answers, or parts of them, of which one has another form: (gold, answer)."""
@@ -57,8 +57,8 @@ _BRACKET = r"\\?[\[({\])}]"
 _UNION = r"\\cup(?![A-Za-z])|\u222a"
 _SEPARATORS = (";", r",(?=\ )|;", "[,;]")
 _OPENING = frozenset("([{")
-INTERVALS = frozenset({"()", "[]", "(]", "[)"})
-UNORDERED = frozenset({"list", "{}", "union"})
+_INTERVALS = frozenset({"()", "[]", "(]", "[)"})
+_UNORDERED = frozenset({"list", "{}", "union"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class _Work:
             raise TooMuchWork
 
 
-def compare(gold: str, answer: str, leaf: Leaf, *, most: int = sys.maxsize) -> str:
+def compare_by_form(gold: str, answer: str, leaf: Leaf, *, most: int = sys.maxsize) -> str:
     """``correct``, ``wrong``, or what ``leaf`` says where the form does not tell.
 
     A missing unit, percent sign or variable name is no difference; another one is. Lists, sets and
@@ -105,7 +105,7 @@ def compare(gold: str, answer: str, leaf: Leaf, *, most: int = sys.maxsize) -> s
     Raises:
         TooMuchWork: more than ``most`` pairs of parts would have to be compared.
     """
-    return _compare(gold, answer, _Work(leaf, most), MAX_DEPTH)
+    return _compare(gold, answer, _Work(leaf, most), _MAX_DEPTH)
 
 
 def _compare(gold: str, answer: str, work: _Work, depth: int) -> str:
@@ -171,7 +171,7 @@ def _collections(text: str) -> list[Collection]:
 
 def _spelled_out(parts: tuple[str, ...], kind: str) -> tuple[str, ...]:
     """Plus and minus as two parts, in what has no order."""
-    if kind not in UNORDERED:
+    if kind not in _UNORDERED:
         return parts
     found: list[str] = []
     for part in parts:
@@ -244,7 +244,7 @@ def _as_ranges(one: _Answer, other: _Answer) -> tuple[Collection, ...]:
 
 def _comparable(one: Collection, other: Collection) -> bool:
     kinds = {one.kind, other.kind}
-    if kinds <= INTERVALS and len(one.parts) == len(other.parts) == 2:
+    if kinds <= _INTERVALS and len(one.parts) == len(other.parts) == 2:
         return True
     return len(kinds) == 1 or kinds == {"list", "{}"}
 
@@ -255,7 +255,7 @@ def _compare_parts(one: Collection, other: Collection, work: _Work, depth: int) 
         lefts, rights = tuple(dict.fromkeys(lefts)), tuple(dict.fromkeys(rights))
     if len(lefts) != len(rights):
         return WRONG
-    if one.kind in UNORDERED and not _is_assignment(one, other):
+    if one.kind in _UNORDERED and not _is_assignment(one, other):
         return _match(lefts, rights, work, depth)
     if one.kind != other.kind:
         return WRONG

@@ -5,8 +5,8 @@ processes. Does not know: problems, domains, methods.
 
 The fast path compares strings, numbers and collections of them, and settles every pair of the
 embedded domains. What it leaves open goes to worker processes, because sympy can hang or exhaust
-memory inside C code where neither a thread nor SIGALRM can stop it: a worker that exceeds the limit
-is killed and replaced.
+memory inside C code where neither a thread nor SIGALRM can stop it. ``pebble`` kills and replaces a
+worker that exceeds the limit.
 """
 
 from __future__ import annotations
@@ -14,31 +14,29 @@ from __future__ import annotations
 import importlib
 import logging
 import math
-import multiprocessing
 import re
 import resource
 import signal
-import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
 
-from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, TooMuchWork, compare
+from pebble import ProcessExpired, ProcessFuture, ProcessPool
+
+from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, TooMuchWork, compare_by_form
 from selverify.errors import ParamsError, ProtocolError
 from selverify.types import Grade
 
 TIMEOUT = "timeout"
 MAX_ANSWER = 4_000
-MAX_DIGITS = 1_000
+_MAX_DIGITS = 1_000
 MOST_PAIRS = 1_000
 """Parts of two answers that are compared where they are; a worker compares more."""
 START_SECONDS = 120.0
 ORPHAN_SECONDS = 5
-MEMORY = 4 << 30
+WORKER_MEMORY = 4 << 30
 """Bytes that comparisons may take in a worker; a pair that wants more is unparsed."""
 TAKEN = Path("/proc/self/statm")
 BACKEND = "math_verify"
@@ -66,7 +64,7 @@ def compare_quickly(gold: str, answer: str | None) -> Grade | None:
     if _is_integer(gold) and _is_integer(answer):
         return Grade(CORRECT if int(gold) == int(answer) else WRONG)
     try:
-        return Grade(compare(gold, answer, _open, most=MOST_PAIRS))
+        return Grade(compare_by_form(gold, answer, _open, most=MOST_PAIRS))
     except (_Open, TooMuchWork):
         return None
 
@@ -79,15 +77,8 @@ def _open(gold: str, answer: str) -> str:
     raise _Open
 
 
-def grade(gold: str, answer: str | None, grader: Grader | None = None) -> Grade:
-    """One pair. Without a grader a pair that its form leaves open is ``unparsed``."""
-    if grader is not None:
-        return grader.grade_many(((gold, answer),))[0]
-    return compare_quickly(gold, answer) or Grade(UNPARSED)
-
-
 def _is_integer(text: str) -> bool:
-    return len(text) <= MAX_DIGITS and _INTEGER.fullmatch(text) is not None
+    return len(text) <= _MAX_DIGITS and _INTEGER.fullmatch(text) is not None
 
 
 def compare_with_math_verify(gold: str, answer: str) -> str:
@@ -95,7 +86,7 @@ def compare_with_math_verify(gold: str, answer: str) -> str:
 
     Runs inside a worker only.
     """
-    return compare(gold, answer, _by_algebra)
+    return compare_by_form(gold, answer, _by_algebra)
 
 
 def _by_algebra(gold: str, answer: str) -> str:
@@ -123,17 +114,6 @@ def _delimited(side: str) -> str:
     return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"
 
 
-@dataclass(slots=True)
-class _Worker:
-    """A process, what it works on, and until when (monotonic seconds) it may."""
-
-    process: BaseProcess
-    connection: Connection
-    deadline: float
-    ready: bool = False
-    task: Pair | None = None
-
-
 class Grader:
     """Grades pairs, memoised, in at most ``workers`` processes of ``seconds`` a comparison.
 
@@ -154,7 +134,7 @@ class Grader:
         self._workers = workers
         self._compare = compare
         self._memo: dict[Pair, Grade] = {}
-        self._pool: list[_Worker] = []
+        self._pool: ProcessPool | None = None
 
     def __enter__(self) -> Grader:
         return self
@@ -169,12 +149,18 @@ class Grader:
 
     def close(self) -> None:
         """Kill every worker and wait until it is gone."""
-        for worker in tuple(self._pool):
-            self._discard(worker)
+        if self._pool is not None:
+            self._pool.stop()  # type: ignore[no-untyped-call]
+            self._pool.join()
+            self._pool = None
+
+    def grade(self, gold: str, answer: str | None) -> Grade:
+        """The grade of one pair; asked for again, it costs a look-up."""
+        return self.grade_many(((gold, answer),))[0]
 
     def matches(self, gold: str, answer: str | None) -> bool:
-        """Whether ``answer`` grades correct; asked for again, it costs a look-up."""
-        return self.grade_many(((gold, answer),))[0].correct
+        """Whether ``answer`` grades correct."""
+        return self.grade(gold, answer).correct
 
     def grade_many(self, pairs: Sequence[tuple[str, str | None]]) -> tuple[Grade, ...]:
         """One grade a (gold, answer). A candidate that kills its worker is ``unparsed``.
@@ -186,123 +172,75 @@ class Grader:
         for key in keys:
             if key not in self._memo and (quick := compare_quickly(*key)):
                 self._memo[key] = quick
+        waiting = [key for key in dict.fromkeys(keys) if key not in self._memo]
         try:
-            self._settle(deque(key for key in dict.fromkeys(keys) if key not in self._memo))
+            if waiting:
+                self._settle(waiting)
         except BaseException:
             self.close()  # a half-done task must not answer for a later one
             raise
         return tuple(self._memo[key] for key in keys)
 
-    def _settle(self, waiting: deque[Pair]) -> None:
-        while waiting or any(worker.task for worker in self._pool):
-            self._hire(len(waiting))
-            self._assign(waiting)
-            self._collect()
-            self._dismiss_late()
+    def _settle(self, waiting: Sequence[Pair]) -> None:
+        pool = self._started()
+        futures = [
+            pool.schedule(_status, (self._compare, *pair, self._seconds), timeout=self._seconds)
+            for pair in waiting
+        ]
+        for pair, future in zip(waiting, futures, strict=True):
+            self._memo[pair] = Grade(self._awaited(future))
 
-    def _hire(self, tasks: int) -> None:
-        free = sum(worker.task is None for worker in self._pool)
-        wanted = min(tasks - free, self._workers - len(self._pool))
-        self._pool.extend(self._start() for _ in range(wanted))
+    def _started(self) -> ProcessPool:
+        """The pool; a new one where there is none, or where the last idle worker died."""
+        if self._pool is not None and not self._pool.active:
+            self.close()
+        if self._pool is None:
+            # spawn: a fork would copy torch's threads in an unknown state
+            context = get_context("spawn")
+            self._pool = ProcessPool(self._workers, initializer=_prepare, context=context)
+        return self._pool
 
-    def _start(self) -> _Worker:
-        # spawn: a fork would copy torch's threads in an unknown state
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        arguments = (theirs, self._compare, self._seconds)
-        process = context.Process(target=_serve, args=arguments, daemon=True)
-        process.start()
-        theirs.close()
-        return _Worker(process, ours, time.monotonic() + START_SECONDS)
-
-    def _assign(self, waiting: deque[Pair]) -> None:
-        for worker in tuple(self._pool):
-            if not waiting or not worker.ready or worker.task is not None:
-                continue
-            try:
-                worker.connection.send(waiting[0])
-            except OSError:  # it died while idle, through no fault of this pair
-                self._discard(worker)
-                continue
-            worker.task = waiting.popleft()
-            worker.deadline = time.monotonic() + self._seconds
-
-    def _collect(self) -> None:
-        """Wait for a reply or the nearest deadline; take the replies that are there."""
-        busy = self._busy()
-        if not busy:
-            return
-        nearest = min(worker.deadline for worker in busy)
-        connections = [worker.connection for worker in busy]
-        ready = wait(connections, max(0.0, nearest - time.monotonic()))
-        for worker in (worker for worker in busy if worker.connection in ready):
-            try:
-                reply = worker.connection.recv()
-            except (EOFError, OSError):
-                self._drop(worker, UNPARSED)
-                continue
-            if worker.task is not None:
-                self._memo[worker.task] = Grade(reply)
-            worker.ready, worker.task = True, None
-
-    def _dismiss_late(self) -> None:
-        now = time.monotonic()
-        for worker in self._busy():
-            if now >= worker.deadline:
-                self._drop(worker, TIMEOUT)
-
-    def _busy(self) -> list[_Worker]:
-        return [worker for worker in self._pool if worker.task or not worker.ready]
-
-    def _drop(self, worker: _Worker, status: str) -> None:
-        """Discard a worker that died or is late; its task gets ``status``."""
-        self._discard(worker)
-        if worker.task is None:
+    def _awaited(self, future: ProcessFuture[str]) -> str:
+        """The status of the oldest open comparison: it runs, or is the next that a worker takes."""
+        try:
+            return future.result(START_SECONDS + self._seconds)
+        except ProcessExpired:
+            return UNPARSED
+        except (TimeoutError, BrokenProcessPool) as error:
+            if isinstance(error, TimeoutError) and future.done():
+                return TIMEOUT
             raise ProtocolError(
                 f"grader: a worker did not start; expected it ready within {START_SECONDS:g} s "
                 f"and the package {BACKEND} installed"
-            )
-        self._memo[worker.task] = Grade(status)
-
-    def _discard(self, worker: _Worker) -> None:
-        self._pool.remove(worker)
-        worker.process.kill()
-        worker.process.join()
-        worker.process.close()
-        worker.connection.close()
+            ) from error
 
 
-def _serve(connection: Connection, compare: Compare, seconds: float) -> None:
-    """A worker: says that it is ready, then answers one pair at a time until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers itself
+def _prepare() -> None:
+    """What a worker does once, before its first pair."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of Python's would wait for sympy's C
     logging.getLogger(BACKEND).setLevel(logging.ERROR)  # it warns that its own alarms are off
     importlib.import_module(BACKEND)
     _cap_memory()
-    connection.send(None)
-    while True:
-        try:
-            gold, answer = connection.recv()
-        except EOFError:
-            return
-        # The default action of SIGALRM ends a hung worker whose parent is gone.
-        signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
-        connection.send(_status(compare, gold, answer))
-        signal.alarm(0)
 
 
 def _cap_memory() -> None:
-    """``MEMORY`` above what the imports took, where the system tells how much that is."""
+    """``WORKER_MEMORY`` above what the imports took, where the system tells how much that is."""
     if not TAKEN.is_file():
         return
     taken = int(TAKEN.read_text(encoding="ascii").split()[0]) * resource.getpagesize()
     most = resource.getrlimit(resource.RLIMIT_AS)[1]
-    wanted = taken + MEMORY
+    wanted = taken + WORKER_MEMORY
     cap = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
     resource.setrlimit(resource.RLIMIT_AS, (cap, most))
 
 
-def _status(compare: Compare, gold: str, answer: str) -> str:
+def _status(compare: Compare, gold: str, answer: str, seconds: float) -> str:
+    """The status of a pair, found in a worker."""
+    # The default action of SIGALRM ends a hung worker whose parent is gone.
+    signal.alarm(math.ceil(seconds) + ORPHAN_SECONDS)
     try:
         return compare(gold, answer)
     except Exception:  # a candidate's failure is data, whatever sympy raises
         return UNPARSED
+    finally:
+        signal.alarm(0)

@@ -288,9 +288,5 @@ def _same_number(one: Quantity, other: Quantity) -> bool:
 
 
 def _ends(value: Fraction) -> bool:
-    """Whether the decimal expansion ends."""
-    under = value.denominator
-    for prime in (2, 5):
-        while under % prime == 0:
-            under //= prime
-    return under == 1
+    """Whether the decimal expansion ends: the denominator divides a power of ten."""
+    return pow(10, value.denominator.bit_length(), value.denominator) == 0

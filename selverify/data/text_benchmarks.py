@@ -18,58 +18,46 @@ repositories, revisions and counts are as published.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import math
 import random
 import re
-import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from huggingface_hub import hf_hub_download
 
-from selverify.data.benchmark import SPLITS, Task, check_leaks
+from selverify.data.benchmark import Task, check_leaks
 from selverify.data.grading import MAX_ANSWER
+from selverify.data.question_files import (
+    ANSWER_FIELDS,
+    FIELDS,
+    ID_FIELDS,
+    QUESTION_FIELDS,
+    SHOWN,
+    SOLUTION_FIELD,
+    SUBJECT_FIELDS,
+    QuestionRecord,
+    question_records,
+    suffix_of,
+)
 from selverify.domains.answers import extract_boxed
 from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, LeakError, ParamsError, SchemaError
 from selverify.types import Truth
 
-MAX_FILE = 1 << 30
-"""Bytes of a file, compressed or not."""
-MAX_LIST = 1 << 25
-"""Bytes of a .json file, which cannot be read record by record."""
-MAX_LINE = 1 << 20
-"""Bytes of a line."""
-MAX_RECORDS = 1_000_000
 MAX_QUESTION = 50_000
 """Characters of a question."""
-MAX_NAME = 200
-"""Characters of an id, a level or a subject."""
-SHOWN = 60  # characters of what was given, in a message
-ROWS = 64  # of a Parquet file at a time: its cells may be large
 
-QUESTION = ("question", "problem")
-ANSWER = ("answer", "final_answer", "expected_answer", "gold")
-SOLUTION = "solution"
-ID = ("unique_id", "id")
-SUBJECT = ("subject", "type")
-FIELDS = frozenset({*QUESTION, *ANSWER, SOLUTION, *ID, *SUBJECT, "level"})
-
-_UNREADABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
 _SPACING = re.compile(r"(\\\\)|\\[,;:!>\s]|\\q?quad(?![A-Za-z])|[~\u200b-\u200d\u2060\ufeff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class BenchmarkSource:
     """A public benchmark: a file of a dataset on the hub, and what must be in it.
 
     ``without_gold``: so many of its ``records`` state no gold and are left out. ``ids``: the field
@@ -80,45 +68,39 @@ class Source:
     file: str
     revision: str
     records: int
-    without_gold: int
-    ids: str | None
+    without_gold: int = 0
+    ids: str | None = None
 
 
 _GSM8K = ("openai/gsm8k", "740312add88f781978c0658806c59bc2815b9866")
 
-KNOWN: Mapping[str, Source] = MappingProxyType(
+KNOWN: Mapping[str, BenchmarkSource] = MappingProxyType(
     {
-        "math500": Source(
+        "math500": BenchmarkSource(
             repository="HuggingFaceH4/MATH-500",
             file="test.jsonl",
             revision="6e4ed1a2a79af7d8630a6b768ec859cb5af4d3be",
             records=500,
-            without_gold=0,
             ids="unique_id",
         ),
-        "math_train": Source(
+        "math_train": BenchmarkSource(
             repository="nlile/hendrycks-MATH-benchmark",
             file="data/train-00000-of-00001.parquet",
             revision="465bcdb36f5962aa3512891498966df785fc3c18",
-            records=12_000,
+            records=12_000,  # without their ids: one of them is reported to occur twice
             without_gold=2,  # MATH itself has two solutions that end in an empty box
-            ids=None,  # one of those in the file is said to stand there twice
         ),
-        "gsm8k": Source(
+        "gsm8k": BenchmarkSource(
             repository=_GSM8K[0],
             file="main/test-00000-of-00001.parquet",
             revision=_GSM8K[1],
             records=1_319,
-            without_gold=0,
-            ids=None,
         ),
-        "gsm8k_train": Source(
+        "gsm8k_train": BenchmarkSource(
             repository=_GSM8K[0],
             file="main/train-00000-of-00001.parquet",
             revision=_GSM8K[1],
             records=7_473,
-            without_gold=0,
-            ids=None,
         ),
     }
 )
@@ -126,7 +108,7 @@ KNOWN: Mapping[str, Source] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class TextQuestion:
     """A question and its gold answer; level and subject where they are known."""
 
     question_id: str
@@ -150,7 +132,7 @@ class Questions:
     """
 
     source: str
-    items: tuple[Question, ...]
+    items: tuple[TextQuestion, ...]
     without_gold: int
     repeated: int
 
@@ -162,56 +144,6 @@ class Draw:
     pool: Questions
     problems: int
     seed: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The fields of a record, its number from 0, and its place for messages."""
-
-    place: str
-    number: int
-    fields: Mapping[str, object]
-
-    def text(self, *names: str) -> str | None:
-        """The first of these fields that is not empty, without outer spaces.
-
-        Raises:
-            SchemaError: it is neither text nor a number.
-        """
-        for name in names:
-            value = self.fields.get(name)
-            missing = value is None or (isinstance(value, float) and math.isnan(value))
-            if isinstance(value, bool) or not (missing or isinstance(value, str | int | float)):
-                given = type(value).__name__
-                raise SchemaError(
-                    f"{self.place}: field {name!r}: given a {given}, expected text or a number"
-                )
-            if not missing and (text := str(value).strip()):
-                return text
-        return None
-
-    def readable(self, text: str, *, what: str, most: int) -> str:
-        """The same text.
-
-        Raises:
-            SchemaError: it is longer than ``most`` characters or holds a control character other
-                than a newline or a tab.
-        """
-        if len(text) > most:
-            raise SchemaError(
-                f"{self.place}: given {what} of {len(text)} characters, expected at most {most}"
-            )
-        if found := _UNREADABLE.search(text):
-            raise SchemaError(
-                f"{self.place}: given {what} with {found[0]!r} at character {found.start() + 1}, "
-                f"expected no control characters but newlines and tabs"
-            )
-        return text
-
-    def name(self, what: str, *names: str) -> str | None:
-        """A short text such as an id, or None."""
-        text = self.text(*names)
-        return None if text is None else self.readable(text, what=what, most=MAX_NAME)
 
 
 def load_questions(source: str | Path) -> Questions:
@@ -228,7 +160,7 @@ def load_questions(source: str | Path) -> Questions:
     path = Path(source)
     if not path.is_file():
         raise ArtifactError(f"{source}: no such file; expected one, or one of {', '.join(KNOWN)}")
-    return _questions(path, name=path.name.removesuffix(_suffix(path)), known=None)
+    return _questions(path, name=path.name.removesuffix(suffix_of(path)), known=None)
 
 
 def load_known(name: str, path: Path | None) -> Questions:
@@ -279,13 +211,13 @@ def tasks_from(domain: Domain, *, train: Draw, validation: Draw, test: Draw) -> 
         ParamsError: a split asks for more questions than are left.
         SchemaError: two different pools share an id, or the domain cannot read a question.
     """
-    draws = {"test": test, "validation": validation, "train": train}
-    for one, other in combinations(SPLITS, 2):
-        _check_apart((one, draws[one].pool), (other, draws[other].pool))
+    draws = (("test", test), ("validation", validation), ("train", train))
+    for (split, draw), (other_split, other) in combinations(draws, 2):
+        _check_apart((split, draw.pool), (other_split, other.pool))
     taken: set[str] = set()
     tasks: list[Task] = []
-    for split in SPLITS:
-        chosen = _choose(split, draws[split], taken)
+    for split, draw in draws:
+        chosen = _choose(split, draw, taken)
         taken.update(question.question_id for question in chosen)
         tasks += [_task(domain, split, question) for question in chosen]
     check_leaks(tasks)
@@ -313,7 +245,7 @@ def _check_apart(first: tuple[str, Questions], second: tuple[str, Questions]) ->
             )
 
 
-def _choose(split: str, draw: Draw, taken: Collection[str]) -> list[Question]:
+def _choose(split: str, draw: Draw, taken: Collection[str]) -> list[TextQuestion]:
     order = list(draw.pool.items)
     if split != "test" or draw.problems != len(order):
         random.Random(draw.seed).shuffle(order)
@@ -326,7 +258,7 @@ def _choose(split: str, draw: Draw, taken: Collection[str]) -> list[Question]:
     return left[: draw.problems]
 
 
-def _task(domain: Domain, split: str, question: Question) -> Task:
+def _task(domain: Domain, split: str, question: TextQuestion) -> Task:
     problem = domain.read(question.text, problem_id=question.question_id)
     known = {"level": question.level, "subject": question.subject}
     facts = json.dumps({name: value for name, value in known.items() if value is not None})
@@ -334,12 +266,12 @@ def _task(domain: Domain, split: str, question: Question) -> Task:
     return Task(split, problem, truth, question.fingerprint)
 
 
-def _questions(path: Path, *, name: str, known: Source | None) -> Questions:
+def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Questions:
     allowed = known.without_gold if known else 0
     records = lacking = 0
     places: dict[str, str] = {}
-    found: dict[str, Question] = {}
-    for record in _records(path):
+    found: dict[str, TextQuestion] = {}
+    for record in question_records(path):
         records += 1
         question = _question(record, name=name, known=known)
         if question is None:
@@ -362,42 +294,44 @@ def _questions(path: Path, *, name: str, known: Source | None) -> Questions:
     return Questions(source, tuple(found.values()), lacking, len(places) - len(found))
 
 
-def _question(record: _Record, *, name: str, known: Source | None) -> Question | None:
+def _question(
+    record: QuestionRecord, *, name: str, known: BenchmarkSource | None
+) -> TextQuestion | None:
     """The record's question; None when it states no gold."""
-    text = record.text(*QUESTION)
+    text = record.text(*QUESTION_FIELDS)
     if text is None:
-        raise _refused(record, f"a text in {' or '.join(QUESTION)}")
+        raise _refused(record, f"a text in {' or '.join(QUESTION_FIELDS)}")
     gold = _gold(record)
     if gold is None:
         return None
-    return Question(
+    return TextQuestion(
         question_id=_identity(record, name=name, known=known),
         text=record.readable(text, what="a question", most=MAX_QUESTION),
         answer=record.readable(gold, what="a gold", most=MAX_ANSWER),
         level=_level(record),
-        subject=record.name("a subject", *SUBJECT),
+        subject=record.name("a subject", *SUBJECT_FIELDS),
     )
 
 
-def _identity(record: _Record, *, name: str, known: Source | None) -> str:
-    fields = ID if known is None else () if known.ids is None else (known.ids,)
+def _identity(record: QuestionRecord, *, name: str, known: BenchmarkSource | None) -> str:
+    fields = ID_FIELDS if known is None else () if known.ids is None else (known.ids,)
     found = record.name("an id", *fields)
     if found is None and known is not None and known.ids is not None:
         raise _refused(record, f"an id in {known.ids}")
     return found or f"{name}-{record.number:05d}"
 
 
-def _level(record: _Record) -> str | None:
+def _level(record: QuestionRecord) -> str | None:
     """``5`` for 5 and for ``Level 5``; MATH writes ``Level ?`` where nobody knows."""
     level = (record.name("a level", "level") or "").removeprefix("Level ").strip()
     return level if level not in ("", "?") else None
 
 
-def _gold(record: _Record) -> str | None:
+def _gold(record: QuestionRecord) -> str | None:
     """The gold of the first field that states one."""
-    for field in (*ANSWER, SOLUTION):
+    for field in (*ANSWER_FIELDS, SOLUTION_FIELD):
         text = record.text(field)
-        if text is not None and (gold := _stated(text, whole=field != SOLUTION)):
+        if text is not None and (gold := _stated(text, whole=field != SOLUTION_FIELD)):
             return gold
     return None
 
@@ -412,134 +346,13 @@ def _stated(text: str, *, whole: bool) -> str | None:
     return text if whole and "####" not in text else None
 
 
-def _refused(record: _Record, expected: str) -> SchemaError:
+def _refused(record: QuestionRecord, expected: str) -> SchemaError:
     given = {
         name: value[:SHOWN] if isinstance(value, str) else type(value).__name__
         for name, value in record.fields.items()
         if name in FIELDS
     }
     return SchemaError(f"{record.place}: given {given}, expected {expected}")
-
-
-def _records(path: Path) -> Iterator[_Record]:
-    """The records of a file, whatever its kind.
-
-    Raises:
-        SchemaError: it is too large, of another kind than its name says, or holds no objects.
-    """
-    suffix = _suffix(path)
-    try:
-        if (size := path.stat().st_size) > MAX_FILE:
-            raise SchemaError(f"{path}: given {size} bytes, expected at most {MAX_FILE}")
-        for number, (place, value) in enumerate(READERS[suffix](path)):
-            if not isinstance(value, dict):
-                given = type(value).__name__
-                raise SchemaError(f"{place}: given a {given}, expected an object")
-            yield _Record(place, number, value)
-    except (OSError, EOFError, zlib.error, pa.ArrowException, UnicodeDecodeError) as error:
-        reason = str(error).partition("\n")[0]
-        raise SchemaError(
-            f"{path}: expected a {suffix} file, and reading says: {reason}"
-        ) from error
-
-
-def _suffix(path: Path) -> str:
-    for suffix in READERS:
-        if path.name.endswith(suffix):
-            return suffix
-    raise ParamsError(f"{path}: given a file of another kind, expected {', '.join(READERS)}")
-
-
-def _json_lines(path: Path) -> Iterator[tuple[str, object]]:
-    total = 0
-    for number, line in enumerate(_lines(path), 1):
-        total += len(line)
-        if len(line) > MAX_LINE or total > MAX_FILE or number > MAX_RECORDS:
-            raise SchemaError(
-                f"{path}, line {number}: given a line of {len(line)} bytes, {total} bytes up to "
-                f"here; expected at most {MAX_LINE} a line, {MAX_FILE} in all, and {MAX_RECORDS} "
-                f"lines"
-            )
-        if line.strip():
-            place = f"{path}, line {number}"
-            yield place, _parsed(line, place)
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    """The lines; one over the cap is cut one byte above it. A gzip file is unpacked as read."""
-    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-        while line := file.readline(MAX_LINE + 1):
-            yield line
-
-
-def _json_list(path: Path) -> Iterator[tuple[str, object]]:
-    size = path.stat().st_size
-    if size > MAX_LIST:
-        raise SchemaError(
-            f"{path}: given {size} bytes, expected at most {MAX_LIST} in a .json; use .jsonl"
-        )
-    values = _parsed(path.read_bytes(), str(path))
-    if not isinstance(values, list):
-        raise SchemaError(f"{path}: given a {type(values).__name__}, expected a list of records")
-    for number, value in enumerate(values, 1):
-        yield f"{path}, record {number}", value
-
-
-def _parsed(content: bytes, place: str) -> object:
-    """JSON; numbers stay the text they were written as, and NaN is None."""
-    try:
-        return json.loads(
-            content.decode("utf-8"), parse_int=str, parse_float=str, parse_constant=lambda _: None
-        )
-    except UnicodeDecodeError as error:
-        raise SchemaError(
-            f"{place}: given {error.object[error.start]:#x} at byte {error.start + 1}, "
-            f"expected UTF-8"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise SchemaError(f"{place}: given {content[:SHOWN]!r}, expected JSON: {error}") from error
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, object]]:
-    with pq.ParquetFile(path) as file:
-        _check_size(path, file.metadata)
-        columns = [name for name in file.schema_arrow.names if name in FIELDS]
-        number = 0
-        for batch in file.iter_batches(batch_size=ROWS, columns=columns):
-            for row in range(batch.num_rows):
-                number += 1
-                place = f"{path}, row {number}"
-                yield place, {name: _cell(batch, name, row, place) for name in columns}
-
-
-def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
-    unpacked = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-    for what, given, most in (
-        ("rows", metadata.num_rows, MAX_RECORDS),
-        ("unpacked bytes", unpacked, MAX_FILE),
-    ):
-        if given > most:
-            raise SchemaError(f"{path}: given {given} {what}, expected at most {most}")
-
-
-def _cell(batch: pa.RecordBatch, name: str, row: int, place: str) -> object:
-    try:
-        return batch.column(name)[row].as_py()
-    except (ValueError, LookupError, OverflowError) as error:  # whatever type the column has
-        raise SchemaError(
-            f"{place}: field {name!r}: expected text or a number, and reading says: {error}"
-        ) from error
-
-
-READERS: Mapping[str, Callable[[Path], Iterator[tuple[str, object]]]] = MappingProxyType(
-    {
-        ".jsonl": _json_lines,
-        ".jsonl.gz": _json_lines,
-        ".json": _json_list,
-        ".parquet": _parquet_rows,
-    }
-)
-"""How a file whose name ends so is read: the place of each record, and the record."""
 
 
 def _downloaded(name: str) -> Path:

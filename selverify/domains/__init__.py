@@ -5,20 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from selverify.domains.base import Domain, GeneratedDomain
+from selverify.domains.base import Domain, GeneratedDomain, knows_truth
 from selverify.domains.countdown import Countdown
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.math_structured import MathStructured
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError
 
-_GENERATED: tuple[GeneratedDomain, ...] = (WordProblems(), Countdown())
-_TEXT: tuple[Domain, ...] = (MathSteps(), MathStructured())
-GENERATED: Mapping[str, GeneratedDomain] = MappingProxyType({one.name: one for one in _GENERATED})
-"""Domains that draw their own problems and know the exact truth."""
-DOMAINS: Mapping[str, Domain] = MappingProxyType(
-    {**GENERATED, **{domain.name: domain for domain in _TEXT}}
+_EVERY: tuple[Domain, ...] = (WordProblems(), Countdown(), MathSteps(), MathStructured())
+DOMAINS: Mapping[str, Domain] = MappingProxyType({domain.name: domain for domain in _EVERY})
+GENERATED: Mapping[str, GeneratedDomain] = MappingProxyType(
+    {name: domain for name, domain in DOMAINS.items() if knows_truth(domain)}
 )
+"""Domains that draw their own problems and know the exact truth."""
 
 
 def domain_by_name(name: str) -> Domain:

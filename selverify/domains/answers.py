@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 
-MAX_TEXT = 20_000
+_MAX_READ = 20_000
 """Characters at the end of a text that are read; the longest solution on record has 12,000."""
 _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
 _FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
-MAX_WORDS = 3
-NO_BOX = -1
+_MAX_WORDS = 3
+_NO_BOX = -1
 
 
 def stated_answer(text: str) -> str | None:
@@ -24,7 +24,7 @@ def stated_answer(text: str) -> str | None:
     (``#### Step 2: find x``) nor "the answer is not obvious" states one. Only the last 20,000
     characters are read.
     """
-    text = text[-MAX_TEXT:]
+    text = text[-_MAX_READ:]
     boxed = extract_boxed(text)
     if boxed:
         return boxed
@@ -32,7 +32,7 @@ def stated_answer(text: str) -> str | None:
     if not stated:
         return None
     value = text[stated[-1] :].strip().partition("\n")[0].strip("* ").rstrip(". ").strip("*$ ")
-    short = len(value.split()) <= MAX_WORDS and not value.startswith(("not ", "no "))
+    short = len(value.split()) <= _MAX_WORDS and not value.startswith(("not ", "no "))
     return value if value and (short or _FORMULA.match(value)) else None
 
 
@@ -41,16 +41,16 @@ def extract_boxed(text: str) -> str | None:
 
     None when there is neither. Only the last 20,000 characters are read, in one pass.
     """
-    text = text[-MAX_TEXT:]
+    text = text[-_MAX_READ:]
     open_braces: list[int] = []
     last: tuple[int, int] | None = None
     for token in _BOX_TOKEN.finditer(text, _first_box(text)):
         said = token[0]
         if said == "{":
-            open_braces.append(NO_BOX)
+            open_braces.append(_NO_BOX)
         elif said == "}":
-            start = open_braces.pop() if open_braces else NO_BOX
-            if start > (NO_BOX if last is None else last[0]):
+            start = open_braces.pop() if open_braces else _NO_BOX
+            if start > (_NO_BOX if last is None else last[0]):
                 last = (start, token.start())
         elif said[-1] == "{" and said != r"\{":
             open_braces.append(token.end())

@@ -8,13 +8,14 @@ digits and powers, rational arithmetic of our own; nothing is evaluated by Pytho
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 MAX_TOKENS = 200
-MAX_DEPTH = 24
+_MAX_DEPTH = 24
 MAX_DIGITS = 40
 MAX_POWER = 64
 MAX_BITS = 512
@@ -22,7 +23,7 @@ MAX_FACTORIAL = 60
 MAX_READINGS = 6
 ROOTS = (2, 3, 4)
 
-NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+", re.ASCII)
+NUMERAL = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+", re.ASCII)
 CLOCK = re.compile(r"0\d+", re.ASCII)
 OPEN = {"(": ")", "{": "}"}
 FUNCTIONS = ("\\frac", "\\sqrt", "\\binom")
@@ -79,7 +80,7 @@ class _Reader:
         self.begun: Values = frozenset()
 
     def sum(self, depth: int) -> Values:
-        if depth > MAX_DEPTH:
+        if depth > _MAX_DEPTH:
             raise NotNumeric("nested too deeply")
         total = self.product(depth, begins=not depth)
         while self.peek() in ("+", "-"):
@@ -87,7 +88,7 @@ class _Reader:
                 self.begun |= total
             sign = 1 if self.take() == "+" else -1
             term = frozenset(sign * value for value in self.product(depth))
-            ways = [_combined(total, term, _add)]
+            ways = [_combined(total, term, operator.add)]
             if self.tokens[self.place - 1] == "%":
                 ways.append(_combined(total, term, lambda a, b: a + a * b))
             total = _within_caps(ways)
@@ -105,16 +106,16 @@ class _Reader:
             if token in ("*", "/"):
                 self.take()
                 factor = self.signed(depth)
-                ways = [_combined(total, factor, _multiply if token == "*" else _divide)]
+                ways = [_combined(total, factor, operator.mul if token == "*" else _divide)]
                 if token == "/" and divided is not None:  # 28 / 1/5
                     ways.append(_combined(divided, _combined(last, factor, _divide), _divide))
                 divided = total if token == "/" else None
                 total, last = _within_caps(ways), factor
             elif token in OPEN or token in FUNCTIONS:
                 factor = self.power(depth)
-                ways = [_combined(total, factor, _multiply)]
+                ways = [_combined(total, factor, operator.mul)]
                 if divided is not None:
-                    ways.append(_combined(divided, _combined(last, factor, _multiply), _divide))
+                    ways.append(_combined(divided, _combined(last, factor, operator.mul), _divide))
                 total = _within_caps(ways)
             else:
                 return total
@@ -124,7 +125,9 @@ class _Reader:
         if self.peek() in ("+", "-"):
             negative = self.take() == "-"
             start = self.place
-            values = self.signed(depth + 1) if depth < MAX_DEPTH else self.fail("signs")
+            if depth >= _MAX_DEPTH:
+                raise NotNumeric("too many signs")
+            values = self.signed(depth + 1)
             if not negative:
                 return values
             turned = frozenset(-value for value in values)
@@ -185,7 +188,9 @@ class _Reader:
         if whole.denominator == 1 and self.peek() == "\\frac":
             self.operations += 1
             values, part = frozenset({whole}), self.atom(depth)
-            return _within_caps((_combined(values, part, _add), _combined(values, part, _multiply)))
+            return _within_caps(
+                (_combined(values, part, operator.add), _combined(values, part, operator.mul))
+            )
         is_fraction = len(after) == 3 and after[1] == "/" and _is_integer(after[0])
         if not (is_fraction and _is_integer(after[2]) and whole.denominator == 1):
             return frozenset({whole})
@@ -220,12 +225,9 @@ class _Reader:
         self.place += 1
         return self.tokens[self.place - 1]
 
-    def fail(self, why: str) -> Values:
-        raise NotNumeric(f"too many {why}")
-
 
 def _is_number(token: str) -> bool:
-    return NUMBER.fullmatch(token) is not None
+    return NUMERAL.fullmatch(token) is not None
 
 
 def _is_integer(token: str) -> bool:
@@ -265,14 +267,6 @@ def _bits(value: Fraction) -> int:
     return value.numerator.bit_length() + value.denominator.bit_length()
 
 
-def _add(a: Fraction, b: Fraction) -> Fraction:
-    return a + b
-
-
-def _multiply(a: Fraction, b: Fraction) -> Fraction:
-    return a * b
-
-
 def _divide(a: Fraction, b: Fraction) -> Fraction | None:
     return a / b if b else None
 
@@ -307,10 +301,6 @@ def _root(value: Fraction, index: Fraction) -> Fraction | None:
 
 
 def _integer_root(value: int, index: int) -> int | None:
-    if index % 2 == 0:
-        root = math.isqrt(value)
-        whole = root if root * root == value else None
-        return whole if index == ROOTS[0] or whole is None else _integer_root(whole, index // 2)
     low, high = 0, 1 << (value.bit_length() // index + 1)
     while low < high:
         middle = (low + high) // 2

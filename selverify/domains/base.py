@@ -9,16 +9,24 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Protocol, TypeGuard
+from typing import Protocol, TypeGuard, TypeVar
 
+from selverify.errors import ProtocolError
 from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
 
 MAX_SOLUTION = 200_000
 MOST_MOVES = 4_096
+MAX_MOVE_TEXT = 200
+"""Characters of a move in words; more are not read."""
+
+Part = TypeVar("Part")
 
 
 class Domain(Protocol):
-    """One family of problems: all that a search needs. Instances are stateless and cheap."""
+    """One family of problems: all that a search needs. Instances are stateless and cheap.
+
+    A subclass may leave out what has a body here.
+    """
 
     name: str
     operators: Mapping[str, type[Arguments]]
@@ -47,35 +55,36 @@ class Domain(Protocol):
 
     def structural_violation(self, state: State, move: Move) -> str | None:
         """Gate 1: the reason a well-formed move does not fit the state's symbols, or None."""
-        ...
+        return None
 
     def context_violation(self, state: State, move: Move) -> str | None:
         """Gate 2: the reason a move contradicts the tracked constraints, or None."""
-        ...
+        return None
 
     def serialise(self, state: State) -> str:
-        """Canonical text of a state: the problem, then the derivation, single spaces."""
-        ...
+        """Canonical text of a state: the problem, then the derivation."""
+        between = " " if self.end_of_move.strip() else self.end_of_move
+        return between.join((state.problem.text, *state.said))
 
     def is_final(self, state: State) -> bool:
         """True once an answer move was applied."""
-        ...
+        return self.answer(state) is not None
 
     def answer(self, state: State) -> str | None:
         """The final answer in a state, or None."""
         ...
 
     def checks_answers(self) -> bool:
-        """True where a finished answer can be checked for free (countdown)."""
-        ...
+        """True where a finished answer can be checked for free; else the verifier judges it."""
+        return False
 
     def pattern(self, state: State, move: Move) -> str | None:
         """An abstract, name-free key of a verified move, for retrieval; None if it has none."""
-        ...
+        return None
 
     def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
         """The moves at ``state`` that a stored pattern stands for; its preconditions match."""
-        ...
+        return ()
 
 
 class GeneratedDomain(Domain, Protocol):
@@ -127,6 +136,39 @@ class GeneratedDomain(Domain, Protocol):
     def right(self, state: State, move: Move, truth: Truth) -> bool:
         """Exact truth, for audits only: is this a right step here? No gate may refuse one."""
         ...
+
+
+class NumberAnswer(Arguments):
+    """The answer of a domain whose answers are whole numbers."""
+
+    value: int
+
+
+def context_of(state: State, kind: type[Part]) -> Part:
+    """The tracked constraints l of ``state``.
+
+    Raises:
+        ProtocolError: it is a state of another domain.
+    """
+    if not isinstance(state.context, kind):
+        raise ProtocolError(
+            f"{state.problem.problem_id}: given a context {type(state.context).__name__}, "
+            f"expected {kind.__name__}"
+        )
+    return state.context
+
+
+def arguments_of(move: Move, kind: type[Part]) -> Part:
+    """The arguments of ``move``.
+
+    Raises:
+        ProtocolError: it is a move of another domain.
+    """
+    if not isinstance(move.args, kind):
+        raise ProtocolError(
+            f"given the move {move.text[:80]!r}, expected a move with the arguments {kind.__name__}"
+        )
+    return move.args
 
 
 def knows_truth(domain: Domain) -> TypeGuard[GeneratedDomain]:

@@ -18,14 +18,14 @@ from functools import lru_cache
 from selverify.domains.arithmetic import (
     FUNCTIONS,
     MAX_TOKENS,
-    NUMBER,
+    NUMERAL,
     OPEN,
     Expression,
     NotNumeric,
     read_expression,
 )
 
-MAX_TEXT = 2_000
+MAX_CLAIM_TEXT = 2_000
 UNEQUAL = "\u2260"
 MAX_RELATIONS = 40
 """Equality signs of a step that are looked at."""
@@ -62,14 +62,14 @@ REPLACED = (
     (re.compile(r"\\(?:text|textbf|mathrm|mbox|textit)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\\(?:boxed|fbox)\s*(?=\{)"), " "),
 )
-TOKEN = re.compile(
-    rf"(?P<number>{NUMBER.pattern})|(?P<command>\\[A-Za-z]+)|(?P<word>[^\W\d_]+)|(?P<dots>\.\.+|…)"
+_TOKEN = re.compile(
+    rf"(?P<number>{NUMERAL.pattern})|(?P<command>\\[A-Za-z]+)|(?P<word>[^\W\d_]+)|(?P<dots>\.\.+|…)"
     r"|(?P<newline>\\\\(?:[^\S\n]*\n)?|\n)|(?P<space>[^\S\n]+)|(?P<sign>.)",
     re.DOTALL | re.ASCII,
 )
 NUMERIC = frozenset("+-*/^!%(){}")
 OPERATIONS = frozenset("+-*/^")
-ENDS = frozenset({".", ",", ";", "?", "\n", "="})
+_ENDS = frozenset({".", ",", ";", "?", "\n", "="})
 AFTER_A_POINT = frozenset({")", '"', "'", ";", "\n", "}", "]"})
 ENDS_A_SENTENCE = frozenset({".", "?", "!", "\n"})
 SPOILING = frozenset(
@@ -116,7 +116,7 @@ ELSEWHERE = frozenset(
     """.split()  # noqa: SIM905
 )
 """Words of a step that may reckon in other numbers."""
-ROUNDING = frozenset(
+ROUNDING_WORDS = frozenset(
     """
     about approximately approx roughly around nearly almost rounded round rounds rounding estimate
     estimated estimating estimates nearest
@@ -161,8 +161,8 @@ def find_claims(text: str) -> tuple[Claim, ...]:
     """
     if "=" not in text:
         return ()
-    if len(text) > MAX_TEXT:
-        text = text[:MAX_TEXT].rpartition(" ")[0]
+    if len(text) > MAX_CLAIM_TEXT:
+        text = text[:MAX_CLAIM_TEXT].rpartition(" ")[0]
     tokens = _tokens(text)
     if any(token.text.lower().lstrip("\\") in ELSEWHERE for token in tokens):
         return ()
@@ -184,7 +184,7 @@ def canonical_answer(answer: str) -> str:
     """
     if answer.isascii() and answer.isdigit() and len(answer) < MAX_TOKENS:
         return str(int(answer))
-    tokens = tuple(token.text for token in _tokens(answer[:MAX_TEXT]))
+    tokens = tuple(token.text for token in _tokens(answer[:MAX_CLAIM_TEXT]))
     try:
         values = read_expression(tokens).values
     except NotNumeric:
@@ -197,7 +197,7 @@ def _tokens(text: str) -> list[_Token]:
         text = pattern.sub(replacement, text)
     tokens: list[_Token] = []
     spaced = True
-    for match in TOKEN.finditer(text):
+    for match in _TOKEN.finditer(text):
         kind = match.lastgroup or "sign"
         if kind == "space":
             spaced = True
@@ -218,7 +218,7 @@ def _with_times(tokens: list[_Token]) -> list[_Token]:
 
 
 def _claim(tokens: Sequence[_Token], place: int, read: _Read) -> Claim | None:
-    if _is_near(tokens, place, ROUNDING):
+    if _is_near(tokens, place, ROUNDING_WORDS):
         return None
     left, right = _left_side(tokens, place), _right_side(tokens, place)
     if left is None or right is None or not _units_agree(left, right):
@@ -347,7 +347,7 @@ def _is_clean(tokens: Sequence[_Token], place: int) -> bool:
         return after.spaced
     if token.text in ("and", "or"):
         return after.spaced and not counted  # 2 and 1/2
-    return token.text in ENDS or (_is_plain_word(token) and after.spaced)
+    return token.text in _ENDS or (_is_plain_word(token) and after.spaced)
 
 
 def _ends_cleanly(tokens: Sequence[_Token], place: int) -> bool:
@@ -361,7 +361,7 @@ def _ends_cleanly(tokens: Sequence[_Token], place: int) -> bool:
             return after.text not in OPERATIONS | OPEN.keys() and after.text not in FUNCTIONS
         if token.text in ("and", "or") and (after.kind == "number" or after.text in OPEN):
             return False  # 16 and 2/3, 16 and (2/3)
-    if token.text in ENDS:
+    if token.text in _ENDS:
         return True
     return _is_plain_word(token) and (token.spaced or tokens[place - 1].text in ("}", ")"))
 

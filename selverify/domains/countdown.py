@@ -28,7 +28,14 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from selverify.errors import ParamsError, ProtocolError, SchemaError
+from selverify.domains.base import (
+    MAX_MOVE_TEXT,
+    GeneratedDomain,
+    NumberAnswer,
+    arguments_of,
+    context_of,
+)
+from selverify.errors import ParamsError, SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
 TARGET = 24
@@ -37,13 +44,12 @@ HIGHEST_NUMBER = 200
 FEWEST_CARDS, MOST_CARDS = 2, 6
 DRILL_CARDS = (3, 5)
 """So many cards in a drill, or so many: no hand of game of 24 stands in one."""
-MAX_TEXT = 200
 MAX_PATTERN_NUMBERS = 3
 SOLVABLE_CACHE = 2**18
 SIGNS = MappingProxyType({"add": "+", "subtract": "-", "multiply": "*", "divide": "/"})
-OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
+_OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
 COMMUTATIVE = frozenset({"add", "multiply"})
-NUMBERS = MappingProxyType({str(value): value for value in range(HIGHEST_NUMBER + 1)})
+_NUMBERS = MappingProxyType({str(value): value for value in range(HIGHEST_NUMBER + 1)})
 WORDS = ("use", "to", "make", ".", "left", "reach", "answer", "=", "+", "-", "*", "/", ";")
 
 Number = Annotated[int, Field(ge=0, le=HIGHEST_NUMBER)]
@@ -51,39 +57,16 @@ Numbers = tuple[int, ...]
 
 
 class Combine(Arguments):
-    """Two numbers of the table become ``result``; ``left`` is the table after it, ascending."""
+    """Two numbers of the table become ``result``; ``left`` is the table after it, ascending.
+
+    By ``combine`` first + second, first - second (not negative), first * second or first / second
+    (exact).
+    """
 
     first: Number
     second: Number
     result: Number
     left: tuple[Number, ...]
-
-
-class Add(Combine):
-    """result = first + second."""
-
-
-class Subtract(Combine):
-    """result = first - second, not negative."""
-
-
-class Multiply(Combine):
-    """result = first * second."""
-
-
-class Divide(Combine):
-    """result = first / second, exact."""
-
-
-class Answer(Arguments):
-    """The one number left."""
-
-    value: Number
-
-
-COMBINERS: Mapping[str, type[Combine]] = MappingProxyType(
-    {"add": Add, "subtract": Subtract, "multiply": Multiply, "divide": Divide}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +89,7 @@ def combine(op: str, first: int, second: int) -> int | None:
     return result if result <= HIGHEST_NUMBER else None
 
 
-class Claim(NamedTuple):
+class Combination(NamedTuple):
     """A legal combination as plain numbers: the arguments of a move, unvalidated and fast."""
 
     op: str
@@ -116,9 +99,9 @@ class Claim(NamedTuple):
     left: Numbers
 
 
-def claims(numbers: Numbers) -> tuple[Claim, ...]:
+def combinations_of(numbers: Numbers) -> tuple[Combination, ...]:
     """Every legal combination of two of the ascending ``numbers``, once each, in a fixed order."""
-    found: dict[Claim, None] = {}
+    found: dict[Combination, None] = {}
     for low, high in combinations(numbers, 2):
         for op in SIGNS:
             orders = ((low, high),) if op in COMMUTATIVE else ((low, high), (high, low))
@@ -126,7 +109,7 @@ def claims(numbers: Numbers) -> tuple[Claim, ...]:
                 result = combine(op, first, second)
                 if result is not None:
                     left = _after(numbers, (first, second), result)
-                    found[Claim(op, first, second, result, left)] = None
+                    found[Combination(op, first, second, result, left)] = None
     return tuple(found)
 
 
@@ -135,17 +118,19 @@ def solvable(numbers: Numbers, target: int) -> bool:
     """Whether ascending ``numbers`` can all be combined into ``target``; exact."""
     if len(numbers) == 1:
         return numbers[0] == target
-    tables = {claim.left for claim in claims(numbers)}
+    tables = {chosen.left for chosen in combinations_of(numbers)}
     return any(solvable(left, target) for left in sorted(tables))
 
 
-class Countdown:
+class Countdown(GeneratedDomain):
     """The second domain; see the module's text."""
 
     name = "countdown"
     end_of_move = ";"
-    vocabulary = WORDS + tuple(NUMBERS)
-    operators: Mapping[str, type[Arguments]] = MappingProxyType({**COMBINERS, "answer": Answer})
+    vocabulary = WORDS + tuple(_NUMBERS)
+    operators: Mapping[str, type[Arguments]] = MappingProxyType(
+        {**dict.fromkeys(SIGNS, Combine), "answer": NumberAnswer}
+    )
 
     def generate(
         self,
@@ -182,7 +167,7 @@ class Countdown:
             SchemaError: the text is none of this domain, or has more cards than can be searched.
         """
         problem = Problem(problem_id, self.name, text, "")
-        table = _table(self.initial_state(problem, budget=0))
+        table = context_of(self.initial_state(problem, budget=0), Table)
         if len(table.numbers) > MOST_CARDS:
             raise SchemaError(
                 f"{problem_id}: given {len(table.numbers)} cards, expected at most {MOST_CARDS}"
@@ -198,15 +183,15 @@ class Countdown:
             ParamsError: the problem's hand has no solution under these rules.
         """
         target = int(truth.answer)
-        numbers = _table(self.initial_state(problem, budget=0)).numbers
+        numbers = context_of(self.initial_state(problem, budget=0), Table).numbers
         moves: list[Move] = []
         while len(numbers) > 1:
-            alive = [claim for claim in claims(numbers) if solvable(claim.left, target)]
+            alive = [chosen for chosen in combinations_of(numbers) if solvable(chosen.left, target)]
             if not alive:
                 raise ParamsError(f"{problem.problem_id}: no solution of {problem.text!r}")
-            claim = rng.choice(alive)
-            moves.append(_combination(claim))
-            numbers = claim.left
+            chosen = rng.choice(alive)
+            moves.append(_move(chosen))
+            numbers = chosen.left
         return (*moves, _answer(target))
 
     def drill(self, rng: random.Random, *, recall: bool) -> tuple[str, str] | None:
@@ -220,16 +205,16 @@ class Countdown:
             numbers = cards = _deal(rng, rng.choice(DRILL_CARDS))
             moves: list[Move] = []
             while len(numbers) > 1:
-                claim = rng.choice(claims(tuple(sorted(numbers))))
-                moves.append(_combination(claim))
-                numbers = list(claim.left)
+                chosen = rng.choice(combinations_of(tuple(sorted(numbers))))
+                moves.append(_move(chosen))
+                numbers = list(chosen.left)
             if numbers[0] != TARGET:
                 told = f"use {_join(cards)} to make {numbers[0]} ."
                 return told, " ".join(move.text for move in (*moves, _answer(numbers[0])))
 
     def fingerprint(self, problem: Problem) -> str:
         """The target and the hand without its order."""
-        table = _table(self.initial_state(problem, budget=0))
+        table = context_of(self.initial_state(problem, budget=0), Table)
         return _key(table)
 
     def initial_state(self, problem: Problem, *, budget: int) -> State:
@@ -243,50 +228,50 @@ class Countdown:
                 first,
                 *rest,
                 target,
-            } <= NUMBERS.keys():
-                numbers = tuple(sorted(NUMBERS[word] for word in (first, *rest)))
-                return State(problem, (), Table(numbers, NUMBERS[target], None, True), budget)
+            } <= _NUMBERS.keys():
+                numbers = tuple(sorted(_NUMBERS[word] for word in (first, *rest)))
+                return State(problem, (), Table(numbers, _NUMBERS[target], None, True), budget)
         raise SchemaError(
-            f"{problem.problem_id}: given the text {problem.text[:MAX_TEXT]!r}, "
+            f"{problem.problem_id}: given the text {problem.text[:MAX_MOVE_TEXT]!r}, "
             f"expected one like 'use 4 7 8 8 to make 24 .'"
         )
 
     def parse(self, text: str) -> Candidate:
         """Whitelist parse of one move; operands of + and * and the table are put in order."""
-        if len(text) > MAX_TEXT:
-            return Malformed(text[:MAX_TEXT], "too long")
+        if len(text) > MAX_MOVE_TEXT:
+            return Malformed(text[:MAX_MOVE_TEXT], "too long")
         match text.split():
-            case ["answer", "=", value, ";"] if value in NUMBERS:
-                return _answer(NUMBERS[value])
+            case ["answer", "=", value, ";"] if value in _NUMBERS:
+                return _answer(_NUMBERS[value])
             case [first, sign, second, "=", result, "left", *left, ";"] if (
-                sign in OPERATIONS and {first, second, result, *left} <= NUMBERS.keys()
+                sign in _OPERATIONS and {first, second, result, *left} <= _NUMBERS.keys()
             ):
-                op = OPERATIONS[sign]
-                table = tuple(sorted(NUMBERS[word] for word in left))
-                return _combination(
-                    Claim(op, NUMBERS[first], NUMBERS[second], NUMBERS[result], table)
+                op = _OPERATIONS[sign]
+                table = tuple(sorted(_NUMBERS[word] for word in left))
+                return _move(
+                    Combination(op, _NUMBERS[first], _NUMBERS[second], _NUMBERS[result], table)
                 )
         return Malformed(text, "not an operator with its arguments")
 
     def apply(self, state: State, move: Move) -> State:
         """Take the operands that are there, put the claimed result; total on parsed moves."""
-        table = _table(state)
+        table = context_of(state, Table)
         legal = table.legal and self._violation(state, move) is None
-        if isinstance(move.args, Answer):
+        if isinstance(move.args, NumberAnswer):
             after = replace(table, answer=move.args.value, legal=legal)
         else:
-            numbers = _table_after(table, _combined(move))
+            numbers = _table_after(table, arguments_of(move, Combine))
             after = replace(table, numbers=numbers, legal=legal)
         return replace(state, derivation=(*state.derivation, move), context=after)
 
     def structural_violation(self, state: State, move: Move) -> str | None:
         """Numbers that are not there, an operator that does not apply, an answer out of turn."""
-        table, args = _table(state), move.args
+        table, args = context_of(state, Table), move.args
         if table.answer is not None:
             return "after the answer"
-        if isinstance(args, Answer):
+        if isinstance(args, NumberAnswer):
             return None if len(table.numbers) == 1 else "answer before one number is left"
-        args = _combined(move)
+        args = arguments_of(move, Combine)
         if len(_table_after(table, args)) != len(table.numbers) - 1:
             return "operand not available"
         if combine(move.op, args.first, args.second) is None:
@@ -294,28 +279,24 @@ class Countdown:
         return None
 
     def context_violation(self, state: State, move: Move) -> str | None:
-        """The arithmetic claim, the remaining table, the answer against number and target."""
-        table, args = _table(state), move.args
-        if isinstance(args, Answer):
+        """The arithmetic chosen, the remaining table, the answer against number and target."""
+        table, args = context_of(state, Table), move.args
+        if isinstance(args, NumberAnswer):
             if table.numbers != (args.value,):
                 return "answer is not the number left"
             return None if args.value == table.target else "answer is not the target"
-        args = _combined(move)
+        args = arguments_of(move, Combine)
         if combine(move.op, args.first, args.second) != args.result:
             return "arithmetic"
         return None if args.left == _table_after(table, args) else "remaining list"
 
-    def serialise(self, state: State) -> str:
-        """The problem's text, then the moves so far."""
-        return f"{state.problem.text} {state.trace}" if state.derivation else state.problem.text
-
     def is_final(self, state: State) -> bool:
         """True once an answer was given, legal or not."""
-        return _table(state).answer is not None
+        return context_of(state, Table).answer is not None
 
     def answer(self, state: State) -> str | None:
         """The answer, if the whole derivation passes the gates: the domain's free check."""
-        table = _table(state)
+        table = context_of(state, Table)
         return str(table.answer) if table.legal and table.answer is not None else None
 
     def checks_answers(self) -> bool:
@@ -324,27 +305,27 @@ class Countdown:
 
     def alive(self, state: State, truth: Truth) -> bool:
         """No rule was broken so far and the numbers left still reach the target."""
-        table = _table(state)
+        table = context_of(state, Table)
         return table.legal and solvable(table.numbers, int(truth.answer))
 
     def right(self, state: State, move: Move, truth: Truth) -> bool:
         """One of the moves that the rules allow, after which the target is still in reach."""
-        table = _table(state)
-        if isinstance(move.args, Answer):
+        table = context_of(state, Table)
+        if isinstance(move.args, NumberAnswer):
             return table.numbers == (move.args.value,) and str(move.args.value) == truth.answer
-        allowed = {_combination(claim).text for claim in claims(table.numbers)}
+        allowed = {_move(chosen).text for chosen in combinations_of(table.numbers)}
         return move.text in allowed and self.alive(self.apply(state, move), truth)
 
     def pattern(self, state: State, move: Move) -> str | None:
         """An endgame: target, at most three numbers left, and the move."""
-        table = _table(state)
+        table = context_of(state, Table)
         if len(table.numbers) > MAX_PATTERN_NUMBERS:
             return None
         return f"{_key(table)} | {move.text}"
 
     def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
         """The endgame's move where the same numbers are left for the same target."""
-        table = _table(state)
+        table = context_of(state, Table)
         key, _, text = pattern.rpartition(" | ")
         if key != _key(table) or table.answer is not None:
             return ()
@@ -353,21 +334,6 @@ class Countdown:
 
     def _violation(self, state: State, move: Move) -> str | None:
         return self.structural_violation(state, move) or self.context_violation(state, move)
-
-
-def _table(state: State) -> Table:
-    if not isinstance(state.context, Table):
-        raise ProtocolError(
-            f"{state.problem.problem_id}: given a context {type(state.context).__name__}, "
-            f"expected a countdown Table"
-        )
-    return state.context
-
-
-def _combined(move: Move) -> Combine:
-    if not isinstance(move.args, Combine):
-        raise ProtocolError(f"given the move {move.text!r}, expected a move of countdown")
-    return move.args
 
 
 def _deal(rng: random.Random, size: int) -> list[int]:
@@ -383,15 +349,15 @@ def _key(table: Table) -> str:
 
 
 def _answer(value: int) -> Move:
-    return Move("answer", Answer(value=value), f"answer = {value} ;")
+    return Move("answer", NumberAnswer(value=value), f"answer = {value} ;")
 
 
-def _combination(claim: Claim) -> Move:
-    """The move of a claim; the smaller operand of + and * comes first."""
-    op, first, second, result, left = claim
+def _move(chosen: Combination) -> Move:
+    """The move of a chosen; the smaller operand of + and * comes first."""
+    op, first, second, result, left = chosen
     if op in COMMUTATIVE and first > second:
         first, second = second, first
-    args = COMBINERS[op](first=first, second=second, result=result, left=left)
+    args = Combine(first=first, second=second, result=result, left=left)
     words = (first, SIGNS[op], second, "=", result, "left", *left, ";")
     return Move(op, args, " ".join(map(str, words)))
 

@@ -22,15 +22,22 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from selverify.domains.base import (
+    MAX_MOVE_TEXT,
+    GeneratedDomain,
+    NumberAnswer,
+    arguments_of,
+    context_of,
+)
 from selverify.errors import SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
 PRIME = 23
-MAX_TEXT = 200
 DRILL_NAMES = (2, 8)
 DRILL_MOVES = (4, 7)
 # fmt: off
@@ -62,46 +69,87 @@ PHRASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 QUESTIONS = ("how many {x} ?", "find {x} ?")
-SIGNS = MappingProxyType({"add": "+", "subtract": "-"})
-OPERATIONS = MappingProxyType({sign: op for op, sign in SIGNS.items()})
+_MOVES: Mapping[str, str] = MappingProxyType(
+    {
+        "given": "{quantity} {value} ;",
+        "add": "{quantity} = {left} {left_value} + {right} {right_value} = {quantity} {value} ;",
+        "subtract": (
+            "{quantity} = {left} {left_value} - {right} {right_value} = {quantity} {value} ;"
+        ),
+        "scale": "{quantity} = {factor} * {operand} {operand_value} = {quantity} {value} ;",
+        "answer": "answer {value} ;",
+    }
+)
+_SUMS = frozenset({"add", "subtract"})
+_NAME_SLOTS = frozenset({"x", "a", "b", "quantity", "left", "right", "operand"})
+"""Of the phrases and the moves; the other slots hold numbers."""
 NUMBERS = MappingProxyType({str(value): value for value in range(PRIME)})
 RANKS = MappingProxyType({str(rank): rank for rank in range(len(NAMES))})
 _NAME_SET = frozenset(NAMES)
 _QUESTION_SET = frozenset(form.format(x=name) for form in QUESTIONS for name in NAMES)
 
 
-class Given(Arguments):
-    """The quantity has the value that the text gives."""
+def _pattern(form: str) -> re.Pattern[str]:
+    """The texts that ``form`` spells, a group a slot; a slot that stands twice is said alike."""
+    parts: list[str] = []
+    slots: set[str] = set()
+    for word in form.removesuffix(" .").split():
+        slot = word.strip("{}")
+        if slot == word:
+            parts.append(re.escape(word))
+        elif slot in slots:
+            parts.append(f"(?P={slot})")
+        else:
+            slots.add(slot)
+            parts.append(f"(?P<{slot}>{'[a-z]+' if slot in _NAME_SLOTS else '[0-9]+'})")
+    return re.compile(" ".join(parts))
+
+
+def _said(pattern: re.Pattern[str], text: str) -> dict[str, str] | None:
+    """What stands in the slots of ``pattern``; None where ``text`` is none of its texts."""
+    found = pattern.fullmatch(text)
+    if found is None:
+        return None
+    said = found.groupdict()
+    known = all(
+        word in (_NAME_SET if slot in _NAME_SLOTS else NUMBERS) for slot, word in said.items()
+    )
+    return said if known else None
+
+
+_MOVE_PATTERNS = MappingProxyType({op: _pattern(form) for op, form in _MOVES.items()})
+_PHRASE_PATTERNS = tuple(
+    (op, _pattern(phrase)) for op, phrases in PHRASES.items() for phrase in phrases
+)
+
+
+class Definition(Arguments):
+    """The quantity has a value: here, the one that the text gives."""
 
     quantity: str
     value: int
 
 
-class Binary(Arguments):
+class Binary(Definition):
     """The quantity is the sum or the difference of two bound quantities."""
 
-    quantity: str
     left: str
     left_value: int
     right: str
     right_value: int
-    value: int
 
 
-class Scale(Arguments):
+class Scale(Definition):
     """The quantity is a multiple of a bound quantity."""
 
-    quantity: str
     factor: int
     operand: str
     operand_value: int
-    value: int
 
 
-class Answer(Arguments):
-    """The value of the asked quantity."""
-
-    value: int
+_OPERATORS: Mapping[str, type[Arguments]] = MappingProxyType(
+    {"given": Definition, "add": Binary, "subtract": Binary, "scale": Scale, "answer": NumberAnswer}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +172,7 @@ class Context:
 
     def value(self, name: str) -> int | None:
         """The value that ``name`` is bound to, or None."""
-        for bound, value in self.bindings:
-            if bound == name:
-                return value
-        return None
+        return dict(self.bindings).get(name)
 
 
 def _compute(op: str, left: int, right: int) -> int:
@@ -144,15 +189,13 @@ def _words() -> tuple[str, ...]:
     return tuple(sorted(told | {"=", "+", "-", "*", ";", "answer"})) + NAMES + tuple(NUMBERS)
 
 
-class WordProblems:
+class WordProblems(GeneratedDomain):
     """The default domain; see the module's text."""
 
     name = "word_problems"
     end_of_move = ";"
     vocabulary = _words()
-    operators: Mapping[str, type[Arguments]] = MappingProxyType(
-        {"given": Given, "add": Binary, "subtract": Binary, "scale": Scale, "answer": Answer}
-    )
+    operators = _OPERATORS
 
     def generate(
         self,
@@ -175,7 +218,9 @@ class WordProblems:
         told_hard = [name for name in relations if rng.random() < hard]
         text = f"{_tell(rng, relations, told_hard)} {question}"
         problem = Problem(problem_id, self.name, text, question)
-        values = _values(relations)
+        values: dict[str, int] = {}
+        for name, relation in relations.items():
+            _define(name, relation, values)
         facts = {
             "asked": asked,
             "needed": sorted(needed[asked]),
@@ -194,8 +239,8 @@ class WordProblems:
         told, _, question = text.rpartition(" . ")
         if question not in _QUESTION_SET:
             raise SchemaError(
-                f"{problem_id}: given a text that ends in {question[-MAX_TEXT:]!r}, expected a "
-                f"question like {QUESTIONS[0].format(x=NAMES[0])!r}"
+                f"{problem_id}: given a text that ends in {question[-MAX_MOVE_TEXT:]!r}, expected "
+                f"a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
             )
         relations = _read_statements(told.split(" . ") if told else (), problem_id)
         asked = question.split()[-2]
@@ -262,44 +307,41 @@ class WordProblems:
         words = problem.text.split()
         if len(words) < 2:
             raise SchemaError(
-                f"{problem.problem_id}: given the text {problem.text[:MAX_TEXT]!r}, expected one "
-                f"that ends in a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
+                f"{problem.problem_id}: given the text {problem.text[:MAX_MOVE_TEXT]!r}, expected "
+                f"one that ends in a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
             )
         symbols = tuple(dict.fromkeys(word for word in words if word in _NAME_SET))
         return State(problem, (), Context(symbols, words[-2], (), None), budget)
 
     def parse(self, text: str) -> Candidate:
         """Whitelist parse of one move; anything else is ``Malformed`` with a short reason."""
-        if len(text) > MAX_TEXT:
-            return Malformed(text[:MAX_TEXT], "too long")
+        if len(text) > MAX_MOVE_TEXT:
+            return Malformed(text[:MAX_MOVE_TEXT], "too long")
         words = text.split()
         if not words or words[-1] != self.end_of_move:
             return Malformed(text, "no end of move")
-        reader = _READERS.get(len(words))
-        move = reader(words) if reader else None
-        return move if move is not None else Malformed(text, "not an operator with its arguments")
+        return _read_move(" ".join(words)) or Malformed(text, "not an operator with its arguments")
 
     def apply(self, state: State, move: Move) -> State:
         """Bind the quantity to the claimed value (total: a later binding replaces an earlier)."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         args = move.args
-        if isinstance(args, Answer):
+        if isinstance(args, NumberAnswer):
             after = replace(context, final=str(args.value))
         else:
-            name: str = args.quantity  # type: ignore[attr-defined]
+            name, value = _defined(move)
             kept = tuple(pair for pair in context.bindings if pair[0] != name)
-            bound = (name, args.value)  # type: ignore[attr-defined]
-            after = replace(context, bindings=(*kept, bound))
+            after = replace(context, bindings=(*kept, (name, value)))
         return State(state.problem, (*state.derivation, move), after, state.budget)
 
     def structural_violation(self, state: State, move: Move) -> str | None:
         """Scope: a move after the answer, an unknown, repeated or not yet derived quantity."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         if context.final is not None:
             return "after the answer"
-        if isinstance(move.args, Answer):
+        if isinstance(move.args, NumberAnswer):
             return None if context.value(context.asked) is not None else "answer before derivation"
-        name: str = move.args.quantity  # type: ignore[attr-defined]
+        name, _ = _defined(move)
         if name not in context.symbols:
             return "unknown quantity"
         if context.value(name) is not None:
@@ -310,11 +352,11 @@ class WordProblems:
 
     def context_violation(self, state: State, move: Move) -> str | None:
         """Invariants: bindings, the arithmetic claim, the answer against the asked quantity."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         if any(context.value(operand) != value for operand, value in _operands(move)):
             return "value is not the binding"
         args = move.args
-        if isinstance(args, Answer):
+        if isinstance(args, NumberAnswer):
             return (
                 None if args.value == context.value(context.asked) else "answer is not the binding"
             )
@@ -326,22 +368,10 @@ class WordProblems:
             return None if right == args.value else "arithmetic"
         return None
 
-    def serialise(self, state: State) -> str:
-        """The problem's text, then the moves so far."""
-        return f"{state.problem.text} {state.trace}" if state.derivation else state.problem.text
-
-    def is_final(self, state: State) -> bool:
-        """True once an answer was given."""
-        return self.answer(state) is not None
-
     def answer(self, state: State) -> str | None:
         """The number given as the answer."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         return context.final
-
-    def checks_answers(self) -> bool:
-        """No: whether an answer is right is what the verifier is asked for."""
-        return False
 
     def alive(self, state: State, truth: Truth) -> bool:
         """Every needed quantity defined so far uses the relation and the value of the text."""
@@ -349,43 +379,43 @@ class WordProblems:
         relations, needed = _relations(facts), set(facts["needed"])
         bound: dict[str, int] = {}
         for move in state.derivation:
-            if isinstance(move.args, Answer):
+            if isinstance(move.args, NumberAnswer):
                 return str(move.args.value) == truth.answer
-            name: str = move.args.quantity  # type: ignore[attr-defined]
+            name, value = _defined(move)
             if name in needed and not _states(move, relations[name], bound):
                 return False
-            bound[name] = move.args.value  # type: ignore[attr-defined]
+            bound[name] = value
         return True
 
     def right(self, state: State, move: Move, truth: Truth) -> bool:
         """The move says of a quantity, needed or not, what the text says, for the first time."""
         facts = json.loads(truth.facts)
-        bound = dict(state.context.bindings)  # type: ignore[attr-defined]
-        if isinstance(move.args, Answer):
+        bound = dict(context_of(state, Context).bindings)
+        if isinstance(move.args, NumberAnswer):
             asked: str = facts["asked"]
             return bound.get(asked) == move.args.value and str(move.args.value) == truth.answer
-        name: str = move.args.quantity  # type: ignore[attr-defined]
+        name, _ = _defined(move)
         relation = _relations(facts).get(name)
         return relation is not None and name not in bound and _states(move, relation, bound)
 
     def pattern(self, state: State, move: Move) -> str | None:
         """Operator, role of the defined quantity, recency rank of each operand; no names."""
-        context: Context = state.context  # type: ignore[assignment]
-        if isinstance(move.args, Answer):
+        context = context_of(state, Context)
+        if isinstance(move.args, NumberAnswer):
             return "answer"
-        if isinstance(move.args, Given):
+        if move.op == "given":
             return None
         recent = [name for name, _ in reversed(context.bindings)]
         operands = [name for name, _ in _operands(move)]
         if any(name not in recent for name in operands):
             return None
-        role = "asked" if move.args.quantity == context.asked else "next"  # type: ignore[attr-defined]
+        role = "asked" if _defined(move)[0] == context.asked else "next"
         factor = move.args.factor if isinstance(move.args, Scale) else 0
         return " ".join([move.op, role, str(factor), *(str(recent.index(n)) for n in operands)])
 
     def instantiate(self, state: State, pattern: str) -> tuple[Move, ...]:
         """The pattern's move over the current bindings, if they reach that far back."""
-        context: Context = state.context  # type: ignore[assignment]
+        context = context_of(state, Context)
         if pattern == "answer":
             value = context.value(context.asked)
             return () if value is None else (_answer_move(value),)
@@ -429,16 +459,9 @@ def _needed(relations: Mapping[str, Relation]) -> dict[str, frozenset[str]]:
     return needed
 
 
-def _values(relations: Mapping[str, Relation]) -> dict[str, int]:
-    values: dict[str, int] = {}
-    for name, relation in relations.items():
-        _define(name, relation, values)
-    return values
-
-
 def _misread(rng: random.Random, relation: Relation, values: Mapping[str, int]) -> Relation:
     """How a careless reader takes a sum or a difference; other relations stay as they are."""
-    if relation.op not in SIGNS:
+    if relation.op not in _SUMS:
         return relation
     left, right = relation.operands
     others = [name for name in values if name not in relation.operands]
@@ -463,24 +486,6 @@ def _tell(rng: random.Random, relations: Mapping[str, Relation], hard: Collectio
     return " ".join(sentences)
 
 
-def _statement_forms() -> Mapping[str, tuple[str, tuple[str, ...]]]:
-    """By a statement's words with marks for names and numbers: operator, what each mark stands for.
-
-    The marks are the places ``{x}`` (a name, as ``{a}`` and ``{b}``) and ``{v}``.
-    """
-    forms = {}
-    for op, phrases in PHRASES.items():
-        for phrase in phrases:
-            words = phrase.removesuffix(" .").split()
-            slots = tuple(word.strip("{}") for word in words if "{" in word)
-            marked = ("{x}" if word in {"{a}", "{b}"} else word for word in words)
-            forms[" ".join(marked)] = (op, slots)
-    return MappingProxyType(forms)
-
-
-_FORMS = _statement_forms()
-
-
 def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Relation]:
     """The relation that each sentence tells, by the quantity that it defines."""
     relations: dict[str, Relation] = {}
@@ -489,8 +494,8 @@ def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Rel
         if read is None:
             example = PHRASES["given"][1].format(x=NAMES[0], v=7)
             raise SchemaError(
-                f"{problem_id}: given the sentence {sentence[:MAX_TEXT]!r}, expected a statement "
-                f"like {example!r} before the question"
+                f"{problem_id}: given the sentence {sentence[:MAX_MOVE_TEXT]!r}, expected a "
+                f"statement like {example!r} before the question"
             )
         name, relation = read
         if name in relations:
@@ -501,15 +506,12 @@ def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Rel
 
 def _read_statement(sentence: str) -> tuple[str, Relation] | None:
     """The quantity that a sentence defines, and how; None where it is no statement."""
-    words = sentence.split()
-    marks = ("{x}" if word in _NAME_SET else "{v}" if word in NUMBERS else word for word in words)
-    op, slots = _FORMS.get(" ".join(marks), (None, ()))
-    if op is None:
-        return None
-    told = [word for word in words if word in _NAME_SET or word in NUMBERS]
-    said = dict(zip(slots, told, strict=True))
-    operands = tuple(said[slot] for slot in "ab" if slot in said)
-    return said["x"], Relation(op, operands, NUMBERS[said.get("v", "0")])
+    text = " ".join(sentence.split())
+    for op, pattern in _PHRASE_PATTERNS:
+        if said := _said(pattern, text):
+            operands = tuple(said[slot] for slot in "ab" if slot in said)
+            return said["x"], Relation(op, operands, NUMBERS[said.get("v", "0")])
+    return None
 
 
 def _require_derivable(relations: Mapping[str, Relation], problem_id: str) -> None:
@@ -543,24 +545,28 @@ def _relations(facts: Mapping[str, object]) -> dict[str, Relation]:
 def _define(name: str, relation: Relation, values: dict[str, int]) -> Move:
     """The move that defines ``name``; its value is added to ``values``."""
     op, number = relation.op, relation.number
-    if op == "given":
-        values[name] = number
-        return _given_move(name, number)
-    if op == "scale":
-        operand = relation.operands[0]
-        values[name] = _compute(op, number, values[operand])
-        return _scale_move(name, number, operand, values[operand], values[name])
-    left, right = relation.operands
-    values[name] = _compute(op, values[left], values[right])
-    args = Binary(
-        quantity=name,
-        left=left,
-        left_value=values[left],
-        right=right,
-        right_value=values[right],
-        value=values[name],
-    )
-    return _binary_move(op, args)
+    args: Definition
+    match relation.operands:
+        case (left, right):
+            one, other = values[left], values[right]
+            value = _compute(op, one, other)
+            args = Binary(
+                quantity=name,
+                left=left,
+                left_value=one,
+                right=right,
+                right_value=other,
+                value=value,
+            )
+        case (operand,):
+            one, value = values[operand], _compute(op, number, values[operand])
+            args = Scale(
+                quantity=name, factor=number, operand=operand, operand_value=one, value=value
+            )
+        case _:
+            args = Definition(quantity=name, value=number)
+    values[name] = args.value
+    return _move(op, args)
 
 
 def _states(move: Move, relation: Relation, bound: Mapping[str, int]) -> bool:
@@ -569,11 +575,18 @@ def _states(move: Move, relation: Relation, bound: Mapping[str, int]) -> bool:
         return False
     if set(relation.operands) - bound.keys() or move.op != relation.op:
         return False
-    expected = _define(move.args.quantity, relation, dict(bound))  # type: ignore[attr-defined]
-    if move.op == "add" and isinstance(move.args, Binary):
+    name, value = _defined(move)
+    expected = _define(name, relation, dict(bound))
+    if isinstance(move.args, Binary) and move.op == "add":
         same = {move.args.left, move.args.right} == set(relation.operands)
-        return same and move.args.value == expected.args.value  # type: ignore[attr-defined]
+        return same and _defined(expected) == (name, value)
     return move.text == expected.text
+
+
+def _defined(move: Move) -> tuple[str, int]:
+    """The quantity that the move defines, and the value that it claims."""
+    args = arguments_of(move, Definition)
+    return args.quantity, args.value
 
 
 def _operands(move: Move) -> tuple[tuple[str, int], ...]:
@@ -587,11 +600,11 @@ def _operands(move: Move) -> tuple[tuple[str, int], ...]:
 
 def _read_pattern(pattern: str) -> tuple[str, str, int, tuple[int, ...]] | None:
     """Operator, role, factor and ranks; None where the text, which a file may hold, is none."""
-    if len(pattern) > MAX_TEXT:
+    if len(pattern) > MAX_MOVE_TEXT:
         return None
     match pattern.split():
         case [op, ("asked" | "next") as role, "0", left, right] if (
-            op in SIGNS and {left, right} <= RANKS.keys()
+            op in _SUMS and {left, right} <= RANKS.keys()
         ):
             return op, role, 0, (RANKS[left], RANKS[right])
         case ["scale", ("asked" | "next") as role, factor, rank] if (
@@ -601,71 +614,18 @@ def _read_pattern(pattern: str) -> tuple[str, str, int, tuple[int, ...]] | None:
     return None
 
 
-def _given_move(name: str, value: int) -> Move:
-    return Move("given", Given(quantity=name, value=value), f"{name} {value} ;")
+def _move(op: str, args: Arguments) -> Move:
+    return Move(op, args, _MOVES[op].format_map(vars(args)))
 
 
 def _answer_move(value: int) -> Move:
-    return Move("answer", Answer(value=value), f"answer {value} ;")
+    return _move("answer", NumberAnswer(value=value))
 
 
-def _scale_move(name: str, factor: int, operand: str, operand_value: int, value: int) -> Move:
-    args = Scale(
-        quantity=name, factor=factor, operand=operand, operand_value=operand_value, value=value
-    )
-    text = f"{name} = {factor} * {operand} {operand_value} = {name} {value} ;"
-    return Move("scale", args, text)
-
-
-def _binary_move(op: str, args: Binary) -> Move:
-    left, right = f"{args.left} {args.left_value}", f"{args.right} {args.right_value}"
-    text = f"{args.quantity} = {left} {SIGNS[op]} {right} = {args.quantity} {args.value} ;"
-    return Move(op, args, text)
-
-
-def _read_short(words: list[str]) -> Move | None:
-    """``name value ;`` or ``answer value ;``."""
-    value = NUMBERS.get(words[1])
-    if value is None:
-        return None
-    if words[0] == "answer":
-        return _answer_move(value)
-    return _given_move(words[0], value) if words[0] in _NAME_SET else None
-
-
-def _read_scale(words: list[str]) -> Move | None:
-    """``name = factor * operand value = name value ;``."""
-    name, first, factor, star, operand, operand_value, second, again, value, _ = words
-    numbers = NUMBERS.get(factor), NUMBERS.get(operand_value), NUMBERS.get(value)
-    if (first, star, second, again) != ("=", "*", "=", name) or not {name, operand} <= _NAME_SET:
-        return None
-    if numbers[0] is None or numbers[1] is None or numbers[2] is None:
-        return None
-    return _scale_move(name, numbers[0], operand, numbers[1], numbers[2])
-
-
-def _read_binary(words: list[str]) -> Move | None:
-    """``name = left value sign right value = name value ;``."""
-    name, first, left, left_value, sign, right, right_value, second, again, value, _ = words
-    numbers = NUMBERS.get(left_value), NUMBERS.get(right_value), NUMBERS.get(value)
-    op = OPERATIONS.get(sign)
-    if op is None or (first, second, again) != ("=", "=", name):
-        return None
-    if not {name, left, right} <= _NAME_SET:
-        return None
-    if numbers[0] is None or numbers[1] is None or numbers[2] is None:
-        return None
-    args = Binary(
-        quantity=name,
-        left=left,
-        left_value=numbers[0],
-        right=right,
-        right_value=numbers[1],
-        value=numbers[2],
-    )
-    return _binary_move(op, args)
-
-
-_READERS: Mapping[int, Callable[[list[str]], Move | None]] = MappingProxyType(
-    {3: _read_short, 10: _read_scale, 11: _read_binary}
-)
+def _read_move(text: str) -> Move | None:
+    """The move that ``text`` spells, as in ``_MOVES``."""
+    for op, pattern in _MOVE_PATTERNS.items():
+        if said := _said(pattern, text):
+            args = {slot: NUMBERS.get(word, word) for slot, word in said.items()}
+            return _move(op, _OPERATORS[op].model_validate(args))
+    return None

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from selverify.data.benchmark import Task
-from selverify.data.grading import Grader, grade
+from selverify.data.grading import Grader
 from selverify.domains.base import Domain
 from selverify.errors import BudgetError, ParamsError
 from selverify.experiment.methods import METHODS, Conditions, Method, Setting, Trial, settings_of
@@ -104,7 +104,7 @@ def _as_run(method: Method, setting: Setting, n: int) -> Setting:
 
 
 def _row(result: Result[Outcome], gold: str, grader: Grader) -> dict[str, Any]:
-    graded = grade(gold, result.outcome.answer, grader)
+    graded = grader.grade(gold, result.outcome.answer)
     ledger = result.ledger
     return {
         "answer": result.outcome.answer,

@@ -35,7 +35,7 @@ from selverify.models.sources import has_source, read_generator_source, read_ver
 from selverify.models.verifiers.head import HeadVerifier, load_head
 from selverify.models.verifiers.loading import CPU, check_device
 from selverify.models.verifiers.opening import Surroundings, open_verifier
-from selverify.params import Pretrained, PretrainedVerifier, Sampling, Served, Server
+from selverify.params import PretrainedParams, PretrainedVerifier, Sampling, Served, Server
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
 from selverify.types import State
 
@@ -103,7 +103,7 @@ def open_models(
     """
     check_device(device)
     source = read_generator_source(generator) if has_source(generator) else None
-    in_process = isinstance(source, Pretrained)
+    in_process = isinstance(source, PretrainedParams)
     named = None
     if verifier is not None and has_source(verifier):
         in_process |= isinstance(read_verifier_source(verifier), PretrainedVerifier)
@@ -169,7 +169,7 @@ def _composed(
 
 
 def _generator(
-    domain: Domain, source: Pretrained | Served, sampling: Sampling, *, seed: int, device: str
+    domain: Domain, source: PretrainedParams | Served, sampling: Sampling, *, seed: int, device: str
 ) -> _Parts:
     prompting, shown = _prompting(domain, source.prompt)
     if isinstance(source, Served):

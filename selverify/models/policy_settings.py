@@ -12,12 +12,12 @@ from pydantic import Field, ValidationError
 
 from selverify.errors import SchemaError
 from selverify.params import (
-    DomainName,
+    KeyName,
     NonNegative,
     Params,
+    ParamsSection,
     Sampling,
-    Search,
-    Section,
+    SearchParams,
     validation_sentence,
 )
 from selverify.storage import read_json, write_json
@@ -28,17 +28,17 @@ _SCHEMA, _VERSION = "evaluation.solver", 4
 _FolderName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$")]
 
 
-class PolicySettings(Section):
+class PolicySettings(ParamsSection):
     """The domain, the folder of its backbone, and the settings under which the policy is used.
 
     ``seed`` is the evaluation's, so that solving a test problem again samples what the evaluation
     sampled. The backbone's folder is beside the one with this file.
     """
 
-    domain: DomainName
+    domain: KeyName
     backbone: _FolderName
     sampling: Sampling
-    search: Search
+    search: SearchParams
     seed: NonNegative
 
 

@@ -11,12 +11,18 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from selverify.errors import SchemaError
-from selverify.params import AnyVerifier, Pretrained, Served, VerifierSource, validation_sentence
+from selverify.params import (
+    AnyVerifier,
+    PretrainedParams,
+    Served,
+    VerifierSource,
+    validation_sentence,
+)
 from selverify.storage import read_json, write_json
 
 SOURCE = "source.json"
 _GENERATOR, _VERIFIER, _VERSION = "generator.source", "verifier.source", 1
-_AnySource = Annotated[Pretrained | Served, Field(discriminator="kind")]
+_AnySource = Annotated[PretrainedParams | Served, Field(discriminator="kind")]
 
 
 def has_source(folder: Path) -> bool:
@@ -24,21 +30,21 @@ def has_source(folder: Path) -> bool:
     return (folder / SOURCE).is_file()
 
 
-def write_source(folder: Path, source: Pretrained | Served | VerifierSource) -> None:
+def write_source(folder: Path, source: PretrainedParams | Served | VerifierSource) -> None:
     """Write a generator or a verifier that is not trained here."""
     schema = _VERIFIER if isinstance(source, VerifierSource) else _GENERATOR
     folder.mkdir(parents=True, exist_ok=True)
     write_json(folder / SOURCE, source.model_dump(mode="json"), schema=schema, version=_VERSION)
 
 
-def read_generator_source(folder: Path) -> Pretrained | Served:
+def read_generator_source(folder: Path) -> PretrainedParams | Served:
     """The generator that ``write_source`` wrote.
 
     Raises:
         ArtifactError: the file is not there.
         SchemaError: it is no description of such a generator.
     """
-    found: Pretrained | Served = _read(folder, _AnySource, _GENERATOR)
+    found: PretrainedParams | Served = _read(folder, _AnySource, _GENERATOR)
     return found
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from selverify.domains.base import Domain
 from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
 from selverify.models.verifiers.head import StepHead, save_head, single_steps
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.search.requests import VerifyItem
 from selverify.training.exploration import parse_moves
 from selverify.training.fit import Batches, ReportEpoch, adamw, fit
@@ -28,7 +28,7 @@ from selverify.training.tuning import held_out, of_problems, target
 
 def train_head(
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     domain: Domain,
     embed: Embed,
     *,
@@ -67,7 +67,7 @@ def _loss(head: StepHead, rows: Embeddings, wanted: Tensor) -> Tensor:
 
 
 def _embedded(
-    solutions: Sequence[ValuedSolution], settings: Verifier, domain: Domain, embed: Embed
+    solutions: Sequence[ValuedSolution], settings: VerifierParams, domain: Domain, embed: Embed
 ) -> tuple[Embeddings, Tensor]:
     """A row a step, as tensors that can be learned from, and the steps' targets."""
     items = [item for one in solutions for item in single_steps(whole_solution(one, domain))]

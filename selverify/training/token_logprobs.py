@@ -23,7 +23,7 @@ from transformers import LlamaForCausalLM
 from selverify.models.generators.checkpoints import save_reward_model
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import TokenLogprobHead, token_logprobs
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.training.fit import Batches, ReportEpoch, adamw, fit
 from selverify.training.language import encode, language_loss, length, pad
 from selverify.training.reproducible import one_thread, side_by_side
@@ -47,7 +47,7 @@ class _Data(NamedTuple):
 @one_thread()
 def train_token_logprob_model(
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     *,
     share: float,
@@ -99,7 +99,7 @@ def _tuned(
     given: tuple[LlamaForCausalLM, Sequence[ValuedSolution]],
     stop: Event,
     *,
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     report: ReportEpoch,
     share: float,
@@ -133,7 +133,7 @@ def _gather(
     judge: LlamaForCausalLM,
     solutions: Sequence[ValuedSolution],
     *,
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     end_of_move: str,
 ) -> list[tuple[Tensor, ...]]:

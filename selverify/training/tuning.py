@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import LlamaForCausalLM
 
 from selverify.errors import SchemaError
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.storage import check_digests
 from selverify.training.fit import Batches, ReportEpoch, fit, one_cycle
 from selverify.training.language import Encoded, length
@@ -45,7 +45,7 @@ def target(value: float, targets: str) -> float:
 
 
 def held_out(
-    solutions: Sequence[ValuedSolution], settings: Verifier
+    solutions: Sequence[ValuedSolution], settings: VerifierParams
 ) -> tuple[list[str], list[str]]:
     """Problems to learn from, and the ``validation_fraction`` that is held out (seeded).
 
@@ -82,7 +82,7 @@ def values_before(
 
 def tune(
     module: nn.Module,
-    settings: Verifier,
+    settings: VerifierParams,
     examples: Sequence[Encoded],
     loss_of: Callable[[Tensor], Tensor],
     *,

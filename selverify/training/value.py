@@ -15,7 +15,7 @@ from torch.nn import functional
 from selverify.models.generators.checkpoints import save_reward_model
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import ValueHead
-from selverify.params import Verifier
+from selverify.params import VerifierParams
 from selverify.training.fit import ReportEpoch
 from selverify.training.language import Encoded, encode, pad
 from selverify.training.reproducible import one_thread
@@ -30,7 +30,7 @@ _Example = tuple[Encoded, list[float]]
 @one_thread()
 def train_value_model(
     solutions: Sequence[ValuedSolution],
-    settings: Verifier,
+    settings: VerifierParams,
     words: Words,
     *,
     share: float,
@@ -81,6 +81,6 @@ def train_value_model(
     return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(training)}
 
 
-def _example(solution: ValuedSolution, settings: Verifier, words: Words) -> _Example:
+def _example(solution: ValuedSolution, settings: VerifierParams, words: Words) -> _Example:
     values = [target(value, settings.targets) for value in solution.values]
     return encode(solution.text, solution.moves, words), values

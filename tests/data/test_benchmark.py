@@ -4,12 +4,12 @@ import pytest
 
 from selverify.data import benchmark
 from selverify.data.benchmark import (
+    benchmark_rows,
     build,
     check_held_out,
     check_leaks,
-    from_rows,
     held_out_marks,
-    to_rows,
+    tasks_from_rows,
 )
 from selverify.domains import domain_by_name
 from selverify.errors import LeakError, ParamsError
@@ -74,7 +74,7 @@ def test_training_problems_that_were_not_held_out_are_counted():
 
 def test_more_problems_than_there_are_are_refused(monkeypatch):
     """Countdown has 1,346 solvable hands of four cards; two cards have far fewer."""
-    monkeypatch.setattr(benchmark, "DRAWS", 2000)
+    monkeypatch.setattr(benchmark, "MOST_DRAWS", 2000)
     two = settings(train=60).model_copy(update={"minimum": 2, "maximum": 2})
     with pytest.raises(ParamsError, match=r"^benchmark.countdown.\w+.problems: given \d+, expect"):
         build(domain_by_name("countdown"), two)
@@ -83,6 +83,8 @@ def test_more_problems_than_there_are_are_refused(monkeypatch):
 def test_rows_round_trip():
     """Tables give back the tasks of a split, in order."""
     tasks = build(domain_by_name("word_problems"), settings())
-    problems, truths = to_rows(tasks)
+    problems, truths = benchmark_rows(tasks)
     for split in ("train", "validation", "test"):
-        assert from_rows(problems, truths, split) == tuple(t for t in tasks if t.split == split)
+        assert tasks_from_rows(problems, truths, split) == tuple(
+            t for t in tasks if t.split == split
+        )

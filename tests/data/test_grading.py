@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selverify.data import grading
 from selverify.data.grading import (
     Grader,
     compare_quickly,
     compare_with_math_verify,
-    grade,
 )
 from selverify.domains.answers import extract_boxed
 from selverify.errors import ParamsError, ProtocolError
@@ -79,14 +77,6 @@ def test_extract_boxed_is_total_and_balanced(text: str) -> None:
         assert plain.count("{") == plain.count("}")
 
 
-def test_extract_boxed_is_quick_on_hostile_text() -> None:
-    """Many unclosed boxes take one pass, and only the end of a very long text is read."""
-    began = time.perf_counter()
-    assert extract_boxed(r"\boxed{" * 150_000) is None
-    assert extract_boxed(r"\boxed{1}" + " " * 1_000_000) is None
-    assert time.perf_counter() - began < 2.0
-
-
 @pytest.mark.parametrize(
     ("gold", "answer", "status"),
     [
@@ -108,14 +98,12 @@ def test_strings_and_numbers_need_no_process(gold: str, answer: str | None, stat
     settled = compare_quickly(gold, answer)
     assert settled is not None
     assert settled.status == status
-    assert grade(gold, answer) == settled
 
 
 @pytest.mark.parametrize("answer", ["2.40e1 + 0", "0x18", "2_4", "\uff12\uff14", "24 ;", "9**9**9"])
 def test_the_fast_path_decides_nothing_else(answer: str) -> None:
-    """What is no number is left open, and is unparsed without a grader."""
+    """What is no number is left open."""
     assert compare_quickly("24", answer) is None
-    assert grade("24", answer).status == "unparsed"
 
 
 def test_a_settled_batch_starts_no_process() -> None:
@@ -139,7 +127,7 @@ def test_math_verify_settles_the_rest() -> None:
     )
     with Grader(20.0, 1) as grader:
         statuses = [item.status for item in grader.grade_many(pairs)]
-        assert grade("0.5", "1/2", grader).correct
+        assert grader.grade("0.5", "1/2").correct
     assert statuses == ["correct", "correct", "correct", "correct", "wrong", "correct", "unparsed"]
     assert multiprocessing.active_children() == []
 
@@ -166,6 +154,17 @@ def test_a_grader_works_again_after_close() -> None:
     grader.close()
     grader.close()
     assert multiprocessing.active_children() == []
+
+
+def test_a_worker_that_died_idle_is_replaced() -> None:
+    """Through no fault of the next pair, which is graded."""
+    with Grader(5.0, 1, compare=hang_or_answer) as grader:
+        assert grader.matches("ab", "ba")
+        (worker,) = multiprocessing.active_children()
+        worker.kill()
+        worker.join()
+        time.sleep(0.5)
+        assert grader.matches("cd", "dc")
 
 
 def test_a_worker_that_does_not_start_is_an_error() -> None:
@@ -208,10 +207,3 @@ def test_math_verify_on_bare_answers_and_prose(gold: str, answer: str, status: s
     """What is put in dollars, what is read as plain text, and what only looks like the number."""
     found = compare_with_math_verify(gold, answer)
     assert found == status or (status == "wrong" and found == "unparsed")
-
-
-def test_a_long_answer_of_letters_is_settled_at_once() -> None:
-    """Looking for prose takes time linear in the text."""
-    began = time.process_time()
-    assert grading._delimited("a" * 10_000) == f"${'a' * 10_000}$"
-    assert time.process_time() - began < 0.1

@@ -24,12 +24,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.data import text_benchmarks
+from selverify.data import question_files, text_benchmarks
 from selverify.data.text_benchmarks import (
     KNOWN,
     Draw,
-    Question,
     Questions,
+    TextQuestion,
     fingerprint,
     load_known,
     load_questions,
@@ -50,10 +50,10 @@ MATH = {
 GSM8K = {"question": "A pen costs $500. Four?", "answer": "4*500 = <<4*500=2000>>\n#### 2,000"}
 HENDRYCKS = {"problem": "Find $x$.", "level": "Level 5", "type": "Algebra", "solution": r"\boxed 3"}
 LAYOUTS = [
-    (MATH, Question("test/algebra/1.json", "How much is $1+1$?", "2", "2", "Algebra")),
-    (GSM8K, Question("mine-00000", "A pen costs $500. Four?", "2000", None, None)),
-    (HENDRYCKS, Question("mine-00000", "Find $x$.", "3", "5", "Algebra")),
-    ({"question": "Q?", "answer": "4", "id": 7}, Question("7", "Q?", "4", None, None)),
+    (MATH, TextQuestion("test/algebra/1.json", "How much is $1+1$?", "2", "2", "Algebra")),
+    (GSM8K, TextQuestion("mine-00000", "A pen costs $500. Four?", "2000", None, None)),
+    (HENDRYCKS, TextQuestion("mine-00000", "Find $x$.", "3", "5", "Algebra")),
+    ({"question": "Q?", "answer": "4", "id": 7}, TextQuestion("7", "Q?", "4", None, None)),
 ]
 
 
@@ -80,7 +80,7 @@ def many(count: int, prefix: str = "q") -> list[dict[str, Any]]:
 def pool(count: int, prefix: str = "q") -> Questions:
     """The questions of ``many``."""
     items = (
-        Question(f"{prefix}{number}", f"{prefix}: what is {number}?", str(number), None, None)
+        TextQuestion(f"{prefix}{number}", f"{prefix}: what is {number}?", str(number), None, None)
         for number in range(count)
     )
     return Questions(f"{prefix}.jsonl", tuple(items), 0, 0)
@@ -100,7 +100,7 @@ def refusal(path: Path, content: bytes | None = None) -> str:
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".json", ".parquet"])
 @pytest.mark.parametrize(("record", "question"), LAYOUTS)
 def test_every_public_layout_is_read_from_every_kind_of_file(
-    tmp_path: Path, suffix: str, record: dict[str, Any], question: Question
+    tmp_path: Path, suffix: str, record: dict[str, Any], question: TextQuestion
 ) -> None:
     path = write(tmp_path / f"mine{suffix}", [record])
     assert load_questions(path) == Questions(str(path), (question,), 0, 0)
@@ -211,7 +211,7 @@ def test_a_gzip_bomb_is_refused_while_it_is_unpacked(
     """One long line, and many short ones; neither is unpacked further than the caps."""
     bomb = gzip.compress(bytes(1 << 28), compresslevel=1)
     assert "given a line of 1048577 bytes" in refusal(tmp_path / "a.jsonl.gz", bomb)
-    monkeypatch.setattr(text_benchmarks, "MAX_FILE", 20_000)
+    monkeypatch.setattr(question_files, "MAX_FILE", 20_000)
     lines = gzip.compress(b"".join(json.dumps(one).encode() + b"\n" for one in many(2_000)))
     assert " bytes up to here; expected at most 1048576 a line, 20000 in all" in refusal(
         tmp_path / "b.jsonl.gz", lines
@@ -258,11 +258,11 @@ def test_hostile_parquet_rows_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
     pq.write_table(pa.table(columns, names=["question", "answer", "answer"]), path)
     assert refusal(path).startswith("a.parquet, row 1: field 'answer': expected text or a number, ")
     write(path, many(9))
-    monkeypatch.setattr(text_benchmarks, "MAX_RECORDS", 8)
+    monkeypatch.setattr(question_files, "MAX_RECORDS", 8)
     assert refusal(path) == "a.parquet: given 9 rows, expected at most 8"
     packed = pa.Table.from_pylist([{"question": "Q?" * 1_000, "answer": "1"}] * 8)
     pq.write_table(packed, path, use_dictionary=False, compression="zstd")
-    monkeypatch.setattr(text_benchmarks, "MAX_FILE", path.stat().st_size)
+    monkeypatch.setattr(question_files, "MAX_FILE", path.stat().st_size)
     assert " unpacked bytes, expected at most " in refusal(path)
 
 
@@ -407,8 +407,8 @@ def test_a_test_that_takes_its_whole_pool_keeps_the_order_of_the_file() -> None:
 
 def test_what_a_task_holds() -> None:
     """The truth's facts are level and subject where they are known."""
-    known = Question("a", " Find $x$. Is it 3? ", "3", "5", "Algebra")
-    asked = Questions("a", (known, Question("b", "B?", "1", None, None)), 0, 0)
+    known = TextQuestion("a", " Find $x$. Is it 3? ", "3", "5", "Algebra")
+    asked = Questions("a", (known, TextQuestion("b", "B?", "1", None, None)), 0, 0)
     rest = Draw(pool(2), 1, 1)
     first, second, *_ = tasks_from(MathSteps(), train=rest, validation=rest, test=Draw(asked, 2, 1))
     assert (first.problem.text, first.problem.goal) == ("Find $x$. Is it 3?", "Is it 3?")
@@ -436,7 +436,7 @@ def test_pools_that_share_a_question_are_a_leak_until_it_is_taken_out() -> None:
 
 def test_pools_that_give_one_id_to_two_questions_are_refused() -> None:
     """Truths are found by the id of their problem."""
-    tests = replace(pool(2, "test"), items=(Question("q1", "Other?", "1", None, None),))
+    tests = replace(pool(2, "test"), items=(TextQuestion("q1", "Other?", "1", None, None),))
     rest = Draw(pool(2, "v"), 1, 1)
     with pytest.raises(
         SchemaError, match=r"^id 'q1': stands for different questions in test.jsonl "

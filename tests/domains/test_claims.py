@@ -7,7 +7,7 @@ from contextlib import suppress
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from selverify.domains.arithmetic import NotNumeric, read_expression
@@ -231,38 +231,3 @@ def test_a_running_total_may_stand_in_a_chain() -> None:
     assert all(claim.holds for claim in find_claims("3 * 4 = 12 + 5 = 17"))
     assert all(claim.holds for claim in find_claims("10 + 7 = 12 + 5 - 3 = 14"))
     assert [claim.holds for claim in find_claims("3 * 4 = 12 + 5 = 18")] == [True, False]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "9**9**9**9 = 1",
-        "(" * 10_000 + "1" + ")" * 10_000 + " = 1",
-        "=" * 1_000_000,
-        "1" * 1_000_000 + " = 1",
-        "1 + " * 100_000 + "1 = 5",
-        "100!" * 2_000 + " = 3",
-        "2 \\frac12" * 3_000 + " = 3",
-        "\\frac" * 50_000 + " = 1",
-        "word " * 200_000 + "= 3",
-        "1 a " * 5_000 + "= 3",
-        "=".join(["0*\\sqrt{{9^60}^{10}" + "*1%" * 14 + "}"] * 60),
-        "=".join(["1%" + "*1%" * 14 + "*({7^60}^9)" + "/1" * 60] * 20),
-        "=".join(["1" + "/1" * 90] * 20),
-        "2%=" * 1_333,
-        ("1+" * 95 + "1=") * 20,
-        "-" * 4_000 + "1 = 1",
-    ],
-)
-def test_hostile_text_is_read_at_once(text: str) -> None:
-    """Expression bombs end within 50 ms."""
-    started = time.process_time()
-    find_claims(text)
-    assert time.process_time() - started < EVERY_CALL
-
-
-@settings(max_examples=300)
-@given(st.text(alphabet="0123456789+-*/^=!%(){}[]\\fracsqrtx ,.$\n≈", max_size=80))
-def test_any_text_is_read(text: str) -> None:
-    """Never an exception."""
-    find_claims(text)

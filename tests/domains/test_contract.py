@@ -18,15 +18,10 @@ from selverify.types import Malformed, Move, Problem, State, Truth
 SIZES = {"word_problems": (4, 8), "countdown": (4, 4)}
 SEEDS = st.integers(0, 2**32)
 HOSTILE = {
-    "one megabyte": "a" * 1_000_000,
-    "one megabyte of words": "4 + " * 250_000,
     "a long move": "4 + 8 = 12 left " + "7 " * 500_000 + ";",
-    "nested brackets": "(" * 10_000 + ")" * 10_000,
-    "nested braces": "{" * 10_000 + "}" * 10_000,
     "look-alike digits": "answer = \uff12\uff14 ;",
     "other scripts' digits": "answer = \u0662\u0664 ;",
     "superscript digits": "answer = \u00b2\u2074 ;",
-    "huge digits": "answer = " + "9" * 1_000_000 + " ;",
     "some digits": "answer = 99999999999999999999 ;",
     "tower": "answer = 9**9**9 ;",
     "tower of words": "answer = 9 ** 9 ** 9 ;",
@@ -174,32 +169,6 @@ def test_hostile_text_is_malformed_at_once(domain: GeneratedDomain, text: str) -
     assert isinstance(parsed, Malformed)
     assert 0 < len(parsed.reason) < 80
     assert len(parsed.text) < 1_000
-
-
-@over_domains
-@given(text=st.text(max_size=60), data=st.data())
-@settings(max_examples=100, deadline=None)
-def test_parse_is_total_and_canonical(
-    domain: GeneratedDomain, text: str, data: st.DataObject
-) -> None:
-    """Any text, and any words of the vocabulary, are a move equal to its text or malformed."""
-    words = data.draw(st.lists(st.sampled_from(domain.vocabulary), max_size=12))
-    for candidate in (domain.parse(text), domain.parse(" ".join([*words, domain.end_of_move]))):
-        if isinstance(candidate, Move):
-            assert domain.parse(candidate.text) == candidate
-
-
-@over_domains
-@given(seed=SEEDS)
-@settings(max_examples=30, deadline=None)
-def test_ungated_methods_may_apply_any_move(domain: GeneratedDomain, seed: int) -> None:
-    """Moves of another problem apply, serialise and audit without an error, answered or not."""
-    problem, truth, own = draw(domain, seed)
-    _, _, foreign = draw(domain, seed + 1)
-    for state in states(domain, problem, (*foreign, *own, *foreign)):
-        assert domain.serialise(state).startswith(problem.text)
-        assert domain.alive(state, truth) in (True, False)
-    assert domain.is_final(state)
 
 
 @over_domains

@@ -1,6 +1,6 @@
 """Bytes of a fuzzer as text: plain, of one target's words, or a short piece many times over.
 
-Knows: how bytes become text, and that text falls into pieces. Does not know: targets, libFuzzer.
+Knows: how bytes become text, and that text falls into pieces. Does not know: targets.
 """
 
 from __future__ import annotations

@@ -64,6 +64,12 @@ HUGE = {
     "many words": "apples " * 140_000,
     "many keys": "{" + ",".join(f'"{key}":1' for key in range(90_000)) + "}",
     "one word": "a" * MEGABYTE,
+    "numbers with units": "1 a " * 5_000 + "= 3",
+    "mixed numbers": "2 \\frac12" * 3_000 + " = 3",
+    "chain of roots": "=".join(["0*\\sqrt{{9^60}^{10}" + "*1%" * 14 + "}"] * 60),
+    "chain of quotients": "=".join(["1%" + "*1%" * 14 + "*({7^60}^9)" + "/1" * 60] * 20),
+    "chain of sums": ("1+" * 95 + "1=") * 20,
+    "LaTeX in JSON": '{"op": "answer", "args": {"symbol": "h", "value": "' + "\\f" * 1_000 + '"}}',
     "one line": "Let x be 1. " * 80_000,
 }
 

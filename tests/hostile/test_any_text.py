@@ -7,35 +7,33 @@ from pathlib import Path
 import fuzz_domains
 import pytest
 from fuzz_input import CUT, pieces_of, text_of
-from fuzz_targets import CORPUS, NAMES, best_of_three, slowest_piece, target_by_name
+from fuzz_targets import CORPUS, TARGETS, best_of_three, slowest_piece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selverify.domains import DOMAINS, GENERATED
 from selverify.models.prompting import CONTROL, disarmed
 
-IN_PROCESS = [name for name in NAMES if name != "grader"]
-"""Targets that start no process; the grader has a file of its own."""
 FOUND = sorted(path for path in CORPUS.rglob("*") if path.is_file())
 LIMIT = 0.05
 ANY = st.text(st.characters(), max_size=120)
 """Lone surrogates, control characters and invisible marks are among them."""
 
 
-@pytest.mark.parametrize("name", IN_PROCESS)
+@pytest.mark.parametrize("name", TARGETS)
 @given(data=st.binary(min_size=1, max_size=80))
 @settings(max_examples=150, deadline=None)
 def test_any_words_are_settled(name: str, data: bytes) -> None:
     """Words of the parser's own language in any order, one piece after the other."""
-    slowest_piece(target_by_name(name), data)
+    slowest_piece(TARGETS[name], data)
 
 
-@pytest.mark.parametrize("name", IN_PROCESS)
+@pytest.mark.parametrize("name", TARGETS)
 @given(texts=st.lists(ANY, max_size=3))
 @settings(max_examples=60, deadline=None)
 def test_any_text_is_settled(name: str, texts: list[str]) -> None:
     """Text of any characters."""
-    target = target_by_name(name)
+    target = TARGETS[name]
     state = target.start()
     for text in texts:
         state = target.feed(state, text)
@@ -82,15 +80,14 @@ def test_no_control_token_is_left(text: str) -> None:
 
 def test_every_target_says_what_it_says() -> None:
     """The same bytes are the same text, and the pieces are those between the marks."""
-    assert {"claims", "countdown", "grader", "math_structured"} <= {*NAMES}
-    for name in IN_PROCESS:
-        target = target_by_name(name)
-        assert len(target.WORDS) < 256, "each word can be meant by one byte"
-        assert text_of(b"\x80\x00", target.WORDS, target.BETWEEN) == target.WORDS[0]
+    for name in TARGETS:
+        target = TARGETS[name]
+        assert len(target.words) < 256, "each word can be meant by one byte"
+        assert text_of(b"\x80\x00", target.words, target.between) == target.words[0]
     assert pieces_of(b"\x00ab" + CUT.encode() + b"c", (), "") == ["ab", "c"]
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_the_fuzzer_found_stays_mended(path: Path) -> None:
     """No fault, and no piece above 50 ms."""
-    assert best_of_three(target_by_name(path.parent.name), path.read_bytes()) < LIMIT
+    assert best_of_three(TARGETS[path.parent.name], path.read_bytes()) < LIMIT

@@ -83,7 +83,7 @@ def take_memory(gold: str, answer: str) -> str:
 def test_what_wants_too_much_memory_is_unparsed() -> None:
     """More than the cap; less is granted."""
     with Grader(20.0, 1, compare=take_memory) as one:
-        more, less = one.grade_many((("x", f"{2 * grading.MEMORY} "), ("x", "1000000 ")))
+        more, less = one.grade_many((("x", f"{2 * grading.WORKER_MEMORY} "), ("x", "1000000 ")))
     assert (more.status, less.status) == ("unparsed", "correct")
 
 
@@ -98,12 +98,11 @@ def told():
 
 if __name__ == "__main__":
     threading.Thread(target=told, daemon=True).start()
-    with Grader(1.0, 1) as grader:
+    with Grader(2.0, 1) as grader:
         grader.matches("x", "y + 1")
         print("ready", flush=True)
         if sys.argv[1] == "hung":
             # A power of whole numbers: one instruction of C that no exception can interrupt.
-            grader._seconds = 600.0
             grader.matches("24", "2^{2^{38}}")
         time.sleep(600)
 """
@@ -126,7 +125,7 @@ def test_no_worker_outlives_a_killed_parent(tmp_path: Path, state: str) -> None:
             break
     assert ready and worker, "the script began"
     if state == "hung":
-        time.sleep(1.0)
+        time.sleep(0.5)
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     until = time.monotonic() + START

@@ -21,7 +21,7 @@ from selverify.models.sources import (
 )
 from selverify.models.verifiers.opening import Surroundings, open_verifier
 from selverify.params import (
-    Pretrained,
+    PretrainedParams,
     PretrainedVerifier,
     Sampling,
     Served,
@@ -63,9 +63,9 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("llama"), "llama", positions=2048)
 
 
-def hub(model: Path, **changes: Any) -> Pretrained:
+def hub(model: Path, **changes: Any) -> PretrainedParams:
     settings = {"revision": None, "dtype": "float32", "prompt": "math_steps", "kept_tokens": 9000}
-    return Pretrained(kind="transformers", model=str(model), **{**settings, **changes})
+    return PretrainedParams(kind="transformers", model=str(model), **{**settings, **changes})
 
 
 def served(**changes: Any) -> Served:
@@ -125,7 +125,7 @@ def test_a_server_with_embeddings_can_be_ranked_by_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("source", [served(), hub(Path("some/folder")), Tool(kind="tool")])
 def test_a_source_is_read_as_it_was_written(
-    tmp_path: Path, source: Served | Pretrained | Tool
+    tmp_path: Path, source: Served | PretrainedParams | Tool
 ) -> None:
     write_source(tmp_path, source)
     read = read_verifier_source if isinstance(source, Tool) else read_generator_source

@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, split_moves
 from selverify.domains.countdown import Countdown
-from selverify.domains.math_steps import MathSteps, Step
+from selverify.domains.math_steps import MathSteps, TextStep
 from selverify.domains.math_structured import OPERATORS, MathStructured
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError
@@ -76,7 +76,7 @@ def test_the_arithmetic_of_an_example_is_written_out(domain: Domain, example: Fe
     claims = [
         claim
         for move in walk(domain, example).derivation
-        if isinstance(move.args, Step)
+        if isinstance(move.args, TextStep)
         for claim in move.args.claims
     ]
     assert all(holds for _, _, holds in claims)

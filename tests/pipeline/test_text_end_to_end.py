@@ -23,7 +23,7 @@ from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
 from selverify.errors import SchemaError
 from selverify.models.sources import read_generator_source
 from selverify.models.threshold import resolve_tau
-from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_params
+from selverify.params import Params, PretrainedParams, TextBenchmark, TextSplit, load_params
 from selverify.policy import load_policy
 from tasks.artifacts import read_rows
 from tasks.models import open_models
@@ -56,7 +56,7 @@ def text_params(model: Path, folder: Path) -> Params:
         )
         for seed, (name, count) in enumerate(PROBLEMS.items())
     }
-    source = Pretrained(
+    source = PretrainedParams(
         kind="transformers",
         model=str(model),
         revision=None,

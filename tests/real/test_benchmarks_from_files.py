@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import recorded
 
-from selverify.data.benchmark import from_rows, to_rows
+from selverify.data.benchmark import benchmark_rows, tasks_from_rows
 from selverify.data.text_benchmarks import (
     Draw,
     Questions,
@@ -133,8 +133,8 @@ def test_the_splits_of_the_paper(math_train: Questions) -> None:
         question.question_id for question in tests.items
     ]
     assert json.loads(tasks[0].truth.facts) == {"level": "2", "subject": "Precalculus"}
-    problems, truths = to_rows(tasks)
-    assert from_rows(problems, truths, "test") == tasks[:500]
+    problems, truths = benchmark_rows(tasks)
+    assert tasks_from_rows(problems, truths, "test") == tasks[:500]
 
 
 def test_the_splits_of_gsm8k_share_no_question() -> None:

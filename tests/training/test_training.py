@@ -18,7 +18,7 @@ from selverify.models.generators.checkpoints import load_backbone, load_reward_m
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.head import load_head, single_steps
-from selverify.params import Benchmark, Generator, Shape, Split, Verifier
+from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
 from selverify.search.requests import Complete, RankItem
 from selverify.training.fit import Batches, Epoch, fit
 from selverify.training.generator import _drill, train_generator
@@ -62,7 +62,7 @@ GENERATOR = Generator(
     seed=5,
 )
 GRADER = Grader(seconds=5.0, workers=1)  # starts no process for whole numbers
-VERIFIER = Verifier(
+VERIFIER = VerifierParams(
     kind={"word_problems": "token_logprobs"},
     source={},
     targets="soft",
@@ -210,7 +210,7 @@ def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSol
 TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
 
 
-def train(kind: str, count: int, settings: Verifier, backbone: Path, folder: Path, **options):
+def train(kind: str, count: int, settings: VerifierParams, backbone: Path, folder: Path, **options):
     """Train a reward model of ``kind`` on ``count`` solutions; its losses."""
     return TRAINERS[kind](
         solutions(count),

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from selverify.domains.base import Domain
+from selverify.domains.base import Domain, NumberAnswer
 from selverify.domains.countdown import (
-    Answer,
-    Claim,
+    Combination,
     Combine,
     Countdown,
     Table,
-    claims,
+    combinations_of,
     solvable,
 )
 from selverify.errors import ParamsError, ProtocolError
@@ -86,9 +85,9 @@ def _follows(state: State, move: Move) -> bool:
     table, args = state.context, move.args
     if not isinstance(table, Table) or not table.legal or table.answer is not None:
         return False
-    if isinstance(args, Answer):
+    if isinstance(args, NumberAnswer):
         return table.numbers == (args.value,) and args.value == table.target
     if not isinstance(args, Combine):
         return False
-    claim = Claim(move.op, args.first, args.second, args.result, args.left)
-    return claim in claims(table.numbers) and solvable(claim.left, table.target)
+    made = Combination(move.op, args.first, args.second, args.result, args.left)
+    return made in combinations_of(table.numbers) and solvable(made.left, table.target)
