@@ -1,6 +1,6 @@
 """Cross-validated choice of settings (PROTOCOL, Difficulty and cross-validation).
 
-Knows: the ``outcomes`` table and difficulty bins. Does not know: what a setting means.
+Knows: the ``outcomes`` table and difficulty bins. Does not know: the meaning of a setting.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def cross_validate(
         rule: ``one_standard_error`` takes the fewest mean calls among the settings within one
             standard error of the best accuracy, ``accuracy`` the most accurate, ties to
             fewer calls; then by name.
-        strategies: by the name under which each stands beside the methods. Its setting is named
+        strategies: by the name that each has beside the methods. Its setting is named
             after the method and that method's own.
 
     Raises:
@@ -137,11 +137,11 @@ def pool_runs(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     ``correct``, ``unparsed`` and ``timeout`` count runs, costs are means.
 
     Raises:
-        SchemaError: a run stands there twice, or some problem was not run under every seed.
+        SchemaError: a run is given twice, or some problem was not run under every seed.
     """
     seeds = outcomes["sampling_seed"].nunique()
     if outcomes.duplicated([*KEY, "sampling_seed"]).any():
-        raise SchemaError("outcomes: a (method, setting, n, problem, sampling seed) stands twice")
+        raise SchemaError("outcomes: a (method, setting, n, problem, sampling seed) is given twice")
     counted = outcomes.assign(
         correct=outcomes["correct"].astype(np.int64),
         **{name: (outcomes["status"] == name).astype(np.int64) for name in _UNGRADED},
@@ -242,7 +242,7 @@ def _picked(
         for fold, number in itertools.product(np.unique(fold_of), np.unique(bin_of)):
             others, inside = fold_of != fold, bin_of == number
             seen = others & inside
-            if not seen.any():  # a bin of one fold only: what is best on all of the others
+            if not seen.any():  # a bin within one fold: the best setting on all other problems
                 seen = others
             row = choose_setting(table.correct[:, seen], table.calls[:, seen], rule=rule)
             picked[repetition, ~others & inside] = row
