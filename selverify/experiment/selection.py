@@ -98,12 +98,8 @@ def cross_validate(
     problems = sorted(set(pooled["problem_id"]))
     if missing := [problem for problem in problems if problem not in bins]:
         raise SchemaError(f"difficulty: no bin for problem {missing[0]!r}")
-    if repetitions < 1:
-        raise ParamsError(f"evaluation.repetitions: given {repetitions}, expected at least 1")
     strata = [bins[problem] for problem in problems]
-    assigned = np.stack(
-        [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
-    )
+    assigned = _assigned(strata, folds=folds, repetitions=repetitions, seed=seed)
     columns = np.arange(len(problems))
     rows, scores = [], []
     for method, n, group in _groups(pooled, methods, strategies):
@@ -117,12 +113,8 @@ def cross_validate(
             of_folds = own.drop_duplicates("fold").sort_values("fold")["setting"]
             accuracy = table.correct[picked, columns].mean(axis=1) / runs
             calls = table.calls[picked, columns].mean(axis=1)
-            score = {
-                "accuracy": accuracy,
-                "verifier_calls": calls,
-                "settings": " | ".join(of_folds),
-            }
-            scores.append(pd.DataFrame({"method": method, "n": n, **score}))
+            score = pd.DataFrame({"accuracy": accuracy, "verifier_calls": calls})
+            scores.append(score.assign(method=method, n=n, settings=" | ".join(of_folds)))
     held_out = pd.concat(rows, ignore_index=True)
     return CrossValidated(
         rows=held_out.assign(correct=held_out["correct"] / runs),
@@ -173,6 +165,15 @@ def stratified_folds(strata: Sequence[int], *, folds: int, seed: int | tuple[int
     assigned = np.empty(len(strata), dtype=np.int64)
     assigned[order] = np.arange(len(strata)) % folds
     return assigned
+
+
+def _assigned(strata: Sequence[int], *, folds: int, repetitions: int, seed: int) -> IntArray:
+    """Fold of each problem in each repetition [repetition, problem]."""
+    if repetitions < 1:
+        raise ParamsError(f"evaluation.repetitions: given {repetitions}, expected at least 1")
+    return np.stack(
+        [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
+    )
 
 
 def choose_setting(correct: IntArray, calls: FloatArray, *, rule: SelectionRule) -> int:
