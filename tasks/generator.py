@@ -32,8 +32,8 @@ def run(
 def _train(params: Params, settings: Generator, benchmark: Path, folder: Path) -> dict[str, float]:
     """Train; no problem of the benchmark is trained on.
 
-    A generator that knows the training problems by heart is surer of itself there than on new ones,
-    and verifier and ranker would learn from the wrong behaviour.
+    A generator that memorised the training problems is more certain there than on new ones, and
+    verifier and ranker would learn from the wrong behaviour.
     """
     sizes = params.benchmark[params.domain]
     if not isinstance(sizes, Benchmark):

@@ -1,7 +1,7 @@
-"""Which part is to blame: audits of the ranker, the verifier and the gates against the truth.
+"""Audits of the ranker, the verifier and the gates, each by itself, against the truth.
 
 Knows: candidate lists with scores and labels. Does not know: models, searches, files.
-Orders are by score, lower first. Equal scores stand in a uniformly random order, and every figure
+Orders are by score, lower first. Equal scores are in a uniformly random order, and every figure
 is the exact expectation over it; so a random order is a ranker that scores everything alike.
 """
 
@@ -33,7 +33,7 @@ ORACLE = "oracle"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScoredCandidates:
-    """The post-gating candidates at one state, with what the verifier said of each.
+    """The post-gating candidates at one state, with the verifier's verdicts.
 
     Attributes:
         problem_id: the cluster that intervals resample.
@@ -146,7 +146,7 @@ def verifier_table(
         metric, value, low, high: ``step_auc``, ``accept_rate_right`` and ``accept_rate_wrong``
         (shares of the right and of the wrong steps accepted), ``precision``, ``base_rate``; and
         ``calibration_error`` without an interval, because resampling biases it upwards. Rows
-        that cannot be had (no wrong step, say) are left out.
+        without data (no wrong step, for example) are left out.
     """
     values, right = np.asarray(scores, np.float64), np.asarray(truth, np.bool_)
     accepted = values >= tau

@@ -1,4 +1,4 @@
-"""Audits of sampled solutions: what the gates refuse, what the verifier says, what is right.
+"""Audits of sampled solutions: each move's refusal, verifier score and correctness.
 
 Knows: how to walk a sampled solution with the exact truth beside it. Does not know: statistics.
 """
@@ -25,10 +25,10 @@ def inspect_samples(
     A row has problem_id, sample, step, gate and reason ("" where both gates pass), alive (the right
     answer can still be derived after the move), before (it could be before the move) and right (the
     move itself is a right step, by a truth that does not go through the gates). Refused
-    moves have no verifier item; the others' items stand in the order of their rows.
+    moves have no verifier item; the others' items are in the order of their rows.
 
-    Where nobody knows the truth about a step of text, only an answer can be judged: ``before`` is
-    then true of moves that answer, and ``alive`` and ``right`` say whether the answer is right.
+    In a domain without exact truth of a step, only an answer can be judged: ``before`` is then
+    true of moves that answer, and ``alive`` and ``right`` say whether the answer is right.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
     replies = complete(backend, starts, samples)
@@ -36,9 +36,9 @@ def inspect_samples(
     items: list[VerifyItem] = []
     for task, start, reply in zip(tasks, starts, replies, strict=True):
         for index, sample in enumerate(reply):
-            walked, asked = _walk(domain, task, start, sample, grader)
+            walked, verified = _walk(domain, task, start, sample, grader)
             rows += [{"sample": index, **row} for row in walked]
-            items += asked
+            items += verified
     return rows, items
 
 

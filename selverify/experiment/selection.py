@@ -1,6 +1,6 @@
 """Cross-validated choice of settings (PROTOCOL, Difficulty and cross-validation).
 
-Knows: the ``outcomes`` table and difficulty bins. Does not know: what a setting means.
+Knows: the ``outcomes`` table and difficulty bins. Does not know: the meaning of a setting.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def cross_validate(
         rule: ``one_standard_error`` takes the fewest mean calls among the settings within one
             standard error of the best accuracy, ``accuracy`` the most accurate, ties to
             fewer calls; then by name.
-        strategies: by the name under which each stands beside the methods. Its setting is named
+        strategies: by the name that each has beside the methods. Its setting is named
             after the method and that method's own.
 
     Raises:
@@ -98,12 +98,8 @@ def cross_validate(
     problems = sorted(set(pooled["problem_id"]))
     if missing := [problem for problem in problems if problem not in bins]:
         raise SchemaError(f"difficulty: no bin for problem {missing[0]!r}")
-    if repetitions < 1:
-        raise ParamsError(f"evaluation.repetitions: given {repetitions}, expected at least 1")
     strata = [bins[problem] for problem in problems]
-    assigned = np.stack(
-        [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
-    )
+    assigned = _assigned(strata, folds=folds, repetitions=repetitions, seed=seed)
     columns = np.arange(len(problems))
     rows, scores = [], []
     for method, n, group in _groups(pooled, methods, strategies):
@@ -117,12 +113,8 @@ def cross_validate(
             of_folds = own.drop_duplicates("fold").sort_values("fold")["setting"]
             accuracy = table.correct[picked, columns].mean(axis=1) / runs
             calls = table.calls[picked, columns].mean(axis=1)
-            score = {
-                "accuracy": accuracy,
-                "verifier_calls": calls,
-                "settings": " | ".join(of_folds),
-            }
-            scores.append(pd.DataFrame({"method": method, "n": n, **score}))
+            score = pd.DataFrame({"accuracy": accuracy, "verifier_calls": calls})
+            scores.append(score.assign(method=method, n=n, settings=" | ".join(of_folds)))
     held_out = pd.concat(rows, ignore_index=True)
     return CrossValidated(
         rows=held_out.assign(correct=held_out["correct"] / runs),
@@ -137,11 +129,11 @@ def pool_runs(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     ``correct``, ``unparsed`` and ``timeout`` count runs, costs are means.
 
     Raises:
-        SchemaError: a run stands there twice, or some problem was not run under every seed.
+        SchemaError: a run is given twice, or some problem was not run under every seed.
     """
     seeds = outcomes["sampling_seed"].nunique()
     if outcomes.duplicated([*KEY, "sampling_seed"]).any():
-        raise SchemaError("outcomes: a (method, setting, n, problem, sampling seed) stands twice")
+        raise SchemaError("outcomes: a (method, setting, n, problem, sampling seed) is given twice")
     counted = outcomes.assign(
         correct=outcomes["correct"].astype(np.int64),
         **{name: (outcomes["status"] == name).astype(np.int64) for name in _UNGRADED},
@@ -173,6 +165,15 @@ def stratified_folds(strata: Sequence[int], *, folds: int, seed: int | tuple[int
     assigned = np.empty(len(strata), dtype=np.int64)
     assigned[order] = np.arange(len(strata)) % folds
     return assigned
+
+
+def _assigned(strata: Sequence[int], *, folds: int, repetitions: int, seed: int) -> IntArray:
+    """Fold of each problem in each repetition [repetition, problem]."""
+    if repetitions < 1:
+        raise ParamsError(f"evaluation.repetitions: given {repetitions}, expected at least 1")
+    return np.stack(
+        [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
+    )
 
 
 def choose_setting(correct: IntArray, calls: FloatArray, *, rule: SelectionRule) -> int:
@@ -242,7 +243,7 @@ def _picked(
         for fold, number in itertools.product(np.unique(fold_of), np.unique(bin_of)):
             others, inside = fold_of != fold, bin_of == number
             seen = others & inside
-            if not seen.any():  # a bin of one fold only: what is best on all of the others
+            if not seen.any():  # a bin within one fold: the best setting on all other problems
                 seen = others
             row = choose_setting(table.correct[:, seen], table.calls[:, seen], rule=rule)
             picked[repetition, ~others & inside] = row

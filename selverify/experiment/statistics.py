@@ -43,7 +43,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """How to resample. The same seed draws the same problems whatever is measured on them."""
+    """How to resample. The same seed draws the same problems for every measure."""
 
     resamples: int
     seed: int
@@ -250,7 +250,7 @@ def calls_at_accuracy(points: Sequence[Point], target: float) -> float | None:
 def with_free(points: Sequence[Point], free: float) -> tuple[Point, ...]:
     """A frontier that begins with ``free``, the accuracy that costs no call.
 
-    Between it and the first point one asks for a share of the problems only, as between any two.
+    Between it and the first point the verifier serves only a share of the problems.
     """
     calls, accuracy = zip(Point(0.0, free), *points, strict=True)
     return pareto_frontier(calls, accuracy)

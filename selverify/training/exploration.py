@@ -1,6 +1,6 @@
 """Candidate lists as table rows, and back to states with their labels.
 
-Knows: what of an exploration is kept. Does not know: models, files.
+Knows: the columns of a candidate list. Does not know: models, files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def exploration_rows(task: Task, exploration: Exploration, *, right: bool) -> li
     """One row a visited state; ``remaining`` is g(w) on the path to a right answer, else None.
 
     Args:
-        right: whether the walk's answer is.
+        right: whether the answer of the exploration is right.
     """
     outcome = exploration.outcome
     path = [move.text for move in outcome.derivation or ()] if right else []
@@ -45,7 +45,7 @@ def exploration_rows(task: Task, exploration: Exploration, *, right: bool) -> li
 
 
 def state_of(domain: Domain, task: Task, row: Mapping[str, Any]) -> State:
-    """The state that a row stands for."""
+    """The visited state of a row."""
     state = domain.initial_state(task.problem, budget=1)
     for move in parse_moves(domain, row["derivation"], where="candidate list"):
         state = domain.apply(state, move)

@@ -1,6 +1,6 @@
-"""The one training loop: epochs of batches, early stopping, a line of the log an epoch.
+"""The training loop of every model: epochs of batches, early stopping, one log line an epoch.
 
-Knows: optimisers, held-out losses. Does not know: models, what a loss is made of, data.
+Knows: optimisers, losses on held-out problems. Does not know: models, data, terms of a loss.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Update = Callable[[], object]
 class Epoch:
     """One line of the training log.
 
-    ``part`` is what is trained, ``training_loss`` the mean over the epoch's batches.
+    ``part`` names the module, ``training_loss`` is the mean over the epoch's batches.
     ``validation_loss`` is on held-out problems, None where nothing is held out.
     """
 
@@ -33,7 +33,7 @@ class Epoch:
     validation_loss: float | None
 
     def __str__(self) -> str:
-        """As it is shown to people."""
+        """For the console."""
         held = "" if self.validation_loss is None else f", held out {self.validation_loss:.4f}"
         return f"{self.part}, epoch {self.epoch}, loss {self.training_loss:.4f}{held}"
 

@@ -53,7 +53,7 @@ def build_backbone(shape: Shape, words: Words) -> LlamaForCausalLM:
         bos_token_id=words.bos,
         eos_token_id=words.eos,
         pad_token_id=words.pad,
-        attention_bias=True,  # without it a head cannot look at the previous word whatever it is
+        attention_bias=True,  # without it no head can attend to the previous word by position alone
         attn_implementation="eager",  # faster than the fused kernel at 80 words on a CPU
     )
     model = LlamaForCausalLM(config)
@@ -106,7 +106,7 @@ def train_generator(
 
 @torch.no_grad()
 def _start_mimetic(attention: LlamaAttention) -> None:
-    """Start a layer where words attend to their like and copy what they attend to.
+    """Start a layer where words attend to equal words and copy them.
 
     W_Q^T W_K and W_O W_V start as multiples of the identity (Trockman and Kolter 2023), which
     brings look-up within reach of a short training.
@@ -121,10 +121,10 @@ def _start_mimetic(attention: LlamaAttention) -> None:
 
 @torch.no_grad()
 def _start_local(attention: LlamaAttention, frequencies: Tensor, heads: int) -> None:
-    """Start the first layer's heads at the words 1, 2, 3, ... back, whatever these words are.
+    """Start the first layer's heads at the words 1, 2, 3, ... back, by position alone.
 
     A query bias that lags its key bias by that many words, in the planes that rotate fastest, makes
-    the rotated product largest there. Looking up what stood beside a name needs the word before;
+    the rotated product largest there. Looking up the words beside a name needs the previous word;
     the path to it is learned late from a start without one (Olsson et al. 2022 on induction).
     """
     half = len(frequencies)

@@ -27,7 +27,7 @@ _ROWS_PER_BATCH = 1024
 
 @dataclass(frozen=True, slots=True)
 class LabelledList:
-    """One state's survivors: their embeddings, verifier labels and what became of the state.
+    """One state's survivors: their embeddings, verifier labels, and the end of the trajectory.
 
     ``remaining`` is g(w), the accepted moves from this state to a right answer along its
     trajectory, or None when the trajectory reached none. ``committed`` is the row committed.
@@ -70,11 +70,10 @@ def train_policy(
 ) -> tuple[Heuristic, dict[str, float]]:
     """The trained heuristic, and sigma-bar of each scorer over all ``lists``.
 
-    First it learns which states are like these. The distance is fitted and then frozen; the
-    residual is ranked on ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and
-    the epoch that orders most held-out pairs rightly is kept. The acceptance is fitted to all
-    labels. Last, from the same start and on the same batches as the residual, another one without
-    the trajectory term.
+    ``familiarity`` is fitted first, then the distance, which is frozen. The residual is ranked on
+    ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
+    most held-out pairs rightly is kept. The acceptance is fitted to all labels. The ``plain``
+    residual, without the trajectory term, has the same start and the same batches as the other.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.

@@ -50,5 +50,5 @@ def side_by_side(
             training.result()  # the first that fails ends all
         return [training.result() for training in trainings]
     finally:
-        stop.set()  # nothing is left to do, or all of it is in vain
+        stop.set()  # all are done, or the results are of no use any more
         pool.shutdown(cancel_futures=True)

@@ -1,7 +1,7 @@
 """Monte-Carlo values of the steps of sampled solutions (Wang et al. 2024; Snell et al. 2024).
 
-Knows: which states are rolled out and what their values are. Does not know: how a reward model is
-trained. Runs on training problems (and, for audits, on validation problems).
+Knows: which states are rolled out, and their values. Does not know: how a reward
+model is trained. Runs on training problems (and, for audits, on validation problems).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def sample_training_solutions(
 ) -> list[SampledSolution]:
     """The distinct solutions of each task, each cut before its first move that a gate refuses.
 
-    Samples without a parsable answer are dropped, and those that start with a refused move: what
-    the gates refuse is never sent to the verifier.
+    Samples without a parsable answer are dropped, and those that start with a refused move: the
+    verifier never sees a move that a gate refuses.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
     replies = complete(backend, starts, solutions)
@@ -87,9 +87,9 @@ def value_solutions(
     """The share of ``rollouts`` continuations of each state that reach the gold answer.
 
     Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
-    defining a quantity again for example, and would say that the step did no harm. A state that
-    several solutions pass through is rolled out once; a final state's value is whether its answer
-    is right.
+    defining a quantity again for example, and the step would seem harmless. A state that several
+    solutions pass through is rolled out once; the value of a final state is 1 if its answer is
+    right, else 0.
     """
     open_states = {
         (one.task.problem.problem_id, state.said): (one.task, state)

@@ -1,4 +1,4 @@
-"""Training of a process reward model that judges moves by how probable their words are.
+"""Training of a process reward model that judges moves by the log probabilities of their words.
 
 Knows: rejection sampling fine-tuning, cross-fitting, the loss of the head. Does not know: how the
 values were made, test problems.
@@ -56,10 +56,10 @@ def train_token_logprob_model(
     folder: Path,
     report: ReportEpoch,
 ) -> dict[str, float]:
-    """Tune ``backbone`` on what worked, fit a head on it and write both to ``folder``.
+    """Tune ``backbone`` on right solutions, fit a head on it and write both to ``folder``.
 
-    To a head that learned from the very solutions the backbone was tuned on, every other problem
-    would look wrong. So the head learns from cross-fitted log probabilities: each of two folds
+    A head that learned from the solutions the backbone was tuned on would reject the moves of
+    every other problem. So the head learns from cross-fitted log probabilities: each of two folds
     is judged by a backbone tuned on the other one. The backbone that is kept is tuned on both. A
     ``validation_fraction`` of the problems is held out of everything; the epoch of the head with
     the lowest loss there is kept.
@@ -104,10 +104,10 @@ def _tuned(
     report: ReportEpoch,
     share: float,
 ) -> LlamaForCausalLM:
-    """Make what reached the gold more probable, as in rejection sampling fine-tuning.
+    """Make solutions that reached the gold more probable (rejection sampling fine-tuning).
 
-    A backbone that holds two readings of a sentence for possible learns here which of them led to
-    right answers. The examples are the solutions up to their last step worth ``tune_value``.
+    A backbone that gives two readings of a sentence some probability learns here which of them
+    led to right answers. The examples are the solutions up to their last step worth ``tune_value``.
     """
     model, solutions = given
     examples = [
@@ -167,7 +167,7 @@ def _padded(solutions: Sequence[tuple[Tensor, ...]]) -> _Data:
 def _loss(head: TokenLogprobHead, data: _Data) -> Tensor:
     """Mean binary cross-entropy of the values, in nats a step.
 
-    The power stands for ``exp``, which a library computes otherwise on another processor.
+    A power instead of ``exp``, which a library computes differently on another processor.
     """
     log_value = head(data.seen, data.before).clamp(max=_CERTAIN)
     value = torch.pow(math.e, log_value)

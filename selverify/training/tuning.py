@@ -92,7 +92,7 @@ def tune(
 ) -> float:
     """Tune every weight of ``module`` on a ``share`` of the batches of ``examples``, by ``fit``.
 
-    Batches are drawn from ``settings.seed``, whatever else is drawn meanwhile.
+    Batches are drawn from ``settings.seed`` alone: another thread may draw at the same time.
     """
     batches = BatchesOfLike(
         count=len(examples),

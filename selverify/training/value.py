@@ -1,4 +1,4 @@
-"""A conventional process reward model: a backbone tuned to say the value of each state.
+"""A conventional process reward model: a backbone tuned to predict the value of each state.
 
 Knows: the loss at the end of each move. Does not know: how the values were made, test problems.
 """
