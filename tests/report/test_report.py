@@ -101,7 +101,7 @@ def test_a_baseline_without_calls_leaves_the_ratio_unmeasured() -> None:
     rows = outcomes()
     rows = rows[(rows["setting"] != "k=2") & ~rows["method"].str.startswith("beam")]
     rows, _ = pool_runs(rows)
-    measures = targets.Measures(pass_at_1=0.3, pass_at_64=0.9, gated_share=0.1, step_auc=0.93)
+    measures = {"pass_at_1": 0.3, "pass_at_64": 0.9, "gated_share": 0.1, "step_auc": 0.93}
     found = targets.targets(rows, measures, budget=4, bootstrap=BOOTSTRAP)
     ratio = next(target for target in found if target.name == "calls_ratio_to_baseline")
     assert ratio.measured is None
