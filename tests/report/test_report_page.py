@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,11 +40,6 @@ def figures(tmp_path: Path, built: ReportData) -> Path:
         if section.figure:
             (tmp_path / f"{section.figure}.svg").write_text("<svg/>", encoding="utf-8")
     return tmp_path
-
-
-def texts(entry: dict) -> Iterator[str]:
-    for step in entry["steps"]:
-        yield from ([row[0] for row in step["rows"]] if "rows" in step else [step["text"]])
 
 
 def test_events_come_back_from_the_log(tmp_path: Path, solved: list[Solved]) -> None:
