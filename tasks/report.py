@@ -19,9 +19,9 @@ from selverify.params import Params
 from selverify.report import by_depth, pages, plots, tables, variants
 from selverify.report.explorer import TracedSearch, explorer_data
 from selverify.report.headline import headline_table
-from selverify.report.names import FIGURE_METHODS, FULL_METHOD, GATED, STRATEGY, STRATEGY_BY_BIN
+from selverify.report.names import FULL_METHOD, GATED, STRATEGY, STRATEGY_BY_BIN
 from selverify.report.sections import ReportData, metrics
-from selverify.report.targets import Measures, targets
+from selverify.report.targets import targets
 from selverify.search.traces import read_events
 from selverify.storage import write_plain_json
 from tasks.artifacts import read_facts, read_frame, read_tasks
@@ -134,21 +134,20 @@ def outcome_tables(
 
 def draw_figures(report: ReportData, folder: Path) -> None:
     """The figures that every run has."""
-    found, shown = report.tables, FIGURE_METHODS
-    title = f"{report.domain}, two-fold cross-validated"
-    points = found["points"]
-    plots.accuracy_against_budget(points, folder / "accuracy_n", methods=shown, title=title)
-    plots.accuracy_against_calls(points, folder / "accuracy_calls", methods=shown, title=title)
-    plots.accuracy_against_tokens(points, folder / "accuracy_tokens", methods=shown, title=title)
-    title = f"{report.domain}, N = {report.budget}"
-    plots.accuracy_by_bin(found["by_bin"], folder / "by_bin", methods=shown, title=title)
-    title = "Verifier on test problems"
-    plots.reliability_diagram(found["reliability"], folder / "reliability", title=title)
-    title = "Rankers on held-out training problems"
-    plots.ranker_recall(found["rankers"], folder / "rankers", title=title)
-    title = f"{report.domain}, along a solution"
-    plots.within_problems(found["within"], folder / "within", title=title)
-    plots.gate_bars(found["gates"], folder / "gates", title="What the gates refuse")
+    validated = f"{report.domain}, two-fold cross-validated"
+    at_budget = f"{report.domain}, N = {report.budget}"
+    along = f"{report.domain}, along a solution"
+    for draw, table, stem, title in (
+        (plots.accuracy_against_budget, "points", "accuracy_n", validated),
+        (plots.accuracy_against_calls, "points", "accuracy_calls", validated),
+        (plots.accuracy_against_tokens, "points", "accuracy_tokens", validated),
+        (plots.accuracy_by_bin, "by_bin", "by_bin", at_budget),
+        (plots.reliability_diagram, "reliability", "reliability", "Verifier on test problems"),
+        (plots.ranker_recall, "rankers", "rankers", "Rankers on held-out training problems"),
+        (plots.within_problems, "within", "within", along),
+        (plots.gate_bars, "gates", "gates", "What the gates refuse"),
+    ):
+        draw(report.tables[table], folder / stem, title=title)
 
 
 def _main_folder(params: Params, inputs: Mapping[str, Path]) -> Path:
@@ -225,13 +224,16 @@ def _step_tables(steps: pd.DataFrame, tau: float, bootstrap: Bootstrap) -> dict[
     }
 
 
-def _measures(difficulty: pd.DataFrame, steps: pd.DataFrame, verifier: pd.DataFrame) -> Measures:
-    return Measures(
-        pass_at_1=float(difficulty["pass_at_1"].mean()),
-        pass_at_64=float((difficulty["right_derivation_rate"] > 0).mean()),
-        gated_share=float((steps["gate"] != "").mean()),
-        step_auc=float(verifier.loc[verifier["metric"] == "step_auc", "value"].mean()),
-    )
+def _measures(
+    difficulty: pd.DataFrame, steps: pd.DataFrame, verifier: pd.DataFrame
+) -> dict[str, float]:
+    """What the targets take from other stages, each a share in [0, 1]."""
+    return {
+        "pass_at_1": float(difficulty["pass_at_1"].mean()),
+        "pass_at_64": float((difficulty["right_derivation_rate"] > 0).mean()),
+        "gated_share": float((steps["gate"] != "").mean()),
+        "step_auc": float(verifier.loc[verifier["metric"] == "step_auc", "value"].mean()),
+    }
 
 
 def _curves(measured: Mapping[tuple[str, str], Variant]) -> pd.DataFrame:

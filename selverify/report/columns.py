@@ -35,6 +35,7 @@ def _lowest_to_highest(record: Record, name: str) -> str:
 
 
 def _interval(record: Record, name: str) -> str:
+    """The ends of a target's interval; a count has none."""
     low, high = (number(record, end, digits=3) for end in ("low", "high"))
     return low if low == "-" else f"{low} to {high}"
 
@@ -45,6 +46,7 @@ def _settings(record: Record, name: str) -> str:
 
 
 def _measured(record: Record, name: str) -> str:
+    """Counts without digits, all else with three."""
     return number(record, name, digits=0 if isinstance(record[name], int) else 3)
 
 
@@ -77,7 +79,7 @@ MAIN_IN_TERMINAL = (
 TARGETS = (
     Column("Target", "text", plain),
     Column("Measured", "measured", _measured),
-    Column("95 % interval", "", _interval),
+    Column("95 % interval", "measured", _interval),
     Column("Goal", "goal", plain),
     Column("Met", "met", _yes_or_no),
 )

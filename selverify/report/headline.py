@@ -42,7 +42,8 @@ def headline_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
         calls as full makes at ``budget``. ``area_gained``: the difference of the mean accuracies
         over a call allowance uniform in [0, budget]. Without a value where the other makes no call.
     """
-    baseline = best_gated_baseline(points_table(at_budget(rows, budget), Bootstrap(1, 0)))
+    points = points_table(at_budget(rows, budget), Bootstrap(1, 0))
+    baseline = best_gated_baseline(points)["method"]
     ran = set(rows["method"])
     others = ordered_methods(ran & {baseline, GATES_ONLY, ORACLES[-1]})
     found: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -88,19 +88,11 @@ def to_html(report: ReportData, figures: Path, searches: Sequence[Mapping[str, A
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    shown = [
-        {
-            "title": section.title,
-            "header": section.header,
-            "rows": section.rows,
-            "note": section.note.translate(_EMPHASIS),
-            "figure": section.figure and _data_url(figures / f"{section.figure}.svg"),
-        }
-        for section in sections(report)
-    ]
     return environment.get_template("page.html").render(
         title=report.title,
-        sections=shown,
+        sections=sections(report),
+        emphasis=_EMPHASIS,
+        figure=lambda stem: _data_url(figures / f"{stem}.svg"),
         full=method_name(FULL_METHOD),
         legend=LEGEND,
         searches=bool(searches),

@@ -24,6 +24,7 @@ from sklearn.isotonic import isotonic_regression
 from selverify.experiment.methods import OTHER_COLOUR
 from selverify.report.names import (
     BUDGET_FREE,
+    FIGURE_METHODS,
     FULL_METHOD,
     GATED,
     method_colour,
@@ -76,63 +77,53 @@ def drawing(stem: Path, width: float, height: float, **style: Any) -> Iterator[F
         save_figure(figure, stem)
 
 
-def accuracy_against_budget(
-    points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
-) -> None:
+def accuracy_against_budget(points: pd.DataFrame, stem: Path, *, title: str) -> None:
     """Accuracy against nominal N with 95 % bars; a method without a budget is a level line.
 
     Args:
         points: as :func:`selverify.report.tables.points_table` gives.
         stem: the figures' path without its suffix.
-        methods: those to show, if they are in the table.
     """
     with drawing(stem, 7.6, 4.4) as figure:
         axes = figure.add_subplot()
-        shown = _lines_over_budgets(axes, points, methods)
+        shown = _lines_over_budgets(axes, points)
         axes.set(title=title)
         percent_axis(axes, "Accuracy")
         last = _last_accuracies(points)
         _label_ends(axes, {method: last[method] for method in shown})
 
 
-def accuracy_against_calls(
-    points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
-) -> None:
+def accuracy_against_calls(points: pd.DataFrame, stem: Path, *, title: str) -> None:
     """Accuracy against measured verifier calls a problem (log scale), 95 % bars on both.
 
     Points that cost no call are in a narrow panel of their own at the left, because a log scale has
-    no zero; there a method shows its best N. Arguments as :func:`accuracy_against_budget`.
+    no zero; there a method shows its best N.
     """
     with drawing(stem, 7.6, 4.4) as figure:
         none, axes = figure.subplots(1, 2, sharey=True, width_ratios=[1, 7])
         axes.spines["left"].set_visible(False)
         paid = points[points["verifier_calls"] > 0]
-        free = _present(points[~points["method"].isin(paid["method"])], methods)
-        for place, (method, own) in enumerate(_by_method(points, free, "accuracy")):
+        free = _present(points[~points["method"].isin(paid["method"])])
+        for place, (method, own) in enumerate(_by_method(points, free, "n")):
             best = own.nlargest(1, "accuracy")
             _errorbars(none, pd.Series((place + 1) / (len(free) + 1), best.index), best, method)
-        _lines_over_costs(axes, paid, methods, "verifier_calls", horizontal=True)
+        _lines_over_costs(axes, paid, "verifier_calls", horizontal=True)
         none.set(xticks=[0.5], xticklabels=["0"], xlim=(0, 1))
         # The title is that of the wide panel: over the narrow one it would push them apart.
         axes.set(xlabel="Measured verifier calls a problem", title=title)
         percent_axis(none, "Accuracy")
         axes.tick_params(axis="y", left=False, labelleft=False)
-        _legend(figure, _by_accuracy(points, methods))
+        _legend(figure, _by_accuracy(points))
 
 
-def accuracy_against_tokens(
-    points: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str
-) -> None:
-    """Accuracy against generated tokens a problem (log scale), with 95 % bars.
-
-    Arguments as :func:`accuracy_against_budget`.
-    """
+def accuracy_against_tokens(points: pd.DataFrame, stem: Path, *, title: str) -> None:
+    """Accuracy against generated tokens a problem (log scale), with 95 % bars."""
     with drawing(stem, 7.6, 4.4) as figure:
         axes = figure.add_subplot()
-        _lines_over_costs(axes, points, methods, "generated_tokens")
+        _lines_over_costs(axes, points, "generated_tokens")
         axes.set(xlabel="Generated tokens a problem", title=title)
         percent_axis(axes, "Accuracy")
-        _legend(figure, _by_accuracy(points, methods))
+        _legend(figure, _by_accuracy(points))
 
 
 def accuracy_of_backbones(
@@ -144,7 +135,7 @@ def accuracy_of_backbones(
 
     Args:
         points: by backbone, as :func:`selverify.report.tables.points_table` gives.
-        stem, methods: as in :func:`accuracy_against_budget`.
+        methods: those to show, if they are in the tables.
     """
     with drawing(stem, 3.6 * len(points), 3.2) as figure:
         panels = figure.subplots(1, len(points), sharey=True, squeeze=False)[0]
@@ -166,17 +157,16 @@ def accuracy_of_backbones(
         _legend(figure, _present(pd.concat(points.values()), methods))
 
 
-def accuracy_by_bin(table: pd.DataFrame, stem: Path, *, methods: Sequence[str], title: str) -> None:
+def accuracy_by_bin(table: pd.DataFrame, stem: Path, *, title: str) -> None:
     """Accuracy in each difficulty bin with 95 % bars, methods side by side.
 
     Args:
         table: as :func:`selverify.report.tables.by_bin_table` gives.
-        stem, methods: as in :func:`accuracy_against_budget`.
     """
     unjoined: dict[str, Any] = {"linestyle": ""}
     with drawing(stem, 7.6, 4.0) as figure:
         axes = figure.add_subplot()
-        shown = _present(table, methods)
+        shown = _present(table)
         for place, (method, own) in enumerate(_by_method(table, shown, "difficulty_bin")):
             shift = (place - (len(shown) - 1) / 2) * 0.75 / len(shown)
             _errorbars(axes, own["difficulty_bin"] + shift, own, method, **unjoined)
@@ -351,7 +341,7 @@ def _arms(own: pd.DataFrame, name: str, *, scale: float = 1) -> np.ndarray:
     return np.clip(scale * np.stack([value - low, high - value]), 0.0, None)
 
 
-def _present(table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+def _present(table: pd.DataFrame, methods: Sequence[str] = FIGURE_METHODS) -> list[str]:
     return ordered_methods(set(methods) & set(table["method"]))
 
 
@@ -367,12 +357,14 @@ def _last_accuracies(points: pd.DataFrame) -> dict[str, float]:
     return dict(points.sort_values("n").groupby("method")["accuracy"].last())
 
 
-def _by_accuracy(points: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+def _by_accuracy(points: pd.DataFrame) -> list[str]:
     last = _last_accuracies(points)
-    return sorted(_present(points, methods), key=lambda method: (-last[method], method))
+    return sorted(_present(points), key=lambda method: (-last[method], method))
 
 
-def _lines_over_budgets(axes: Axes, points: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+def _lines_over_budgets(
+    axes: Axes, points: pd.DataFrame, methods: Sequence[str] = FIGURE_METHODS
+) -> list[str]:
     """Each method's accuracy over N; returns the methods that are there."""
     shown = _present(points, methods)
     for place, (method, own) in enumerate(_by_method(points, shown, "n")):
@@ -391,15 +383,10 @@ def _lines_over_budgets(axes: Axes, points: pd.DataFrame, methods: Sequence[str]
 
 
 def _lines_over_costs(
-    axes: Axes,
-    points: pd.DataFrame,
-    methods: Sequence[str],
-    cost: str,
-    *,
-    horizontal: bool = False,
+    axes: Axes, points: pd.DataFrame, cost: str, *, horizontal: bool = False
 ) -> None:
     """Each method's accuracy over a measured cost."""
-    shown = _present(points, methods)
+    shown = _present(points)
     for method, own in _by_method(points, shown, cost):
         _errorbars(axes, own[cost], own, method, horizontal=horizontal)
     log_axis(axes, points.loc[points["method"].isin(shown), cost])

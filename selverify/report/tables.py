@@ -212,8 +212,7 @@ def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
         is not reached).
     """
     free = max(points.loc[points["method"].isin(BUDGET_FREE), "accuracy"].tolist(), default=0.0)
-    at_n = points[points["n"] == budget]
-    target = float(point_of(at_n, best_gated_baseline(at_n))["accuracy"])
+    target = float(best_gated_baseline(points[points["n"] == budget])["accuracy"])
     records = []
     for method, own in _by_method(points):
         curve = pareto_frontier(own["verifier_calls"], own["accuracy"])
@@ -242,8 +241,10 @@ def settings_table(cross: CrossValidated, *, budget: int) -> pd.DataFrame:
     return table.loc[ordered_methods(table.index)].reset_index()
 
 
-def best_gated_baseline(points: pd.DataFrame) -> str:
-    """The most accurate method with the same free checks; ties go to fewer calls, then name.
+def best_gated_baseline(points: pd.DataFrame) -> pd.Series:
+    """The row of the most accurate method with the same free checks.
+
+    Ties go to fewer calls, then name.
 
     Raises:
         SchemaError: no method's name ends in ``_gated``.
@@ -251,10 +252,8 @@ def best_gated_baseline(points: pd.DataFrame) -> str:
     gated = points[points["method"].str.endswith(GATED)]
     if gated.empty:
         raise SchemaError(f"outcomes: no baseline with gates (a method ending in {GATED!r})")
-    order = gated.sort_values(
-        ["accuracy", "verifier_calls", "method"], ascending=[False, True, True]
-    )
-    return str(order["method"].iloc[0])
+    order = ["accuracy", "verifier_calls", "method"]
+    return gated.sort_values(order, ascending=[False, True, True]).iloc[0]
 
 
 def outcomes_of(rows: pd.DataFrame, method: str) -> pd.DataFrame:
@@ -263,11 +262,6 @@ def outcomes_of(rows: pd.DataFrame, method: str) -> pd.DataFrame:
     if own.empty:
         raise SchemaError(f"outcomes: no row of method {method!r}")
     return own
-
-
-def point_of(points: pd.DataFrame, method: str) -> pd.Series:
-    """The first row of one method in a table of points."""
-    return points.loc[points["method"] == method].iloc[0]
 
 
 def compare(

@@ -5,6 +5,7 @@ Knows: the ``outcomes`` table, what other stages measured. Does not know: text, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
@@ -51,27 +52,30 @@ class Target:
         return f"{self.minimum:g} to {self.maximum:g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """What the targets need from other stages, each a share in [0, 1]."""
-
-    pass_at_1: float
-    pass_at_64: float
-    gated_share: float
-    step_auc: float
+_OF_OTHER_STAGES = (
+    ("pass_at_1", "pass@1 of the generator", 0.25, 0.45),
+    ("pass_at_64", "pass@64 of the generator", 0.90, None),
+    ("gated_share", "Share of sampled moves that the gates refuse", 0.05, 0.30),
+    ("step_auc", "Verifier's step AUC against exact truth", 0.90, 0.97),
+)
+"""Name, text, minimum and maximum of the targets that other stages measure."""
 
 
 def targets(
-    rows: pd.DataFrame, measures: Measures, *, budget: int, bootstrap: Bootstrap
+    rows: pd.DataFrame, measures: Mapping[str, float], *, budget: int, bootstrap: Bootstrap
 ) -> tuple[Target, ...]:
     """Every target of the experiment, met or missed.
 
     The baseline is the best on these very problems, which can only favour it. A ratio to a
     baseline that makes no verifier call has no value, and its target is missed.
+
+    Args:
+        rows: out-of-fold outcomes, one a (method, n, problem_id).
+        measures: pass_at_1, pass_at_64, gated_share and step_auc, each in [0, 1].
     """
     chosen = at_budget(rows, budget)
     points = points_table(chosen, bootstrap)
-    baseline = best_gated_baseline(points)
+    baseline = str(best_gated_baseline(points)["method"])
     ran = [oracle for oracle in ORACLES if oracle in set(chosen["method"])]
     return (
         *_against(chosen, baseline, "baseline", bootstrap),
@@ -79,7 +83,10 @@ def targets(
         *_against(chosen, GATES_ONLY, GATES_ONLY, bootstrap, minimum=0.0),
         *_ablation_order(points),
         *(_against(chosen, oracle, oracle, bootstrap, maximum=1.5)[1] for oracle in ran),
-        *_of_other_stages(measures),
+        *(
+            Target(name, text, measures[name], minimum=low, maximum=high)
+            for name, text, low, high in _OF_OTHER_STAGES
+        ),
     )
 
 
@@ -155,16 +162,4 @@ def _ablation_order(points: pd.DataFrame) -> tuple[Target, Target]:
     return (
         Target("ablation_accuracy_order", text.format("less accurate"), rising, minimum=3),
         Target("ablation_calls_order", text.format("more costly"), falling, minimum=3),
-    )
-
-
-def _of_other_stages(measures: Measures) -> tuple[Target, ...]:
-    refused = "Share of sampled moves that the gates refuse"
-    auc = "Verifier's step AUC against exact truth"
-    p1, p64 = measures.pass_at_1, measures.pass_at_64
-    return (
-        Target("pass_at_1", "pass@1 of the generator", p1, minimum=0.25, maximum=0.45),
-        Target("pass_at_64", "pass@64 of the generator", p64, minimum=0.90),
-        Target("gated_share", refused, measures.gated_share, minimum=0.05, maximum=0.30),
-        Target("step_auc", auc, measures.step_auc, minimum=0.90, maximum=0.97),
     )

@@ -26,7 +26,6 @@ from selverify.report.tables import (
     MEASURES,
     at_budget,
     best_gated_baseline,
-    point_of,
     points_table,
     step_columns,
 )
@@ -110,8 +109,9 @@ def by_budget_table(rows: pd.DataFrame, bootstrap: Bootstrap) -> pd.DataFrame:
 def _against_best(rows: pd.DataFrame, budget: int, bootstrap: Bootstrap) -> dict[Hashable, Any]:
     chosen = at_budget(rows, budget)
     points = points_table(chosen, bootstrap)
-    baseline = best_gated_baseline(points)
-    full, other = point_of(points, FULL_METHOD), point_of(points, baseline)
+    full = points[points["method"] == FULL_METHOD].iloc[0]
+    other = best_gated_baseline(points)
+    baseline = str(other["method"])
     free = points.loc[points["method"].isin(BUDGET_FREE), "accuracy"]
     return {
         "one_shot": None if free.empty else float(free.max()),

@@ -46,8 +46,8 @@ def outcomes(solved: dict[str, dict[int, tuple[int, int]]]) -> pd.DataFrame:
 
 def rows(solved: dict[str, dict[int, tuple[int, int]]]) -> pd.DataFrame:
     """Pooled runs as shares, as cross-validation hands them on."""
-    pooled, runs = pool_runs(outcomes(solved))
-    return pooled.assign(correct=pooled["correct"] / runs)
+    pooled, count = pool_runs(outcomes(solved))
+    return pooled.assign(correct=pooled["correct"] / count)
 
 
 def test_seeds_one_by_one() -> None:
