@@ -272,7 +272,7 @@ def test_a_missing_benchmark_is_named(tmp_path):
         (("find pearls ?",), "unknown word 'pearls'; expected words of word_problems"),
         (("",), "expected a question like 'how many apples ?'"),
         ((TEXT, "--device", "tpu"), "device: given 'tpu', expected one of cpu"),
-        ((TEXT, "--device", "cuda:999"), "device: given 'cuda:999', expected cpu"),
+        ((TEXT, "--device", "cuda:999"), "device: given 'cuda:999', expected one of cpu"),
         (("find pears ?",), "about a quantity that a statement tells: there is none"),
         (("\ud800",), r"unknown word '\ud800'; expected words of word_problems"),
     ],

@@ -114,58 +114,41 @@ def open_models(
             "model runs in this process",
             device,
         )
-    trained = verifier if named is None else None
+    trained_here = verifier if named is None else None
+    longest: int | None = None
     if source is None:
-        return _local(
-            generated_by_name(domain),
-            sampling,
-            seed=seed,
-            generator=generator,
-            verifier=named,
-            reward=trained,
-            policy=policy,
+        known = generated_by_name(domain)
+        parts, own, longest = _local(
+            known, sampling, seed=seed, folder=generator, reward=trained_here
         )
-    known = domain_by_name(domain)
-    parts = _generator(known, source, sampling, seed=seed, device=device)
-    found = named if trained is None else _head(trained, parts)
-    return _composed(known, parts, verifier=found, policy=policy)
-
-
-def _local(
-    domain: GeneratedDomain,
-    sampling: Sampling,
-    *,
-    seed: int,
-    generator: Path,
-    verifier: Verifier | None,
-    reward: Path | None,
-    policy: Path | None,
-) -> OpenModels:
-    """Models that were trained here; ``verifier`` is one that was not."""
-    backbone = load_backbone(generator, domain.vocabulary)
-    positions = [len(backbone.decoder.cos)]
-    if reward is not None:
-        trained_here = load_reward_model(reward, domain.vocabulary)
-        verifier = LocalVerifier(trained_here, end_of_move=domain.end_of_move)
-        positions.append(len(trained_here.decoder.cos))
-    trained = load_ranker_checkpoint(policy, backbone.digest) if policy is not None else None
-    proposer = LocalGenerator(domain, backbone, sampling, seed=seed)
-    ranker = TrainedRanker(proposer.embed, trained, backbone=backbone.digest)
-    derivation = sampling.max_moves * sampling.max_move_tokens
-    longest = min(positions) - derivation - 1  # one position is the word that opens every text
-    backend = ComposedBackend(proposer, ranker=ranker, verifier=verifier)
-    return OpenModels(domain, backend, proposer.embed, backbone.digest, trained, longest)
-
-
-def _composed(
-    domain: Domain, parts: _Parts, *, verifier: Verifier | None, policy: Path | None
-) -> OpenModels:
+    else:
+        parts = _generator(domain_by_name(domain), source, sampling, seed=seed, device=device)
+        own = None if trained_here is None else _head(trained_here, parts)
     trained = load_ranker_checkpoint(policy, parts.backbone) if policy is not None else None
     ranker = None
     if parts.embed is not None:
         ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone, alone=parts.alone)
-    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=verifier)
-    return OpenModels(domain, backend, parts.embed, parts.backbone, trained, None)
+    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=named or own)
+    return OpenModels(
+        domain_by_name(domain), backend, parts.embed, parts.backbone, trained, longest
+    )
+
+
+def _local(
+    domain: GeneratedDomain, sampling: Sampling, *, seed: int, folder: Path, reward: Path | None
+) -> tuple[_Parts, Verifier | None, int]:
+    """A generator and a verifier that were trained here, and the most words of a problem."""
+    backbone = load_backbone(folder, domain.vocabulary)
+    positions = [len(backbone.decoder.cos)]
+    verifier: LocalVerifier | None = None
+    if reward is not None:
+        model = load_reward_model(reward, domain.vocabulary)
+        verifier = LocalVerifier(model, end_of_move=domain.end_of_move)
+        positions.append(len(model.decoder.cos))
+    proposer = LocalGenerator(domain, backbone, sampling, seed=seed)
+    derivation = sampling.max_moves * sampling.max_move_tokens
+    longest = min(positions) - derivation - 1  # one position is the word that opens every text
+    return _Parts(proposer, proposer.embed, backbone.digest, alone=False), verifier, longest
 
 
 def _generator(

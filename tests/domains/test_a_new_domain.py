@@ -16,7 +16,9 @@ from selverify import domains
 from selverify.data.benchmark import Task, build
 from selverify.domains.base import GeneratedDomain, NumberAnswer, arguments_of, context_of
 from selverify.errors import ParamsError
-from selverify.experiment.evaluation import Rules, evaluate
+from selverify.experiment.evaluation import evaluate
+from selverify.experiment.methods import Conditions
+from selverify.models.threshold import with_tau
 from selverify.params import Params, check_params
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
@@ -123,7 +125,7 @@ def params(monkeypatch: pytest.MonkeyPatch) -> Params:
     raw["sampling"][DOMAIN.name] = raw["sampling"]["countdown"]
     raw["verifier"]["kind"][DOMAIN.name] = "value"
     raw["evaluation"] |= {"problems": 6, "budgets": [4], "headline_budget": 4}
-    return check_params(raw, PARAMS).with_tau(0.4)
+    return with_tau(check_params(raw, PARAMS), 0.4)
 
 
 def propose(state: State, rng: random.Random) -> str:
@@ -157,7 +159,7 @@ def test_it_is_searched_by_every_kind_of_method(params: Params) -> None:
     """With the gates, with the oracle and without either; some answers are right."""
     domain = domains.domain_by_name(DOMAIN.name)
     backend = FakeBackend(domain, propose, name="adding", seed=3, max_moves=6)
-    rules = Rules(params=params, dispersion={"hybrid": 0.3, "distance": 0.3}, patterns=())
+    rules = Conditions(params=params, dispersion={"hybrid": 0.3, "distance": 0.3}, patterns=())
     methods = ("cot", "best_of_n_gated", "full", "oracle")
     rows = evaluate(domain, backend, tasks_of(params), rules, methods=methods, report=print)
     correct = pd.DataFrame(rows).groupby("method")["correct"].mean()

@@ -68,7 +68,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ((TEXT, "--budget", "0"), "budget: given 0"),
         ((TEXT, "--budget", "-99999999999999999999"), "budget: given -99999999999999999999"),
         ((TEXT, "--device", ""), "device: given ''"),
-        ((TEXT, "--device", "cuda:99999"), "expected cpu"),
+        ((TEXT, "--device", "cuda:99999"), "expected one of cpu"),
         ((TEXT, "--models", LONG), "File name too long"),
         ((TEXT, "--models", "loop"), "solver.json: no such file"),
         ((TEXT, "--models", "file"), "solver.json: no such file"),

@@ -88,3 +88,9 @@ def test_its_settings_are_checked_with_all_others(tmp_path: Path) -> None:
     (tmp_path / "source.json").write_text(text, encoding="utf-8")
     with pytest.raises(SchemaError, match=r"source\.json: longest: given 0, expected"):
         read_verifier_source(tmp_path)
+
+
+def test_every_kind_is_documented() -> None:
+    """The page of real models has a row for each row of the table."""
+    page = (ROOT / "docs/real-models.md").read_text(encoding="utf-8")
+    assert [kind for kind in params.VERIFIERS if f"| `{kind}` |" not in page] == ["short"]

@@ -22,13 +22,12 @@ from selverify.models.sources import (
 from selverify.models.verifiers.opening import Surroundings, open_verifier
 from selverify.params import (
     PretrainedParams,
-    PretrainedVerifier,
     Sampling,
     Served,
     ServedEmbedder,
     ServedJudge,
-    ServedVerifier,
     Tool,
+    VerifierSource,
     verifier_source,
 )
 from selverify.search.backend import Verifier
@@ -47,11 +46,8 @@ SERVER: dict[str, Any] = {
     "timeout_seconds": 1.0,
     "max_retries": 0,
 }
-
-
 PRETRAINED: dict[str, Any] = {
-    "kind": "step_token",
-    "revision": None,
+    "model": "a/b",
     "dtype": "float32",
     "batch_tokens": 1000,
     "kept_tokens": 0,
@@ -223,46 +219,33 @@ def verifier_in(folder: Path) -> Verifier:
     return open_verifier(folder, Surroundings(MathSteps(), "cpu", lambda server: stand_in))
 
 
+def settings(kind: str, **changes: Any) -> VerifierSource:
+    """What parameters could say of a published model, here or behind a server."""
+    here = kind in ("step_token", "value_head")
+    given = PRETRAINED if here else {**SERVER, "tokenizer": None}
+    return verifier_source({"kind": kind, "revision": None, **given, **changes})
+
+
 def test_a_judge_is_asked_by_the_rubric(tmp_path: Path) -> None:
-    judge = ServedJudge(kind="judge", **SERVER, max_tokens=200, schema_constrained=True)
-    write_source(tmp_path, judge)
-    verifier = verifier_in(tmp_path)
-    (verdict,) = verifier.verify((math_item("2 + 3 = 5", "So 5."),))
+    write_source(
+        tmp_path, ServedJudge(kind="judge", **SERVER, max_tokens=200, schema_constrained=True)
+    )
+    (verdict,) = verifier_in(tmp_path).verify((math_item("2 + 3 = 5", "So 5."),))
     assert verdict == Verdict(0.9, (0.9, 0.9))
 
 
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (
-            PretrainedVerifier(**PRETRAINED, format="shepherd", model="a/b"),
-            "given the format 'shepherd', expected one of math_shepherd, rlhflow",
-        ),
-        (
-            PretrainedVerifier(**{**PRETRAINED, "kind": "value_head"}, format="x", model="a/b"),
-            "given the format 'x', expected one of skywork, qwen_math",
-        ),
-        (
-            ServedVerifier(
-                kind="pooled", **SERVER, format="qwen_math", tokenizer=None, revision=None
-            ),
-            "given no tokenizer, expected the model's own",
-        ),
-        (
-            ServedVerifier(
-                kind="step_token_chat",
-                **SERVER,
-                format="math_shepherd",
-                tokenizer=None,
-                revision=None,
-            ),
-            "given the format 'math_shepherd', expected one of rlhflow",
-        ),
+        (settings("step_token", format="shepherd"), "'shepherd', expected one of math_shepherd, r"),
+        (settings("value_head", format="x"), "the format 'x', expected one of skywork, qwen_math"),
+        (settings("pooled", format="qwen_math"), "given no tokenizer, expected the model's own"),
+        (settings("step_token_chat", format="math_shepherd"), "expected one of rlhflow"),
         (Tool(kind="tool"), "given a tool for the domain 'math'"),
     ],
 )
 def test_unknown_formats_and_missing_tools_are_refused(
-    tmp_path: Path, source: Any, message: str
+    tmp_path: Path, source: VerifierSource, message: str
 ) -> None:
     write_source(tmp_path, source)
     with pytest.raises(ParamsError, match=message):
@@ -282,19 +265,17 @@ def test_published_reward_models_are_opened_by_their_format(
     tmp_path: Path, kind: str, format: str
 ) -> None:
     """In this process they are loaded; of one behind a server at most the tokenizer is."""
-    folder, in_process = tmp_path / "prm", kind in ("step_token", "value_head")
+    folder, here = tmp_path / "prm", kind in ("step_token", "value_head")
     if format == "rlhflow":
         tiny_reward_models.save_llama(folder)
     else:
         layers = {"score.0": torch.nn.Linear(32, 32), "score.2": torch.nn.Linear(32, 2)}
         tiny_reward_models.save_qwen(folder, layers, architecture="Qwen2ForProcessRewardModel")
-    given = {**SERVER, "tokenizer": str(folder), "revision": None}
-    if in_process:
-        given = {**PRETRAINED, "model": str(folder)}
-    write_source(tmp_path / "verifier", verifier_source({**given, "kind": kind, "format": format}))
+    place = {"model" if here else "tokenizer": str(folder)}
+    write_source(tmp_path / "verifier", settings(kind, format=format, **place))
     verifier = verifier_in(tmp_path / "verifier")
     assert format in verifier.identity()
-    if in_process:
+    if here:
         (verdict,) = verifier.verify((math_item("2 + 3 = 5", "So 5."),))
         assert len(verdict.step_scores) == 2
         assert all(0 < score < 1 for score in verdict.step_scores)

@@ -338,7 +338,7 @@ def test_no_bit_of_the_file_can_change_unseen(tmp_path: Path) -> None:
     again, or one sentence refuses the file.
     """
     path = tmp_path / "replies.sqlite"
-    request = propose((0, 2))
+    request = propose((0, 1))
     cache = CachedBackend(BACKEND, path)
     whole = cache.answer(request)
     cache.close()
