@@ -213,7 +213,7 @@ def audit(
     learned = None
     if encoder is not None:
         _quieten()
-        from selverify.audit.lists.learned_orders import learned_orders
+        from selverify.audit.learned_orders import learned_orders
 
         learned = learned_orders(encoder, seed=settings.seed)
     console = Console()

@@ -16,18 +16,28 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from selverify import cli
+from selverify.audit import learned_orders
+from selverify.audit.encoders import Embedder
 from selverify.audit.importers import IMPORTERS
-from selverify.audit.lists import learned_orders
-from selverify.audit.lists.audit import accept_rule
-from selverify.audit.lists.encoders import Embedder
-from selverify.audit.log import Entry, read_log, write_log
-from selverify.audit.schema import Candidate, RecordedList, RecordedSample
+from selverify.audit.list_audit import accept_rule
+from selverify.audit.log import (
+    LogEntry,
+    RecordedCandidate,
+    RecordedList,
+    RecordedSample,
+    read_log,
+    write_log,
+)
 
 PROBLEMS, STATES, MOVES = 12, 4, 5
 
 
 def listed(
-    problem: int, state: int, candidates: Iterable[Candidate], *, committed: int | None = None
+    problem: int,
+    state: int,
+    candidates: Iterable[RecordedCandidate],
+    *,
+    committed: int | None = None,
 ) -> RecordedList:
     return RecordedList(
         problem_id=f"p{problem}",
@@ -48,7 +58,7 @@ def walks(seed: int, *, labels: bool = True) -> list[RecordedList]:
         for state in range(STATES):
             right = rng.sample(range(2, MOVES), 1 + (rng.random() < 0.2)) if state else []
             moves = [
-                Candidate(
+                RecordedCandidate(
                     text="x" * (rng.randint(1, 3) if place in right else 4) + str(place),
                     label=place in right if labels else None,
                     score=0.9 if place in right else 0.1,
@@ -188,7 +198,7 @@ def test_scores_can_be_the_verifier(log: Path) -> None:
     for lists, by, tau in asked:
         rule = accept_rule(lists, by=by, tau=tau)
         assert rule.words == "its recorded score is at least 0.5"
-        assert rule.verdict(Candidate(text="a", score=0.5, label=False)) is True
+        assert rule.accepts(RecordedCandidate(text="a", score=0.5, label=False)) is True
     shown = audited(log, "--by", "score", "--tau", 0.1).stdout
     assert "one is accepted if its recorded score is at least 0.1." in shown
     assert "100.0 % of the states hold an accepted candidate" in shown
@@ -197,8 +207,8 @@ def test_scores_can_be_the_verifier(log: Path) -> None:
 def test_what_is_missing_is_told(log: Path) -> None:
     """Candidates and lists without a verdict; with --complete their lists are left out."""
     lists = walks(0)
-    blank = Candidate(text="never verified")
-    lists.append(listed(99, 0, [blank, Candidate(text="right", label=True)]))
+    blank = RecordedCandidate(text="never verified")
+    lists.append(listed(99, 0, [blank, RecordedCandidate(text="right", label=True)]))
     lists.append(listed(99, 1, [blank]))
     write_log(lists, log)
     shown = audited(log).stdout
@@ -238,7 +248,7 @@ def test_intervals_say_what_they_leave_out(log: Path) -> None:
 
 def test_one_of_each_is_told_in_the_singular(log: Path) -> None:
     """One list left out of one."""
-    write_log([*walks(0), listed(99, 0, [Candidate(text="never verified")])], log)
+    write_log([*walks(0), listed(99, 0, [RecordedCandidate(text="never verified")])], log)
     assert "1 of 49 lists is left out" in audited(log).stdout
 
 
@@ -255,8 +265,8 @@ def test_a_log_may_be_called_anything(log: Path) -> None:
 
 def test_repeats_are_told(log: Path) -> None:
     """How many there are, and how many say something else; proposal counts make an order."""
-    again = [Candidate(text="a", label=True), Candidate(text="b", label=False)]
-    lists = [listed(n, 0, [*again, Candidate(text="a", label=n > 0)]) for n in range(4)]
+    again = [RecordedCandidate(text="a", label=True), RecordedCandidate(text="b", label=False)]
+    lists = [listed(n, 0, [*again, RecordedCandidate(text="a", label=n > 0)]) for n in range(4)]
     write_log(lists, log)
     shown = audited(log).stdout
     assert "Repeats of a candidate in its list cost no call: 4." in shown
@@ -266,7 +276,7 @@ def test_repeats_are_told(log: Path) -> None:
 
 def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
     """Where every candidate is right, no order is told from random order."""
-    write_log([listed(n, 0, [Candidate(text="a", label=True)]) for n in range(30)], log)
+    write_log([listed(n, 0, [RecordedCandidate(text="a", label=True)]) for n in range(30)], log)
     shown = audited(log).stdout
     assert "One by one, no order is told from random order: every interval holds 0." in shown
     assert "States without an accepted move" not in shown
@@ -278,19 +288,35 @@ def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
     [
         ([], (), "given an empty log, expected candidate lists or samples"),
         (
-            [listed(0, 0, [Candidate(text="a")])],
+            [listed(0, 0, [RecordedCandidate(text="a")])],
             (),
             "no candidate of the log has a score, nor has any a label",
         ),
         (
-            [listed(0, 0, [Candidate(text="a", score=0.3)])],
+            [listed(0, 0, [RecordedCandidate(text="a", score=0.3)])],
             ("--by", "label"),
             "label, expected some",
         ),
-        ([listed(0, 0, [Candidate(text="a", label=True)])], ("--by", "score"), "have a label)"),
-        ([listed(0, 0, [Candidate(text="a", score=-2.0)])], (), "run from -2 to -2; expected"),
-        ([listed(0, 0, [Candidate(text="a", label=False)])], (), "none of them holds an accepted"),
-        ([listed(0, 0, [Candidate(text="a", label=True)])], (), "accepted move: given 1, expected"),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", label=True)])],
+            ("--by", "score"),
+            "have a label)",
+        ),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", score=-2.0)])],
+            (),
+            "run from -2 to -2; expected",
+        ),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", label=False)])],
+            (),
+            "none of them holds an accepted",
+        ),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", label=True)])],
+            (),
+            "accepted move: given 1, expected",
+        ),
         (walks(0), ("--by", "people"), "by: given 'people', expected 'label' or 'score'"),
         (walks(0), ("--by", "label", "--tau", 0.5), "tau: given 0.5, expected none where"),
         (walks(0), ("--wanted", 1.5), "wanted: given 1.5, expected a share from 0 to 1"),
@@ -301,7 +327,7 @@ def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(
-    log: Path, entries: list[Entry], options: tuple[object, ...], message: str
+    log: Path, entries: list[LogEntry], options: tuple[object, ...], message: str
 ) -> None:
     """It says what was given and what was expected; nothing is written."""
     write_log(entries, log)
@@ -417,9 +443,6 @@ def test_a_bad_file_of_a_folder_is_told(tmp_path: Path) -> None:
 class Letters:
     """An encoder: counts of two letters."""
 
-    def identity(self) -> str:
-        return "letters"
-
     def encode(self, texts: Sequence[str]) -> Tensor:
         return torch.tensor([[float(text.count(one)) for one in "xq"] for text in texts])
 
@@ -442,15 +465,13 @@ def test_an_order_can_be_learned(log: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "Each learned order was trained on other problems than it is asked about." in shown
     leak = "trained on the verdicts of the very problems that are then scored"
     assert leak in " ".join(shown.split())
-    monkeypatch.setattr(
-        learned_orders, "open_embedder", lambda *_, **__: Embedder(Letters(), free=True)
-    )
+    monkeypatch.setattr(learned_orders, "open_embedder", lambda _: Embedder(Letters(), free=True))
     shown = audited(log, "--encoder", "letters").stdout
     assert rows_of(shown, (*learned, "D_type", "D_type + residual")) == [4] * 4
     lists = [item.model_copy(update={"committed": None}) for item in walks(0)]
     write_log(lists, log)
     assert "D_type" not in audited(log, "--encoder", "letters").stdout
-    blank = [Candidate(text="never verified"), Candidate(text="right", label=True)]
+    blank = [RecordedCandidate(text="never verified"), RecordedCandidate(text="right", label=True)]
     write_log([*lists, listed(99, 0, blank)], log)
     assert "expected --complete" in sentence(audited(log, "--encoder", "free"))
 

@@ -14,12 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.audit import lines
-from selverify.audit.importers import IMPORTERS, Imported, format_of, search_and_learn
+from selverify.audit import records as reading
+from selverify.audit.importers import IMPORTERS, Imported, format_of
 from selverify.audit.importers.base import MOST_FAULTS
-from selverify.audit.importers.search_and_learn import ROWS_AT_ONCE
-from selverify.audit.log import Entry, read_log, write_log
-from selverify.audit.schema import RecordedList, RecordedSample
+from selverify.audit.log import LogEntry, RecordedList, RecordedSample, read_log, write_log
 from selverify.errors import ArtifactError, SchemaError
 
 Values = Sequence[Mapping[str, Any]]
@@ -33,7 +31,7 @@ def lines_of(path: Path, records: Values) -> Path:
     return path
 
 
-def imported(name: str, path: Path) -> tuple[list[Entry], dict[str, int]]:
+def imported(name: str, path: Path) -> tuple[list[LogEntry], dict[str, int]]:
     """All entries, which make a log, and the remarks."""
     counted = Imported()
     found = list(IMPORTERS[name](path, counted))
@@ -470,7 +468,7 @@ def numbered(*numbers: int) -> list[dict[str, Any]]:
 def test_a_dataset_is_read_from_its_folder(tmp_path: Path) -> None:
     """A configuration is a run of several files; its tables of figures are left out."""
     dataset = tmp_path / "completions-of-a-model"
-    many = range(2 * ROWS_AT_ONCE + 1)
+    many = range(2 * reading._ROWS_AT_ONCE + 1)
     table(dataset / "T-0.8--n-4" / "train-00000-of-00002.parquet", numbered(*many))
     table(dataset / "T-0.8--n-4" / "train-00001-of-00002.parquet", numbered(99))
     table(dataset / "T-0.8--n-4--evals" / "train-00000-of-00001.parquet", [{"n": 1, "acc": 0.5}])
@@ -524,7 +522,7 @@ def test_a_table_of_too_many_rows_is_closed(
     """Before it is refused: it can be written again, and no handle is left."""
     path = tmp_path / "x.parquet"
     table(path, [COMPLETIONS] * 3)
-    monkeypatch.setattr(search_and_learn, "MOST_LINES", 2)
+    monkeypatch.setattr(reading, "MOST_LINES", 2)
     opened: list[pq.ParquetFile] = []
 
     class Watched(pq.ParquetFile):
@@ -708,7 +706,7 @@ def test_a_value_longer_than_the_cap_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list is read as a whole, so it has a cap of its own."""
-    monkeypatch.setattr(lines, "LONGEST_VALUE", 1_000)
+    monkeypatch.setattr(reading, "LONGEST_VALUE", 1_000)
     path = json_of(tmp_path / "x.json", [SEARCH, SEARCH])
     assert refusal("tree_of_thought", path).startswith(": given more than 1,000 bytes of one JSON")
 
@@ -717,7 +715,7 @@ def test_a_list_on_one_line_may_be_longer_than_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is one value, whose cap is its own; so is a long object in a file called .json."""
-    monkeypatch.setattr(lines, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(reading, "LONGEST_LINE", 1_000)
     values = {
         "x.json": [SEARCH] * 4,
         "x.jsonl": [SEARCH] * 4,

@@ -19,9 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from selverify.audit import lines, log
-from selverify.audit.log import Entry, Log, json_schema, read_log, schema_text, write_log
-from selverify.audit.schema import Candidate, RecordedList, RecordedSample
+from selverify.audit import log, records
+from selverify.audit.log import (
+    Log,
+    LogEntry,
+    RecordedCandidate,
+    RecordedList,
+    RecordedSample,
+    json_schema,
+    read_log,
+    schema_text,
+    write_log,
+)
 from selverify.cli import app
 from selverify.errors import ArtifactError, SchemaError
 
@@ -51,7 +60,7 @@ names = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp"))
 texts = st.text(max_size=12)
 scores = st.floats(allow_nan=False, allow_infinity=False)
 candidates = st.builds(
-    Candidate,
+    RecordedCandidate,
     text=texts,
     score=st.none() | scores,
     label=st.none() | st.booleans(),
@@ -109,7 +118,7 @@ def refusal(path: Path) -> str:
 @given(entries, st.booleans())
 @settings(deadline=None)
 def test_what_is_written_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], packed: bool
+    tmp_path_factory: pytest.TempPathFactory, entries: list[LogEntry], packed: bool
 ) -> None:
     """Every field, in order, compressed or not; equal entries give equal bytes."""
     folder = tmp_path_factory.mktemp("log")
@@ -289,13 +298,13 @@ def bomb(path: Path, chunk: bytes, times: int) -> Path:
 
 def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the length of a line, by the number of lines, by the bytes of them all."""
-    monkeypatch.setattr(lines, "MOST_LINES", 2_000)
+    monkeypatch.setattr(records, "MOST_LINES", 2_000)
     one_line = bomb(tmp_path / "a.jsonl.gz", b"a" * (1 << 20), 24)
     assert one_line.stat().st_size < 50_000
     assert refusal(one_line).startswith(", line 1: given more than 16,777,216 bytes of a line")
     blank = bomb(tmp_path / "b.jsonl.gz", b"\n" * 1_000, 3)
     assert refusal(blank).startswith(": given more than 2,000 lines")
-    monkeypatch.setattr(lines, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(records, "MOST_BYTES", 1 << 20)
     spaces = bomb(tmp_path / "c.jsonl.gz", b" " * 1023 + b"\n", 1025)
     assert refusal(spaces).startswith(": given more than 1,048,576 bytes")
 
@@ -325,7 +334,7 @@ def test_the_schema_of_the_page_is_current() -> None:
 
 @given(lists() | samples)
 @settings(deadline=None, max_examples=30)
-def test_the_schema_takes_what_the_reader_takes(entry: Entry) -> None:
+def test_the_schema_takes_what_the_reader_takes(entry: LogEntry) -> None:
     """Any entry as it is written."""
     jsonschema.Draft202012Validator(json_schema()).validate(json.loads(entry.model_dump_json()))
 
@@ -382,7 +391,11 @@ def test_the_page_names_every_option() -> None:
 def test_the_page_names_every_field() -> None:
     """Those of candidates, lists and samples."""
     page = (DOCS / "recorded-log.md").read_text(encoding="utf-8")
-    fields = {*Candidate.model_fields, *RecordedList.model_fields, *RecordedSample.model_fields}
+    fields = {
+        *RecordedCandidate.model_fields,
+        *RecordedList.model_fields,
+        *RecordedSample.model_fields,
+    }
     assert {name for name in fields if f"| `{name}` |" not in page} == set()
 
 

@@ -1,42 +1,44 @@
 """Searches on the recorded trees of game of 24: the original one again, and gated competition.
 
-Knows: which logs keep how many states, which searches are run on them, their settings. Does not
-know: how a ranker is trained, tables.
+Knows: which logs keep how many states, how a log answers in the place of a model and its verifier,
+which searches are run on it, their settings. Does not know: how a ranker is trained, tables.
+
+What a log lacks is a miss, answered with what cannot help a search: a blank sample, which no domain
+reads as a move, or a verdict of 0. The search goes on in a defined way, and its puzzle is among the
+touched ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 
+from breadth_first import breadth_first
 from game24_notation import TARGET, Game24
 from game24_ranking import K_MAX, Ranked
 from game24_states import CHECKING, DOMAIN, MOVES, Visited, visited
 
-from selverify.audit.replay import (
-    Bounds,
-    ByScore,
-    Coverage,
-    ReplayBackend,
-    Replayed,
-    bounds,
-    recorded_problems,
-    replay,
-)
 from selverify.errors import ProtocolError
 from selverify.search import GatedSettings, gated_competition
 from selverify.search.backend import Ranker
-from selverify.search.breadth_first import breadth_first
-from selverify.search.driver import Search
+from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gates import GATES
-from selverify.search.requests import RankItem
-from selverify.types import Outcome, State
+from selverify.search.requests import (
+    Propose,
+    ProposeItem,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Move, Outcome, Problem, Sample, State, Verdict
 
 KEPT = {"greedy1": 1, "greedy3": 3, "greedy5": 5}
 SURE = 20.0
-SCALE = ByScore(0.0, SURE)
 """The value of one evaluation: sure is 20, likely 1, impossible 0.001."""
+BLANK = Sample("", 0, 0.0)
 WHOLE_TREE = 10_000
 """Calls and samples that no search on a recorded tree comes to."""
 END = str(TARGET)
@@ -65,15 +67,18 @@ class Tree:
 
 @dataclass(frozen=True)
 class Ended:
-    """One method on one tree, by puzzle: solved or not, calls, what of it was recorded."""
+    """One method on one tree, by puzzle: solved or not, calls, whether a miss touched it."""
 
     solved: Mapping[str, bool]
     calls: Mapping[str, int]
-    coverage: Mapping[str, Coverage]
+    touched: Mapping[str, bool]
 
-    def bounds(self, hands: Iterable[str]) -> Bounds:
-        """The rate of solved puzzles from both sides."""
-        return bounds((self.solved[hand], self.coverage[hand]) for hand in hands)
+    def rates(self) -> tuple[float, float, float]:
+        """Solved puzzles: touched ones as failures, as they ended, and as successes."""
+        count = len(self.solved)
+        failures = sum(self.solved[hand] and not self.touched[hand] for hand in self.solved)
+        ended = sum(self.solved.values())
+        return failures / count, ended / count, (failures + sum(self.touched.values())) / count
 
     def mean_calls(self, hands: Sequence[str]) -> float:
         """Verifier calls a puzzle."""
@@ -95,7 +100,60 @@ class Reproduced:
     solved: int
     solved_in_log: int
     calls: float
-    coverage: Coverage
+
+
+class RecordedTree:
+    """A log as a backend; ``missed`` are the puzzles for which it lacked something.
+
+    The proposals of a visited state are all that there are: what is asked for beyond them is blank
+    and no miss. A verdict is the recorded value on [0, ``SURE``], cut off at both ends.
+    """
+
+    def __init__(self, tree: Tree, ranker: Ranker | None) -> None:
+        self._ranker = ranker
+        self._proposals: dict[tuple[str, Texts], tuple[Sample, ...]] = {}
+        self._verdicts: dict[tuple[str, Texts], float] = {}
+        self.missed: set[str] = set()
+        for one in tree.found:
+            before = said(one.whole.prefix)
+            self._proposals[one.hand, before] = tuple(
+                Sample(own.text, 0, 0.0) for own in one.whole.candidates for _ in range(own.times)
+            )
+            for own in one.whole.candidates:
+                if own.score is not None and isinstance(move := DOMAIN.parse(own.text), Move):
+                    verdict = min(1.0, max(0.0, own.score / SURE))
+                    self._verdicts.setdefault((one.hand, (*before, move.text)), verdict)
+
+    def identity(self, kind: str) -> str:
+        """Nothing is cached here."""
+        return kind
+
+    def answer(self, request: Request) -> Reply:
+        """What the log holds, or what stands for a miss."""
+        if isinstance(request, Propose):
+            return tuple(map(self._proposed, request.items))
+        if isinstance(request, Verify):
+            return tuple(map(self._verdict, request.items))
+        if self._ranker is None:
+            raise ProtocolError(f"given a {type(request).__name__}, and there is no ranker")
+        return self._ranker.rank(request.items)  # type: ignore[union-attr]
+
+    def _proposed(self, item: ProposeItem) -> tuple[Sample, ...]:
+        key = item.state.problem.problem_id, item.state.said
+        if key not in self._proposals:
+            self.missed.add(key[0])
+        found = self._proposals.get(key, ())[item.start : item.start + item.count]
+        return found + (BLANK,) * (item.count - len(found))
+
+    def _verdict(self, item: VerifyItem) -> Verdict:
+        hand, before = item.state.problem.problem_id, item.state.said
+        scores = []
+        for move in item.steps:
+            before = (*before, move.text)
+            if (hand, before) not in self._verdicts:
+                self.missed.add(hand)
+            scores.append(self._verdicts.get((hand, before), 0.0))
+        return Verdict(scores[-1], tuple(scores))
 
 
 class RecordedRanks:
@@ -146,16 +204,17 @@ def trees() -> tuple[Tree, ...]:
     )
 
 
-def backend(tree: Tree, domain: Game24, ranker: Ranker | None = None) -> ReplayBackend:
-    """The log as the model and its verifier."""
-    entries = [one.whole for one in tree.found]
-    return ReplayBackend(domain, entries, judge=SCALE, whole_lists=True, ranker=ranker)
+def problems(tree: Tree, domain: Game24) -> dict[str, Problem]:
+    """The puzzles of a log, by hand."""
+    return {one.hand: domain.read(one.whole.question, problem_id=one.hand) for one in tree.found}
 
 
-def original(tree: Tree, *, gates: bool, checks: bool) -> dict[str, Replayed[Outcome]]:
-    """Tree of thoughts' search on its own log, as it was or with what is free."""
-    domain = CHECKING if checks else DOMAIN
-    problems = recorded_problems(domain, (one.whole for one in tree.found))
+@cache
+def original(
+    tree: Tree, *, gates: bool, checks: bool
+) -> tuple[dict[str, Result[Outcome]], frozenset[str]]:
+    """Tree of thoughts' search on its own log, as it was or with what is free; touched puzzles."""
+    domain, backend = CHECKING if checks else DOMAIN, RecordedTree(tree, None)
     searches = {
         hand: Search(
             breadth_first(
@@ -169,14 +228,15 @@ def original(tree: Tree, *, gates: bool, checks: bool) -> dict[str, Replayed[Out
             ),
             None,
         )
-        for hand, problem in problems.items()
+        for hand, problem in problems(tree, domain).items()
     }
-    return replay(searches, backend(tree, domain), traced=True)
+    found = run_lockstep(searches, backend, end_of_move=domain.end_of_move, traced=True)
+    return found, frozenset(backend.missed)
 
 
 def reproduced(tree: Tree) -> Reproduced:
     """The original search run again, against the states that the log kept."""
-    found = original(tree, gates=False, checks=False)
+    found, _ = original(tree, gates=False, checks=False)
     log, right = _selected(tree), _right(tree)
     same = tied = solved = solved_in_log = 0
     for hand, one in found.items():
@@ -185,45 +245,46 @@ def reproduced(tree: Tree) -> Reproduced:
         tied += kept != log[hand] and _differ_by_a_tie(tree, hand, kept, log[hand])
         solved += any((hand, path) in right for path in kept[-1])
         solved_in_log += any((hand, path) in right for path in log[hand][-1])
-    calls = sum(one.result.ledger.verifier_calls for one in found.values()) / len(found)
-    coverage = sum((one.coverage for one in found.values()), Coverage())
-    return Reproduced(len(found), same, tied, solved, solved_in_log, calls, coverage)
+    calls = sum(one.ledger.verifier_calls for one in found.values()) / len(found)
+    return Reproduced(len(found), same, tied, solved, solved_in_log, calls)
 
 
-def ended(found: Mapping[str, Replayed[Outcome]], *, any_kept: bool = False) -> Ended:
+def ended(
+    found: Mapping[str, Result[Outcome]], touched: Iterable[str], *, any_kept: bool = False
+) -> Ended:
     """Solved where the answer is 24; ``any_kept``: where a kept state's number is, as the log."""
+    missed = set(touched)
     return Ended(
         {
-            hand: _any_solved(one) if any_kept else one.result.outcome.answer == END
+            hand: _any_solved(one) if any_kept else one.outcome.answer == END
             for hand, one in found.items()
         },
-        {hand: one.result.ledger.verifier_calls for hand, one in found.items()},
-        {hand: one.coverage for hand, one in found.items()},
+        {hand: one.ledger.verifier_calls for hand, one in found.items()},
+        {hand: hand in missed for hand in found},
     )
 
 
-def gated(tree: Tree, settings: Mapping[str, GatedSettings], ranker: Ranker) -> dict[str, Ended]:
-    """Gated competition under each of the settings; a finished answer checks for free.
+def gated(tree: Tree, settings: GatedSettings, ranker: Ranker) -> Ended:
+    """Gated competition; a finished answer checks for free.
 
-    Each asks for all that was proposed at a state.
+    It asks for all that was proposed at a state.
     """
-    problems = recorded_problems(CHECKING, (one.whole for one in tree.found))
+    backend = RecordedTree(tree, ranker)
     searches = {
-        (name, hand): Search(
+        hand: Search(
             gated_competition(
                 CHECKING,
                 problem,
-                settings=replace(own, proposals=tree.longest),
+                settings=replace(settings, proposals=tree.longest),
                 budget=WHOLE_TREE,
                 generation_cap=WHOLE_TREE,
             ),
             WHOLE_TREE,
         )
-        for name, own in settings.items()
-        for hand, problem in problems.items()
+        for hand, problem in problems(tree, CHECKING).items()
     }
-    found = replay(searches, backend(tree, CHECKING, ranker))
-    return {name: ended({hand: found[name, hand] for hand in problems}) for name in settings}
+    found = run_lockstep(searches, backend, end_of_move=CHECKING.end_of_move)
+    return ended(found, backend.missed)
 
 
 def rules(tau: float, **changed: object) -> GatedSettings:
@@ -234,7 +295,7 @@ def rules(tau: float, **changed: object) -> GatedSettings:
         beta=0.0,
         k_min=1,
         k_max=K_MAX,
-        tau=SCALE.scaled(tau),
+        tau=tau / SURE,
         max_retries=0,
         max_moves=MOVES,
         scorer="none",
@@ -255,17 +316,17 @@ def said(texts: Iterable[str]) -> Texts:
     return tuple(" ".join(text.split()) for text in texts)
 
 
-def _kept(one: Replayed[Outcome]) -> list[set[Texts]]:
+def _kept(one: Result[Outcome]) -> list[set[Texts]]:
     """The states that were kept after each move."""
     kept: list[set[Texts]] = [set() for _ in range(MOVES)]
-    for event in one.result.events:
+    for event in one.events:
         if event.event == "keep":
             kept[len(event.state.derivation) - 1].add(event.state.said)
     return kept
 
 
-def _any_solved(one: Replayed[Outcome]) -> bool:
-    states = (event.state for event in one.result.events if event.event == "keep")
+def _any_solved(one: Result[Outcome]) -> bool:
+    states = (event.state for event in one.events if event.event == "keep")
     return any(DOMAIN.answer(state) == END for state in states)
 
 
@@ -302,8 +363,5 @@ def _differ_by_a_tie(
         for candidate in one.whole.candidates
     }
     ours, theirs = next((a, b) for a, b in zip(kept, log, strict=True) if a != b)
-    return sorted(map(_known(scores), ours)) == sorted(map(_known(scores), theirs))
-
-
-def _known(scores: Mapping[Texts, float | None]) -> Callable[[Texts], float]:
-    return lambda path: scores.get(path) or 0.0
+    values = [sorted(scores.get(path) or 0.0 for path in paths) for paths in (ours, theirs)]
+    return values[0] == values[1]

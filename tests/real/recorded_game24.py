@@ -60,9 +60,9 @@ from game24_trees import (
     trees,
 )
 
-from selverify.audit.lists.counterfactual import Outcomes, one_by_one, summary, verify_all
-from selverify.audit.lists.judging import by_label
-from selverify.audit.lists.rankers import ranker_name
+from selverify.audit.counterfactual import Outcomes, one_by_one, summarise, verify_all
+from selverify.audit.judged_lists import by_label
+from selverify.audit.orders import ranker_name
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.experiment.statistics import Bootstrap
 from selverify.search import GatedSettings
@@ -94,14 +94,14 @@ class Found:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """``summary`` of all states, by (ranker, allocator)."""
+        """``summarise`` of all states, by (ranker, allocator)."""
         return self.part([True] * len(self.ranked.asked), *self.outcomes)
 
     def part(self, kept: Sequence[bool], *keys: tuple[str, str]) -> pd.DataFrame:
         """The same of some states and of some rows."""
         states = [one for one, own in zip(self.ranked.states, kept, strict=True) if own]
         outcomes = {key: part_of(self.outcomes[key], kept) for key in keys}
-        found = summary(states, outcomes, bootstrap=BOOTSTRAP)
+        found = summarise(states, outcomes, bootstrap=BOOTSTRAP)
         return found.set_index(["ranker", "allocator"])
 
 
@@ -470,16 +470,16 @@ def methods(tree: Tree) -> dict[str, Ended]:
     """Every method on a tree: the original, with what is free, and gated competition."""
     ranked = by_values()
     found = {
-        "breadth-first": ended(original(tree, gates=False, checks=False), any_kept=True),
-        "breadth-first, gates": ended(original(tree, gates=True, checks=False), any_kept=True),
-        "breadth-first, gates and free check": ended(original(tree, gates=True, checks=True)),
+        "breadth-first": ended(*original(tree, gates=False, checks=False), any_kept=True),
+        "breadth-first, gates": ended(*original(tree, gates=True, checks=False), any_kept=True),
+        "breadth-first, gates and free check": ended(*original(tree, gates=True, checks=True)),
     }
     reference = float(np.mean([one.dispersion[FULL] for one in ranked.scored]))
-    options = searches(reference)
-    every = gated(tree, options, RecordedRanks("values", ranked))
+    ranker = RecordedRanks("values", ranked)
+    every = {name: gated(tree, own, ranker) for name, own in searches(reference).items()}
     folds = {one.visited.hand: fold for one, fold in zip(ranked.asked, ranked.folds, strict=True)}
     for name in ("gates, verify-all", "gates, proposal order", "full, fixed k", "full, k(w)"):
-        own = {key: done for key, done in every.items() if key.startswith(name)}
+        own = [done for key, done in every.items() if key.startswith(name)]
         found[name] = by_fold(own, folds, found["breadth-first, gates and free check"])
     return found
 
@@ -503,20 +503,19 @@ def _rules(allocation: str, changed: Mapping[str, object]) -> GatedSettings:
     return rules(SOME_CHANCE, allocation=allocation, **changed)
 
 
-def by_fold(options: Mapping[str, Ended], folds: Mapping[str, int], wanted: Ended) -> Ended:
+def by_fold(options: Sequence[Ended], folds: Mapping[str, int], wanted: Ended) -> Ended:
     """Each puzzle under the setting that the other folds choose."""
-    solved: dict[str, bool] = {}
-    calls: dict[str, int] = {}
-    coverage = {}
+    best: dict[str, Ended] = {}
     hands = list(wanted.solved)
     for fold in sorted(set(folds.values())):
         others = [hand for hand in hands if folds.get(hand, 0) != fold]
-        best = min(options.values(), key=lambda own: _worth(own, others, wanted))
-        for hand in hands:
-            if folds.get(hand, 0) == fold:
-                solved[hand], calls[hand] = best.solved[hand], best.calls[hand]
-                coverage[hand] = best.coverage[hand]
-    return Ended(solved, calls, coverage)
+        chosen = min(options, key=lambda own: _worth(own, others, wanted))
+        best |= {hand: chosen for hand in hands if folds.get(hand, 0) == fold}
+    return Ended(
+        {hand: best[hand].solved[hand] for hand in hands},
+        {hand: best[hand].calls[hand] for hand in hands},
+        {hand: best[hand].touched[hand] for hand in hands},
+    )
 
 
 def _worth(own: Ended, hands: Sequence[str], wanted: Ended) -> tuple[int, float]:
@@ -528,10 +527,9 @@ def _worth(own: Ended, hands: Sequence[str], wanted: Ended) -> tuple[int, float]
 def compared(own: Ended, other: Ended) -> tuple[str, ...]:
     """The cells of a method, beside those of breadth-first on the puzzles it leaves untouched."""
     hands = list(own.solved)
-    rate = own.bounds(hands)
-    clean = [hand for hand in hands if not own.coverage[hand].touched]
-    cells = [f"{rate.low:.2f}", f"{rate.ended:.2f}", f"{rate.high:.2f}"]
-    cells += [f"{rate.touched} of {rate.searches}", f"{own.mean_calls(hands):.1f}"]
+    clean = [hand for hand in hands if not own.touched[hand]]
+    cells = [f"{rate:.2f}" for rate in own.rates()]
+    cells += [f"{len(hands) - len(clean)} of {len(hands)}", f"{own.mean_calls(hands):.1f}"]
     if not clean:
         return (*cells, "none", "none", "none", "none")
     solved = [f"{sum(one.solved[hand] for hand in clean) / len(clean):.2f}" for one in (own, other)]

@@ -9,40 +9,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from selverify.audit.importers.base import JSON_FILES, Imported, Importer, marks
+from selverify.audit.importers.base import JSON_FILES, Imported, Importer
 from selverify.audit.importers.omegaprm import read_omegaprm
 from selverify.audit.importers.prm800k import read_prm800k
 from selverify.audit.importers.sample_rows import read_sample_rows
-from selverify.audit.importers.search_and_learn import PARQUET, read_search_and_learn
+from selverify.audit.importers.search_and_learn import read_search_and_learn
 from selverify.audit.importers.tree_of_thought import read_tree_of_thought
+from selverify.audit.records import PARQUET
 
 IMPORTERS: Mapping[str, Importer] = MappingProxyType(
     {
         "prm800k": Importer(
             "steps rated by people (OpenAI), lists with labels",
             read_prm800k,
-            marks(["question", "label"], ["state_id", "problem", "candidates"]),
+            ({"question", "label"}, {"state_id", "problem", "candidates"}),
         ),
         "omegaprm": Importer(
             "OpenR's trees, lists with Monte-Carlo values",
             read_omegaprm,
-            marks(["question", "reasoning_steps"], ["tree", "question", "candidates"]),
+            (
+                {"question", "reasoning_steps"},
+                {"tree", "question", "candidates"},
+            ),
         ),
         "tree_of_thought": Importer(
             "breadth-first logs of tree-of-thought-llm, lists with values",
             read_tree_of_thought,
-            marks(["idx", "steps"], ["idx", "ys"], ["puzzle_idx", "depth", "candidates"]),
+            (
+                {"idx", "steps"},
+                {"idx", "ys"},
+                {"puzzle_idx", "depth", "candidates"},
+            ),
         ),
         "search_and_learn": Importer(
             "completions of Hugging Face's search-and-learn (JSON lines, Parquet)",
             read_search_and_learn,
-            marks(["problem", "completions"]),
+            ({"problem", "completions"},),
             (*JSON_FILES, PARQUET),
         ),
         "sample_rows": Importer(
             "one solution a row, with step scores",
             read_sample_rows,
-            marks(["cand", "steps"], ["cand", "text"]),
+            ({"cand", "steps"}, {"cand", "text"}),
         ),
     }
 )
