@@ -87,6 +87,17 @@ def samples(problems: int = 4, each: int = 3) -> list[RecordedSample]:
     ]
 
 
+def rated(rating: int | None) -> dict[str, object]:
+    """A record as PRM800K has them, with two completions of its only step."""
+    texts = [{"text": text, "rating": rating, "flagged": False} for text in ("one", "two")]
+    step = {"completions": texts, "human_completion": None, "chosen_completion": 0}
+    empty = {"completions": [], "human_completion": None, "chosen_completion": None}
+    return {
+        "question": {"problem": "how many?", "ground_truth_answer": "1"},
+        "label": {"steps": [step, empty], "finish_reason": "solution"},
+    }
+
+
 def run(*arguments: object, columns: int = 200) -> Result:
     return CliRunner().invoke(
         cli.app, [str(one) for one in arguments], env={"COLUMNS": str(columns)}
@@ -129,6 +140,8 @@ def test_a_log_alone_gives_an_answer(log: Path) -> None:
     assert rows.count("Shortest first") == rows.count("Recorded order") == 4
     assert "shortest first needs fewer calls; recorded order needs more calls" in shown
     assert "12 problems: too few for the intervals to be trusted" in shown
+    plain = " ".join(shown.split())
+    assert "do not include the choice of settings and are not corrected for the number" in plain
     figures = log.parent / "figures"
     assert shown.splitlines()[-3:] == [
         str(figures / f"runs.{kind}") for kind in ("svg", "png", "csv")
@@ -159,25 +172,17 @@ def test_the_calls_are_those_of_the_log(log: Path) -> None:
     assert set(points[points["family"] == "first k"]["setting"]) == {1, 2, 3, 4, 5}
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_it_fits_a_terminal(log: Path, columns: int) -> None:
-    """No line is longer than the terminal, and no cell is cut or wrapped."""
-    shown = audited(log, columns=columns).stdout.split(str(log.parent))[0]
-    lines = shown.splitlines()
-    assert max(map(len, lines)) <= columns
-    assert "…" not in shown
-    assert sum(line.startswith("Shortest first") for line in lines) == 4
-
-
-def test_samples_fit_a_terminal(log: Path) -> None:
-    """Many of them too: no cell is cut, and every method has its name and its intervals."""
-    write_log(samples(problems=40, each=32), log)
+def test_tables_fit_a_terminal(log: Path) -> None:
+    """No line is longer than it, no cell is cut or wrapped; every method has its intervals."""
     shown = audited(log, columns=80).stdout.split(str(log.parent))[0]
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "…" not in shown
-    assert "N = 32" in shown
-    assert len(re.findall(r"^weighted vote, prod +[0-9]", shown, re.MULTILINE)) == 3
-    assert "Its calls" in shown
+    assert sum(line.startswith("Shortest first") for line in shown.splitlines()) == 4
+    write_log(samples(problems=40, each=32), log)
+    of_samples = audited(log, columns=80).stdout.split(str(log.parent))[0]
+    assert "N = 32" in of_samples and "Its calls" in of_samples
+    assert len(re.findall(r"^weighted vote, prod +[0-9]", of_samples, re.MULTILINE)) == 3
+    for text in (shown, of_samples):
+        assert max(map(len, text.splitlines())) <= 80
+        assert "…" not in text
 
 
 def test_equal_logs_give_equal_files(log: Path) -> None:
@@ -237,19 +242,6 @@ def test_a_verifier_that_stopped_early_is_no_proof_of_its_order(log: Path) -> No
     assert warning < shown.index("With order and allocation chosen on other problems")
     assert "look like the oracle: distrust" in shown
     assert "--complete" in shown
-
-
-def test_intervals_say_what_they_leave_out(log: Path) -> None:
-    """The choice of settings, the number of orders, and values that were all alike."""
-    shown = " ".join(audited(log).stdout.split())
-    assert "do not include the choice of settings" in shown
-    assert "not corrected for the number of orders; one without width says nothing" in shown
-
-
-def test_one_of_each_is_told_in_the_singular(log: Path) -> None:
-    """One list left out of one."""
-    write_log([*walks(0), listed(99, 0, [RecordedCandidate(text="never verified")])], log)
-    assert "1 of 49 lists is left out" in audited(log).stdout
 
 
 def test_a_log_may_be_called_anything(log: Path) -> None:
@@ -335,83 +327,38 @@ def test_what_cannot_be_served_is_one_sentence(
     assert not (log.parent / "figures").exists()
 
 
-def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path) -> None:
-    """Missing, or of another format."""
-    assert "no such file" in sentence(run("audit", tmp_path / "none.jsonl"))
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"question": "why?"}\n', encoding="utf-8")
-    assert "other.jsonl, line 1: kind: not given" in sentence(run("audit", other))
-
-
-def test_a_raw_log_is_told_apart_and_its_import_is_named(tmp_path: Path) -> None:
-    """Lines, a list over several lines, a table; one that no importer knows names them all."""
-    search = {"idx": 0, "steps": [], "ys": []}
-    for name, text, form in (
+@pytest.mark.parametrize(
+    ("name", "text", "form"),
+    [
         ("a.jsonl", json.dumps(rated(1)), "prm800k"),
-        ("b.json", json.dumps([search], indent=4), "tree_of_thought"),
+        ("b.json", '[\n{"idx": 0,\n"steps": [], "ys": []}]', "tree_of_thought"),
         ("c.jsonl", '{"problem": "q", "completions": []}', "search_and_learn"),
         ("d.parquet", "PAR1", "search_and_learn"),
         ("e.jsonl", '{"question": "q", "reasoning_steps": {}}', "omegaprm"),
         ("f.jsonl", '{"cand": 0, "steps": [], "unique_id": "u"}', "sample_rows"),
-    ):
-        path = tmp_path / name
-        path.write_text(f"{text}\n", encoding="utf-8")
-        said = sentence(run("audit", path))
-        assert said.endswith(f"; it looks like {form}: selverify import {form} {path} LOG\n")
-    other = tmp_path / "other.jsonl"
+    ],
+)
+def test_a_raw_log_is_told_apart_and_its_import_is_named(
+    tmp_path: Path, name: str, text: str, form: str
+) -> None:
+    """Lines, a list over several lines, a table."""
+    path = tmp_path / name
+    path.write_text(f"{text}\n", encoding="utf-8")
+    told = sentence(run("audit", path))
+    assert told.endswith(f"; it looks like {form}: selverify import {form} {path} LOG\n")
+
+
+def test_a_file_that_no_importer_knows_names_them_all(log: Path) -> None:
+    """A folder too; but not where the file begins as a log does."""
+    other = log.with_name("other.jsonl")
     other.write_text('{"question": "why?"}\n', encoding="utf-8")
-    for path in (other, tmp_path):
-        said = sentence(run("audit", path))
-        assert f"selverify import FORMAT {path} LOG, where FORMAT is one of prm800k, " in said
-
-
-def test_a_fault_in_a_log_of_ours_names_no_import(log: Path) -> None:
-    """It begins as a log does."""
-    write_log(walks(0), plain := log.with_name("plain.jsonl"))
-    plain.write_text(plain.read_text(encoding="utf-8") + "{}\n", encoding="utf-8")
-    assert sentence(run("audit", plain)).endswith("kind: not given, expected list or sample\n")
-
-
-UNWRITABLE = {
-    "below a file": "file/below",
-    "a long name": "n" * 300,
-    "no place of this system": "/proc/none",
-    "links in a circle": "loop/below",
-}
-
-
-@pytest.fixture
-def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a file, a folder with something in it and a link to itself."""
-    (tmp_path / "file").touch()
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "kept").touch()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.parametrize("why", [*UNWRITABLE, "a file", "a folder for a figure"])
-def test_a_figure_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
-    """Nothing else is written either."""
-    (around / "runs.svg").mkdir()
-    places = UNWRITABLE | {"a file": "file", "a folder for a figure": "."}
-    before = sorted(around.rglob("*"))
-    assert "expected a path" in sentence(audited(log, "--figure", places[why], "--csv", "t.csv"))
-    assert sorted(around.rglob("*")) == before
-
-
-@pytest.mark.parametrize("why", [*UNWRITABLE, "a folder", "the root", "here", "a device"])
-def test_a_file_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
-    """Of the audit's tables and of an import; what stands there stays."""
-    others = {"a folder": "folder", "the root": "/", "here": ".", "a device": "/dev/full"}
-    target = (UNWRITABLE | others)[why]
-    source = around / "rows.jsonl"
-    source.write_text('{"unique_id": "u", "cand": 0, "steps": ["a"]}\n', encoding="utf-8")
-    assert "expected a path" in sentence(audited(log, "--csv", target))
-    assert "expected a path" in sentence(run("import", "sample_rows", source, target))
-    assert (around / "folder" / "kept").is_file() and Path("/dev/full").is_char_device()
-    assert not list(around.rglob("*.tmp-*"))
+    assert "other.jsonl, line 1: kind: not given" in sentence(run("audit", other))
+    for path in (other, log.parent):
+        told = sentence(run("audit", path))
+        assert f"selverify import FORMAT {path} LOG, where FORMAT is one of prm800k, " in told
+    write_log(walks(0), other)
+    other.write_text(other.read_text(encoding="utf-8") + "{}\n", encoding="utf-8")
+    assert sentence(run("audit", other)).endswith("kind: not given, expected list or sample\n")
 
 
 def test_a_full_disk_is_one_sentence(log: Path, tmp_path: Path) -> None:
@@ -494,17 +441,6 @@ def test_samples_are_audited_too(log: Path) -> None:
     assert names < {file.name for file in figures.iterdir()}
     assert "ranker" in pd.read_csv(table)
     assert "method" in pd.read_csv(log.parent / "table-samples.csv")
-
-
-def rated(rating: int | None) -> dict[str, object]:
-    """A record as PRM800K has them, with two completions of its only step."""
-    texts = [{"text": text, "rating": rating, "flagged": False} for text in ("one", "two")]
-    step = {"completions": texts, "human_completion": None, "chosen_completion": 0}
-    empty = {"completions": [], "human_completion": None, "chosen_completion": None}
-    return {
-        "question": {"problem": "how many?", "ground_truth_answer": "1"},
-        "label": {"steps": [step, empty], "finish_reason": "solution"},
-    }
 
 
 def test_other_formats_are_imported_and_what_is_left_out_is_told(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from selverify.audit.encoders import (
     open_embedder,
 )
 from selverify.audit.log import RecordedCandidate, RecordedList
-from selverify.errors import ArtifactError, ParamsError
+from selverify.errors import ParamsError
 
 TEXTS = ["How many?", "", "48 / 2 = 24, so half of them are left.", "x" * 50, "How many?"]
 
@@ -167,13 +167,6 @@ def test_other_names_are_refused(name: str, wrong: str) -> None:
     with pytest.raises(ParamsError, match=r"expected free, wordllama") as error:
         open_embedder(name)
     assert wrong in str(error.value)
-
-
-def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A folder without a model, and a repository without a revision."""
-    for name, kind in ((f"mean:{tmp_path}", ArtifactError), ("last:owner/name", ParamsError)):
-        with pytest.raises(kind, match=name.partition(":")[2]):
-            open_embedder(name)
 
 
 class TestWordLlama:

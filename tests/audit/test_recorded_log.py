@@ -233,27 +233,23 @@ def test_nothing_is_written_of_entries_that_would_be_refused(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_line_that_would_be_too_long_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cap", "size", "reason"),
+    [
+        ("LONGEST_LINE", 50, r"entry 1: given (\d+) bytes, .* at most 50 of a line"),
+        ("MOST_BYTES", 200, r"entry 3: given \d+ bytes, \d+ with those before"),
+        ("MOST_LINES", 4, r"entry 5: .* and 4 lines"),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap: str, size: int, reason: str
 ) -> None:
-    """The reader's cap is the writer's."""
-    monkeypatch.setattr(log, "LONGEST_LINE", 50)
-    with pytest.raises(SchemaError, match=r"entry 1: given (\d+) bytes, .* at most 50 of a line"):
-        write_log([RecordedSample.model_validate(SAMPLE)], tmp_path / "x.jsonl")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_all_lines_together_have_a_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log whose every line is short is not written when it could not be read."""
+    """The reader's caps of a line, and of all lines together, are the writer's."""
     entries = [RecordedSample.model_validate({**SAMPLE, "sample": one}) for one in range(9)]
-    write_log(entries, tmp_path / "x.jsonl")
-    size = (tmp_path / "x.jsonl").stat().st_size
-    monkeypatch.setattr(log, "MOST_BYTES", size)
-    write_log(entries, tmp_path / "y.jsonl")
-    monkeypatch.setattr(log, "MOST_BYTES", size - 1)
-    with pytest.raises(SchemaError, match=rf"entry 9: given \d+ bytes, {size} with those before"):
-        write_log(entries, tmp_path / "z.jsonl")
-    assert not (tmp_path / "z.jsonl").exists()
+    monkeypatch.setattr(log, cap, size)
+    with pytest.raises(SchemaError, match=reason):
+        write_log(entries, tmp_path / "x.jsonl")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_candidates_and_steps_of_a_log_have_a_cap(
@@ -379,23 +375,15 @@ def test_the_page_shows_the_table_of_its_example(tmp_path: Path) -> None:
     assert shown in found.stdout
 
 
-def test_the_page_names_every_option() -> None:
-    """Of the audit."""
+def test_the_page_names_every_option_and_every_field() -> None:
+    """Of the audit; of candidates, lists and samples."""
     page = (DOCS / "recorded-log.md").read_text(encoding="utf-8")
     found = CliRunner().invoke(app, ["audit", "--help"])
     options = set(re.findall(r"--[a-z]+", found.stdout)) - {"--help"}
     assert len(options) >= 9
     assert {one for one in options if f"`{one}" not in page} == set()
-
-
-def test_the_page_names_every_field() -> None:
-    """Those of candidates, lists and samples."""
-    page = (DOCS / "recorded-log.md").read_text(encoding="utf-8")
-    fields = {
-        *RecordedCandidate.model_fields,
-        *RecordedList.model_fields,
-        *RecordedSample.model_fields,
-    }
+    entries = (RecordedCandidate, RecordedList, RecordedSample)
+    fields = {name for entry in entries for name in entry.model_fields}
     assert {name for name in fields if f"| `{name}` |" not in page} == set()
 
 
