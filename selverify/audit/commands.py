@@ -6,7 +6,6 @@ Knows: logs, audits, and which files are written. Does not know: the terminal, o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -19,28 +18,13 @@ from selverify.audit.list_audit import AuditSettings, LearnedOrders, audit_lists
 from selverify.audit.log import Log, LogEntry, RecordedList, RecordedSample, read_log, write_log
 from selverify.audit.records import COMPRESSED, PARQUET, read_records
 from selverify.audit.sample_audit import audit_samples
-from selverify.audit.savings import USUAL
+from selverify.audit.savings import SolutionSettings
 from selverify.audit.text import render_lists, render_samples
 from selverify.data.grading import Grader
 from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
 from selverify.report.pages import write_csv
 from selverify.storage import check_place
 
-AUDIT = AuditSettings(
-    by=None,
-    tau=None,
-    complete=False,
-    wanted=0.98,
-    folds=2,
-    repetitions=20,
-    betas=(0.5,),
-    resamples=10_000,
-    curve_resamples=2_000,
-    seed=0,
-)
-"""How ``selverify audit`` audits candidate lists unless its options say otherwise."""
-# No check of steps is given here, so that this order is the recorded one.
-SAMPLES = replace(USUAL, orders=tuple(one for one in USUAL.orders if one != "not refused"))
 GRADING_SECONDS, GRADING_WORKERS = 5.0, 2
 
 
@@ -73,7 +57,7 @@ def audit_log(
         raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
     if log.lists:
         yield from _audit_lists(log.lists, path.name, settings, learned, stem=stem, csv=csv)
-    elif learned is not None or settings != _without_verdicts(settings):
+    elif learned or settings != AuditSettings(resamples=settings.resamples, seed=settings.seed):
         raise ParamsError(
             f"{path}: given samples only, expected no --by, --tau, --wanted, --complete or "
             "--encoder, which are of candidate lists"
@@ -162,11 +146,9 @@ def _audit_lists(
     states = "state" if found.coverage.used == 1 else "states"
     title = f"{name}: {found.coverage.used:,} {states}, {found.coverage.reachable:,} of them "
     written = found_against_calls(found, stem, title=f"{title}with an accepted move")
-    yield from (
-        Text(),
-        *map(str, written),
-        _table(found.curves, stem.with_name(f"{stem.name}.csv")),
-    )
+    yield Text()
+    yield from map(str, written)
+    yield _table(found.curves, stem.with_name(f"{stem.name}.csv"))
     if csv is not None:
         yield _table(flat(found), csv)
 
@@ -180,7 +162,9 @@ def _audit_samples(
     csv: Path | None,
 ) -> Iterator[RenderableType]:
     """One figure a run; runs are numbered, because their names are not made for files."""
-    rules = replace(SAMPLES, resamples=settings.resamples, seed=settings.seed)
+    rules = SolutionSettings(  # nothing checks steps here
+        orders=("shortest",), resamples=settings.resamples, seed=settings.seed
+    )
     tables = []
     with Grader(GRADING_SECONDS, GRADING_WORKERS) as grader:
         audits = audit_samples(samples, settings=rules, grader=grader)
@@ -193,15 +177,11 @@ def _audit_samples(
             title = f"{name}: run {found.run}, model {found.model}"
             own = stem.with_name(f"{stem.name}-run-{number}")
             written = accuracy_against_cost(table, own, title=title)
-            yield from (Text(), *map(str, written), _table(table, own.with_name(f"{own.name}.csv")))
+            yield Text()
+            yield from map(str, written)
+            yield _table(table, own.with_name(f"{own.name}.csv"))
     if csv is not None:
         yield _table(pd.concat(tables, ignore_index=True), csv)
-
-
-def _without_verdicts(settings: AuditSettings) -> AuditSettings:
-    return replace(
-        settings, by=AUDIT.by, tau=AUDIT.tau, complete=AUDIT.complete, wanted=AUDIT.wanted
-    )
 
 
 def _table(table: pd.DataFrame, path: Path) -> str:

@@ -104,7 +104,7 @@ class HubEncoder:
             return_tensors="pt",
         )
         hidden: Tensor = self._model(**tokens).last_hidden_state.float()
-        mask = tokens["attention_mask"]
+        mask: Tensor = tokens["attention_mask"]
         if self._pooling == "last":
             return hidden[torch.arange(len(texts)), mask.sum(1) - 1]
         return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)

@@ -50,6 +50,12 @@ LABEL, SCORE = "label", "score"
 EVERY_K_UP_TO = 10
 LARGER_BY = 1.25
 """Beyond every k up to 10, each k is this much larger: lists may hold thousands of candidates."""
+BETA = 0.5
+"""Of k(w)."""
+FOLDS, REPETITIONS = 2, 20
+"""Of the choice of settings."""
+CURVE_RESAMPLES = 2_000
+"""Of the intervals in the figure, at most."""
 
 LearnedOrders = Callable[[Sequence[JudgedList]], Mapping[str, Ranking]]
 """Orders by name, each state's learned on other problems."""
@@ -62,21 +68,16 @@ class AuditSettings:
     ``by``: accept by ``label``, or by ``score`` at least ``tau``; None: what the log can serve,
     labels first. ``tau``: None is the middle of [0, 1], if all scores are within. ``complete``: use
     only lists without misses. ``wanted``: the share of the reachable states in which a chosen
-    setting is to find an accepted move. ``folds``, ``repetitions``, ``seed``: of that choice.
-    ``betas``: of k(w), to choose among; the first one is drawn. ``resamples``: of the intervals in
-    tables and, ``curve_resamples``, in the figure.
+    setting is to find an accepted move. ``resamples``: of the intervals. ``seed``: of these and of
+    the folds.
     """
 
-    by: str | None
-    tau: float | None
-    complete: bool
-    wanted: float
-    folds: int
-    repetitions: int
-    betas: tuple[float, ...]
-    resamples: int
-    curve_resamples: int
-    seed: int
+    by: str | None = None
+    tau: float | None = None
+    complete: bool = False
+    wanted: float = 0.98
+    resamples: int = 10_000
+    seed: int = 0
 
 
 class AuditOption(NamedTuple):
@@ -162,23 +163,23 @@ def audit_lists(
             f"holds an accepted candidate (one is accepted if {rule.words}); expected some"
         )
     rankings = _rankings(states, rule.accepts, learned)
-    options = _options(states, rankings, settings.betas)
+    options = _options(states, rankings)
     rows, chosen = _rows(states, options, settings)
     rows = {(RANDOM, VERIFY_ALL): rankings[RANDOM].outcomes(verify_all())} | rows
-    drawn = {
+    drawn: dict[tuple[str, str, float], Outcomes] = {
         (one.ranker, one.family, one.k): own
         for one, own in options.items()
-        if one.family == FIRST_K or (one.family == ADAPTIVE and one.beta == settings.betas[0])
+        if one.family != ONE_BY_ONE
     }
     bootstrap = Bootstrap(settings.resamples, settings.seed)
-    drawn_bootstrap = Bootstrap(settings.curve_resamples, settings.seed)
+    of_curves = Bootstrap(min(settings.resamples, CURVE_RESAMPLES), settings.seed)
     return ListAudit(
         rule.words,
         settings.wanted,
         coverage,
         summarise(states, rows, bootstrap=bootstrap),
         differences(states, rows, against=(RANDOM, RECORDED), bootstrap=bootstrap),
-        found_curves(states, drawn, bootstrap=drawn_bootstrap),
+        found_curves(states, drawn, bootstrap=of_curves),
         chosen,
     )
 
@@ -227,7 +228,7 @@ def _rankings(
 
 
 def _options(
-    states: Sequence[JudgedList], rankings: Mapping[str, Ranking], betas: Sequence[float]
+    states: Sequence[JudgedList], rankings: Mapping[str, Ranking]
 ) -> dict[AuditOption, Outcomes]:
     """Every order under every allocation that is tried.
 
@@ -237,8 +238,7 @@ def _options(
     sizes = _sizes(states)
     plain = {(ONE_BY_ONE, 1, 0.0): one_by_one()} | {(FIRST_K, k, 0.0): first_k(k) for k in sizes}
     spread = {
-        (ADAPTIVE, k, beta): Allocator("adaptive", k, beta, k_max=sizes[-1], retries=0)
-        for beta in betas
+        (ADAPTIVE, k, BETA): Allocator("adaptive", k, BETA, k_max=sizes[-1], retries=0)
         for k in sizes
     }
     return {
@@ -264,9 +264,7 @@ def _rows(
 ) -> tuple[dict[tuple[str, str], Outcomes], dict[tuple[str, str], Counter[AuditOption]]]:
     """Each order and family with the settings chosen for it, and the choice among all but the
     oracle's."""
-    splits = split_problems(
-        states, folds=settings.folds, repetitions=settings.repetitions, seed=settings.seed
-    )
+    splits = split_problems(states, folds=FOLDS, repetitions=REPETITIONS, seed=settings.seed)
     groups: dict[tuple[str, str], dict[AuditOption, Outcomes]] = {}
     for family in FAMILIES:
         for one, own in options.items():

@@ -45,17 +45,20 @@ class SolutionSettings:
     nothing is chosen, and no accuracy shown. ``resamples``: of the intervals.
     """
 
-    subsets: int
-    exponents: tuple[float, ...]
-    weights: tuple[float, ...]
-    orders: tuple[str, ...]
-    thresholds: tuple[float, ...]
-    margins: tuple[float, ...]
-    inner_repetitions: int
-    repetitions: int
-    fewest: int
-    resamples: int
-    seed: int
+    subsets: int = 200
+    exponents: tuple[float, ...] = (0.25, 0.5, 1.0)
+    weights: tuple[float, ...] = (1.0, 4.0)
+    orders: tuple[str, ...] = ("shortest", "not refused")
+    thresholds: tuple[float, ...] = (
+        *(0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85),
+        *(1.0, 1.25, 1.5, 2.0, 3.0, np.inf),
+    )
+    margins: tuple[float, ...] = (0.0, 0.01, 0.02)
+    inner_repetitions: int = 5
+    repetitions: int = 5
+    fewest: int = 20
+    resamples: int = 10_000
+    seed: int = 0
 
     @property
     def bootstrap(self) -> Bootstrap:
@@ -78,23 +81,8 @@ class SolutionSettings:
         return tuple(CallPolicy(aggregation, *one) for one in grid)
 
 
-USUAL = SolutionSettings(
-    subsets=200,
-    exponents=(0.25, 0.5, 1.0),
-    weights=(1.0, 4.0),
-    orders=("shortest", "not refused"),
-    thresholds=(
-        *(0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85),
-        *(1.0, 1.25, 1.5, 2.0, 3.0, np.inf),
-    ),
-    margins=(0.0, 0.01, 0.02),
-    inner_repetitions=5,
-    repetitions=5,
-    fewest=20,
-    resamples=10_000,
-    seed=0,
-)
-"""The settings of the command line and of the project's own page."""
+USUAL = SolutionSettings()
+"""The settings of the project's own page; the command line has no check of steps to order by."""
 
 
 @dataclass(frozen=True, slots=True)
