@@ -232,7 +232,7 @@ def import_(
     target: Annotated[Path, typer.Argument(help="The log to write; compressed if it ends in .gz.")],
 ) -> None:
     """Rewrite recorded runs of others as a log that ``audit`` reads."""
-    from selverify.audit.commands import import_log
+    from selverify.audit.importers import import_log
 
     for line in import_log(form, source, target):
         typer.echo(_harmless(line))

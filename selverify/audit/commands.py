@@ -1,11 +1,11 @@
-"""What ``selverify audit`` and ``selverify import`` do, as parts to print.
+"""What ``selverify audit`` does, as parts to print.
 
 Knows: logs, audits, and which files are written. Does not know: the terminal, options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -13,9 +13,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from selverify.audit.figures import accuracy_against_cost, found_against_calls, sample_points
-from selverify.audit.importers import IMPORTERS, Imported, format_of
+from selverify.audit.importers import IMPORTERS, format_of
 from selverify.audit.list_audit import AuditSettings, LearnedOrders, audit_lists, flat
-from selverify.audit.log import Log, LogEntry, RecordedList, RecordedSample, read_log, write_log
+from selverify.audit.log import Log, RecordedList, RecordedSample, read_log
 from selverify.audit.records import COMPRESSED, PARQUET, read_records
 from selverify.audit.sample_audit import audit_samples
 from selverify.audit.savings import SolutionSettings
@@ -70,29 +70,6 @@ def audit_log(
         yield from _audit_samples(log.samples, path.name, settings, stem=stem, csv=csv)
 
 
-def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
-    """Write ``source`` as a log, and say what was left out and why.
-
-    Raises:
-        ParamsError: ``form`` is no importer's name.
-        ArtifactError, SchemaError: as the importer and :func:`write_log` do, or nothing to import.
-    """
-    if form not in IMPORTERS:
-        raise ParamsError(f"FORMAT: given {form!r}, expected among {', '.join(IMPORTERS)}")
-    check_place(target)
-    if not source.exists():
-        raise ArtifactError(f"{source}: no such file; expected one to import, or a folder")
-    if target.resolve().is_relative_to(source.resolve()):
-        raise ParamsError(
-            f"target: given {target}, which is {source} or below it, expected a path outside; the "
-            "next import would read its own log"
-        )
-    imported = Imported()
-    write_log(_some(IMPORTERS[form](source, imported), source, form), target)
-    yield from imported.sentences()
-    yield f"Written to {target}; ask it: selverify audit {target}"
-
-
 def _read(path: Path) -> Log:
     """The log at ``path``; of a file of others the error says how to make a log of it."""
     if path.is_dir():
@@ -121,15 +98,6 @@ def _rewrites(path: Path, form: str | None) -> str:
         return f"it looks like {form}: selverify import {form} {path} LOG"
     known = ", ".join(IMPORTERS)
     return f"runs of others: selverify import FORMAT {path} LOG, where FORMAT is one of {known}"
-
-
-def _some(entries: Iterable[LogEntry], source: Path, form: str) -> Iterator[LogEntry]:
-    nothing = True
-    for entry in entries:
-        nothing = False
-        yield entry
-    if nothing:
-        raise SchemaError(f"{source}: given nothing that {form!r} can import, expected some")
 
 
 def _audit_lists(

@@ -1,6 +1,6 @@
 """Texts of recorded lists as numbers: what a ranker learns from where no backbone wrote the moves.
 
-Knows: encoders by name, which text stands for what, a few features that cost nothing. Does not
+Knows: encoders by name, which text represents what, a few features that cost nothing. Does not
 know: verdicts, training, folds. An embedding never depends on a verdict or on a candidate's place.
 """
 

@@ -3,7 +3,7 @@
 Knows: the fields of an entry and their values, the file and its rules. Does not know: formats of
 other projects, what is computed from a log.
 A line is a ``RecordedList`` (candidates at a state) or a ``RecordedSample`` (a sampled solution),
-told apart by ``kind``. A file whose name ends in ``.gz`` is compressed. The caps of
+distinguished by ``kind``. A file whose name ends in ``.gz`` is compressed. The caps of
 ``selverify.audit.records`` hold, and one of all entries together.
 ``python -m selverify.audit.log`` prints the JSON schema of a line.
 """
@@ -154,7 +154,7 @@ def read_log(path: Path) -> Log:
 
     Raises:
         ArtifactError: no such file.
-        SchemaError: a line is no entry, an entry stands twice, or a cap is exceeded.
+        SchemaError: a line is no entry, an entry is repeated, or a cap is exceeded.
     """
     lists: list[RecordedList] = []
     samples: list[RecordedSample] = []
@@ -170,7 +170,7 @@ def write_log(entries: Iterable[LogEntry], path: Path) -> None:
     """Write a log that ``read_log`` reads back; equal entries, equal bytes.
 
     Raises:
-        SchemaError: an entry stands twice, or exceeds a cap by itself or together with those
+        SchemaError: an entry is repeated, or exceeds a cap by itself or together with those
             before it; nothing is written.
     """
     named = ((f"{path}, entry {number}", one) for number, one in enumerate(entries, start=1))

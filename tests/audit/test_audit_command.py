@@ -19,6 +19,7 @@ from selverify import cli
 from selverify.audit import learned_orders
 from selverify.audit.encoders import Embedder
 from selverify.audit.importers import IMPORTERS
+from selverify.audit.judged_lists import by_label, judge
 from selverify.audit.list_audit import accept_rule
 from selverify.audit.log import (
     LogEntry,
@@ -394,32 +395,29 @@ class Letters:
         return torch.tensor([[float(text.count(one)) for one in "xq"] for text in texts])
 
 
-def rows_of(shown: str, names: Iterable[str]) -> list[int]:
-    """How many rows begin with each name."""
-    lines = shown.splitlines()
-    return [sum(line.startswith(f"{name}  ") for line in lines) for name in names]
-
-
 def test_an_order_can_be_learned(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Features give two rows a table, embeddings four; without commitments two; without all
-    verdicts none."""
+    """Features give two rows a table, embeddings of committed runs four; without all verdicts
+    there is nothing to learn from."""
     quick = learned_orders.SETTINGS.model_copy(update={"epochs": 2, "hidden": 4})
     monkeypatch.setattr(learned_orders, "SETTINGS", quick)
-    learned = ("Residual", "Learned reject probability")
     shown = audited(log, "--encoder", "free").stdout
-    assert rows_of(shown, learned) == [4, 4]
+    for name in ("Residual", "Learned reject probability"):
+        assert sum(line.startswith(f"{name}  ") for line in shown.splitlines()) == 4
     assert "D_type" not in shown  # without an encoder every distance is 0
     assert "Each learned order was trained on other problems than it is asked about." in shown
     leak = "trained on the verdicts of the very problems that are then scored"
     assert leak in " ".join(shown.split())
     monkeypatch.setattr(learned_orders, "open_embedder", lambda _: Embedder(Letters(), free=True))
-    shown = audited(log, "--encoder", "letters").stdout
-    assert rows_of(shown, (*learned, "D_type", "D_type + residual")) == [4] * 4
-    lists = [item.model_copy(update={"committed": None}) for item in walks(0)]
-    write_log(lists, log)
-    assert "D_type" not in audited(log, "--encoder", "letters").stdout
+    orders = learned_orders.learned_orders("letters", seed=0)
+    always = {"residual", "reject_probability"}
+    assert set(orders(judge(walks(0), by_label, complete=True)[0])) == always | {
+        "distance",
+        "hybrid",
+    }
+    uncommitted = [item.model_copy(update={"committed": None}) for item in walks(0)]
+    assert set(orders(judge(uncommitted, by_label, complete=True)[0])) == always
     blank = [RecordedCandidate(text="never verified"), RecordedCandidate(text="right", label=True)]
-    write_log([*lists, listed(99, 0, blank)], log)
+    write_log([*walks(0), listed(99, 0, blank)], log)
     assert "expected --complete" in sentence(audited(log, "--encoder", "free"))
 
 

@@ -110,13 +110,13 @@ def test_adaptive_batches_look_at_what_is_left() -> None:
 
 
 def test_sigma_bar_is_the_mean_over_the_states_where_none_is_given() -> None:
-    """Standard deviations of 0.5 and 1.5: a mean of 1."""
+    """Standard deviations of 0.5 and 1.5: a mean of 1.
+
+    States of one move leave it alone, however many there are; with nothing else it is 0, which k(w)
+    takes for unknown.
+    """
     found = rank_states([state([True, False]), state([False, True])], [[0, 1], [0, 3]])
     assert found.references == (1.0, 1.0)
-
-
-def test_states_of_one_move_leave_sigma_bar_alone() -> None:
-    """However many there are; and with nothing else it is 0, which k(w) takes for unknown."""
     single = state([True])
     found = rank_states([state([True, False]), *[single] * 5], [[0, 1], *[[7.0]] * 5])
     assert set(found.references) == {0.5}
@@ -332,25 +332,6 @@ def test_where_no_setting_finds_enough_the_one_that_finds_most_is_chosen() -> No
     assert choice.chosen == {"some": 2}
     with pytest.raises(ParamsError, match="wanted: given 2, expected a share"):
         choose_allocation(options, [(0, 1)], wanted=2.0)
-
-
-def test_intervals_by_problem_cover_as_often_as_they_say() -> None:
-    """States of a problem resemble each other; intervals over states would be too narrow."""
-    rng = np.random.default_rng(0)
-    kinds = [state([True, False]), state([False, True])]
-    cost = rank_states(kinds, [[0.0, 1.0]] * 2).outcomes(one_by_one()).calls
-    hits = {"problem": 0, "state": 0}
-    for _ in range(300):
-        hard = np.repeat(rng.random(40) < 0.5, 6)  # 40 problems of six states
-        second = rng.random(len(hard)) < np.where(hard, 0.8, 0.2)
-        names = {"problem": np.arange(len(hard)) // 6, "state": np.arange(len(hard))}
-        for unit, clusters in names.items():
-            calls = cost[second.astype(int)]
-            found = clustered_mean(calls, clusters, bootstrap=Bootstrap(400, 0))
-            assert found is not None
-            hits[unit] += found.low <= 1.5 <= found.high
-    assert 0.91 <= hits["problem"] / 300 <= 0.98
-    assert hits["state"] / 300 < 0.85
 
 
 def test_repeats_cost_no_second_call() -> None:

@@ -6,7 +6,7 @@ What is measured for the page on recorded runs; the records are not part of the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
@@ -59,6 +59,7 @@ from game24_trees import (
     rules,
     trees,
 )
+from recorded import row
 
 from selverify.audit.counterfactual import Outcomes, one_by_one, summarise, verify_all
 from selverify.audit.judged_lists import by_label
@@ -546,13 +547,3 @@ def told(own: pd.Series, column: str) -> str:
 def share(part: int, whole: int) -> str:
     """A part in percent."""
     return f"{part / whole:.1%}"
-
-
-def row(cells: Iterable[object]) -> str:
-    """A line of a table."""
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-if __name__ == "__main__":
-    for line in section():
-        print(line)

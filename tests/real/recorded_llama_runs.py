@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 
 import recorded
-from recorded import DATA, Record
-from recorded_pools import BOOTSTRAP, ONE, filtering, refused, refused_share, row
+from recorded import DATA, Record, row
+from recorded_pools import BOOTSTRAP, ONE, filtering, refused, refused_share
 
 from selverify.audit.answer_groups import AnswerGroups, group_answers
 from selverify.audit.importers import IMPORTERS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -70,8 +70,3 @@ def filtering(found: Sequence[AnswerGroups], how: str) -> tuple[str, str]:
         interval_text(mean_interval(before, BOOTSTRAP), scale=100),
         interval_text(gain, scale=100, signed=True),
     )
-
-
-def row(cells: Iterable[str]) -> str:
-    """One line of a table."""
-    return f"| {' | '.join(cells)} |"

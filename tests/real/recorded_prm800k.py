@@ -12,7 +12,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from recorded import DATA, DOMAIN
+from recorded import DATA, DOMAIN, row
 
 from selverify.audit.counterfactual import (
     Allocator,
@@ -408,7 +408,7 @@ def _ranking() -> Iterator[str]:
             f"{own.calls.mean():.3f}",
             "" if name == RANDOM_ORDER else _signed(on_mixed(own.calls - base.calls)),
         )
-        yield f"| {' | '.join(cells)} |"
+        yield row(cells)
     yield from _reading()
 
 
@@ -502,7 +502,7 @@ def _allocations() -> Iterator[str]:
                 _percent(own.found_mixed),
                 "" if name == RANDOM_ORDER else _signed(own.fewer),
             )
-            yield f"| {' | '.join(cells)} |"
+            yield row(cells)
     yield from _target()
 
 

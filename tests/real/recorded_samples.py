@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 import recorded
 import recorded_llama_runs
-from recorded import DATA
-from recorded_pools import BOOTSTRAP, ONE, filtering, majority, refused, refused_share, row
+from recorded import DATA, row
+from recorded_pools import BOOTSTRAP, ONE, filtering, majority, refused, refused_share
 
 from selverify.audit.answer_groups import (
     AnswerGroups,

@@ -3,7 +3,7 @@ r"""Completions of Hugging Face's search-and-learn, as samples.
 Knows: its JSON lines, and its public datasets: Parquet in ``data`` or in a folder a configuration.
 Does not know: which answer is right (``correct`` is left to grading against ``gold``).
 
-A completion is a sample; its steps are what stands between empty lines, kept as they are so that
+A completion is a sample; its steps are the parts between empty lines, kept as they are so that
 they can be joined again, or the lines that are not empty where a reward model scored those. The
 answer is what the text states. The file does not name its model: the folder that holds it, or
 that of the dataset, does. Beam search fills its list up with copies, which nothing marks.
