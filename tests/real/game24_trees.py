@@ -10,16 +10,16 @@ touched ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import NamedTuple
 
 from breadth_first import breadth_first
 from game24_notation import TARGET, Game24
 from game24_ranking import K_MAX, Ranked
 from game24_states import CHECKING, DOMAIN, MOVES, Visited, visited
 
-from selverify.errors import ProtocolError
 from selverify.search import GatedSettings, gated_competition
 from selverify.search.backend import Ranker
 from selverify.search.driver import Result, Search, run_lockstep
@@ -33,7 +33,7 @@ from selverify.search.requests import (
     Verify,
     VerifyItem,
 )
-from selverify.types import Move, Outcome, Problem, Sample, State, Verdict
+from selverify.types import Move, Outcome, Problem, Sample, Verdict
 
 KEPT = {"greedy1": 1, "greedy3": 3, "greedy5": 5}
 SURE = 20.0
@@ -65,28 +65,29 @@ class Tree:
         return max(sum(own.times for own in one.whole.candidates) for one in self.found)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """One method on one tree, by puzzle: solved or not, calls, whether a miss touched it."""
+class Ended(NamedTuple):
+    """One method on one puzzle: whether it is solved, verifier calls, whether a miss touched it."""
 
-    solved: Mapping[str, bool]
-    calls: Mapping[str, int]
-    touched: Mapping[str, bool]
-
-    def rates(self) -> tuple[float, float, float]:
-        """Solved puzzles: touched ones as failures, as they ended, and as successes."""
-        count = len(self.solved)
-        failures = sum(self.solved[hand] and not self.touched[hand] for hand in self.solved)
-        ended = sum(self.solved.values())
-        return failures / count, ended / count, (failures + sum(self.touched.values())) / count
-
-    def mean_calls(self, hands: Sequence[str]) -> float:
-        """Verifier calls a puzzle."""
-        return sum(self.calls[hand] for hand in hands) / len(hands)
+    solved: bool
+    calls: int
+    touched: bool
 
 
-@dataclass(frozen=True)
-class Reproduced:
+def solved_rates(found: Collection[Ended]) -> tuple[float, float, float]:
+    """Solved puzzles: touched ones as failures, as they ended, and as successes."""
+    failures = sum(one.solved and not one.touched for one in found)
+    successes = failures + sum(one.touched for one in found)
+    return tuple(
+        count / len(found) for count in (failures, sum(one.solved for one in found), successes)
+    )
+
+
+def mean_calls(found: Collection[Ended]) -> float:
+    """Verifier calls a puzzle."""
+    return sum(one.calls for one in found) / len(found)
+
+
+class Reproduced(NamedTuple):
     """How far the original search, run again, keeps what the log kept.
 
     ``same``: puzzles with the same states kept after every move; ``tied``: others, in all of which
@@ -124,18 +125,12 @@ class RecordedTree:
                     verdict = min(1.0, max(0.0, own.score / SURE))
                     self._verdicts.setdefault((one.hand, (*before, move.text)), verdict)
 
-    def identity(self, kind: str) -> str:
-        """Nothing is cached here."""
-        return kind
-
     def answer(self, request: Request) -> Reply:
         """What the log holds, or what stands for a miss."""
         if isinstance(request, Propose):
             return tuple(map(self._proposed, request.items))
         if isinstance(request, Verify):
             return tuple(map(self._verdict, request.items))
-        if self._ranker is None:
-            raise ProtocolError(f"given a {type(request).__name__}, and there is no ranker")
         return self._ranker.rank(request.items)  # type: ignore[union-attr]
 
     def _proposed(self, item: ProposeItem) -> tuple[Sample, ...]:
@@ -159,8 +154,7 @@ class RecordedTree:
 class RecordedRanks:
     """The scores of a ranker that did not see the puzzle, by state and move as written."""
 
-    def __init__(self, name: str, ranked: Ranked) -> None:
-        self._name = name
+    def __init__(self, ranked: Ranked) -> None:
         self._scores: dict[tuple[str, Texts, str], dict[str, float]] = {}
         for one, scored in zip(ranked.asked, ranked.scored, strict=True):
             item = one.judged.recorded
@@ -169,22 +163,15 @@ class RecordedRanks:
                 own = {name: float(scores[place]) for name, scores in scored.scores.items()}
                 self._scores.setdefault(key, own)
 
-    def identity(self) -> str:
-        """What the ranker learned from."""
-        return f"recorded ranks: {self._name}"
-
     def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
         """The scores of each item's moves."""
         return tuple(
-            tuple(self._score(item.state, move.text, item.scorer) for move in item.moves)
+            tuple(
+                self._scores[item.state.problem.problem_id, item.state.said, move.text][item.scorer]
+                for move in item.moves
+            )
             for item in items
         )
-
-    def _score(self, state: State, text: str, scorer: str) -> float:
-        key = state.problem.problem_id, state.said, text
-        if key not in self._scores:
-            raise ProtocolError(f"{key}: no recorded rank, expected a survivor of a recorded list")
-        return self._scores[key][scorer]
 
 
 @cache
@@ -250,21 +237,20 @@ def reproduced(tree: Tree) -> Reproduced:
 
 
 def ended(
-    found: Mapping[str, Result[Outcome]], touched: Iterable[str], *, any_kept: bool = False
-) -> Ended:
+    found: Mapping[str, Result[Outcome]], touched: Collection[str], *, any_kept: bool = False
+) -> dict[str, Ended]:
     """Solved where the answer is 24; ``any_kept``: where a kept state's number is, as the log."""
-    missed = set(touched)
-    return Ended(
-        {
-            hand: _any_solved(one) if any_kept else one.outcome.answer == END
-            for hand, one in found.items()
-        },
-        {hand: one.ledger.verifier_calls for hand, one in found.items()},
-        {hand: hand in missed for hand in found},
-    )
+    return {
+        hand: Ended(
+            _any_solved(one) if any_kept else one.outcome.answer == END,
+            one.ledger.verifier_calls,
+            hand in touched,
+        )
+        for hand, one in found.items()
+    }
 
 
-def gated(tree: Tree, settings: GatedSettings, ranker: Ranker) -> Ended:
+def gated(tree: Tree, settings: GatedSettings, ranker: Ranker) -> dict[str, Ended]:
     """Gated competition; a finished answer checks for free.
 
     It asks for all that was proposed at a state.

@@ -34,9 +34,11 @@ from game24_trees import (
     Tree,
     ended,
     gated,
+    mean_calls,
     original,
     reproduced,
     rules,
+    solved_rates,
     trees,
 )
 from recorded_game24 import SOME_CHANCE, TREE_OF_THOUGHTS, by_source
@@ -250,14 +252,13 @@ def test_gated_competition_solves_as_many_with_a_third_of_the_calls() -> None:
     """As they end on the recorded tree; touched by misses, so the rate has two bounds."""
     tree = widest()
     settings = rules(SOME_CHANCE, allocation="fixed", k_base=2.0, max_retries=2, scorer=FULL)
-    own = gated(tree, settings, RecordedRanks("labels", ranked()))
+    own = gated(tree, settings, RecordedRanks(ranked()))
     bfs = ended(*original(tree, gates=False, checks=False), any_kept=True)
-    hands = list(bfs.solved)
-    low, end, high = own.rates()
-    assert end >= bfs.rates()[1] - 0.02
-    assert own.mean_calls(hands) <= bfs.mean_calls(hands) / 3
+    low, end, high = solved_rates(own.values())
+    assert end >= solved_rates(bfs.values())[1] - 0.02
+    assert mean_calls(own.values()) <= mean_calls(bfs.values()) / 3
     assert low < end < high
-    assert not any(bfs.touched.values())
+    assert not any(one.touched for one in bfs.values())
 
 
 def test_free_checks_cost_breadth_first_no_success() -> None:
@@ -265,9 +266,8 @@ def test_free_checks_cost_breadth_first_no_success() -> None:
     tree = widest()
     plain = ended(*original(tree, gates=False, checks=False), any_kept=True)
     free = ended(*original(tree, gates=True, checks=True))
-    hands = list(plain.solved)
-    assert free.rates()[1] >= plain.rates()[1]
-    assert free.mean_calls(hands) < 0.7 * plain.mean_calls(hands)
+    assert solved_rates(free.values())[1] >= solved_rates(plain.values())[1]
+    assert mean_calls(free.values()) < 0.7 * mean_calls(plain.values())
 
 
 def test_what_passes_the_gates_is_what_the_records_pass() -> None:
