@@ -13,7 +13,6 @@ import pandas as pd
 
 from selverify.audit.answer_groups import (
     AnswerGroups,
-    Refused,
     SampleCoverage,
     by_run,
     graded,
@@ -56,22 +55,18 @@ class SampleAudit:
 
 
 def audit_samples(
-    samples: Sequence[RecordedSample],
-    *,
-    settings: SolutionSettings,
-    grader: Grader,
-    refused: Refused | None = None,
+    samples: Sequence[RecordedSample], *, settings: SolutionSettings, grader: Grader
 ) -> Iterator[SampleAudit]:
     """Each run of a log: accuracy by number of samples, and the calls that selection needs.
 
     Works without step scores (then only pass@N and majority) and without ``correct`` (then graded
-    against ``gold``). ``refused``: whether a deterministic check refuses a step of a sample.
+    against ``gold``).
 
     Raises:
         SchemaError: a sample has neither ``correct`` nor ``gold``, or a problem too many of them.
     """
     for (run, model), own in by_run(samples).items():
-        found = group_answers(graded(own, grader), refused=refused)
+        found = group_answers(graded(own, grader))
         held = sample_coverage(found)
         curves = accuracy_curves(found, Subsets(budgets(found), settings.subsets, settings.seed))
         whole = [one for one in found if len(usable(one)) == len(one)]
