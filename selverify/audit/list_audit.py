@@ -52,7 +52,7 @@ LARGER_BY = 1.25
 """Beyond every k up to 10, each k is this much larger: lists may hold thousands of candidates."""
 BETA = 0.5
 """Of k(w)."""
-FOLDS, REPETITIONS = 2, 20
+CHOICE_FOLDS, CHOICE_REPETITIONS = 2, 20
 """Of the choice of settings."""
 CURVE_RESAMPLES = 2_000
 """Of the intervals in the figure, at most."""
@@ -264,7 +264,9 @@ def _rows(
 ) -> tuple[dict[tuple[str, str], Outcomes], dict[tuple[str, str], Counter[AuditOption]]]:
     """Each order and family with the settings chosen for it, and the choice among all but the
     oracle's."""
-    splits = split_problems(states, folds=FOLDS, repetitions=REPETITIONS, seed=settings.seed)
+    splits = split_problems(
+        states, folds=CHOICE_FOLDS, repetitions=CHOICE_REPETITIONS, seed=settings.seed
+    )
     groups: dict[tuple[str, str], dict[AuditOption, Outcomes]] = {}
     for family in FAMILIES:
         for one, own in options.items():
