@@ -7,7 +7,6 @@ Errors of the library end as one sentence on stderr with exit code 1. Does not k
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -198,7 +197,8 @@ def audit_recorded(
     seed: Annotated[int | None, typer.Option(help="Of folds and intervals; 0.")] = None,
 ) -> None:
     """Show what selective verification would have saved in a recorded run."""
-    from selverify.audit.commands import AUDIT, audit_log
+    from selverify.audit.commands import audit_log
+    from selverify.audit.list_audit import AuditSettings
 
     given: dict[str, Any] = {
         "by": by,
@@ -206,14 +206,13 @@ def audit_recorded(
         "complete": complete,
         "wanted": wanted,
         "resamples": resamples,
-        "curve_resamples": None if resamples is None else min(resamples, AUDIT.curve_resamples),
         "seed": seed,
     }
-    settings = replace(AUDIT, **{name: one for name, one in given.items() if one is not None})
+    settings = AuditSettings(**{name: one for name, one in given.items() if one is not None})
     learned = None
     if encoder is not None:
         _quieten()
-        from selverify.audit.lists.learned_orders import learned_orders
+        from selverify.audit.learned_orders import learned_orders
 
         learned = learned_orders(encoder, seed=settings.seed)
     console = Console()
@@ -233,7 +232,7 @@ def import_(
     target: Annotated[Path, typer.Argument(help="The log to write; compressed if it ends in .gz.")],
 ) -> None:
     """Rewrite recorded runs of others as a log that ``audit`` reads."""
-    from selverify.audit.commands import import_log
+    from selverify.audit.importers import import_log
 
     for line in import_log(form, source, target):
         typer.echo(_harmless(line))

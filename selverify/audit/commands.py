@@ -1,50 +1,30 @@
-"""What ``selverify audit`` and ``selverify import`` do, as parts to print.
+"""What ``selverify audit`` does, as parts to print.
 
 Knows: logs, audits, and which files are written. Does not know: the terminal, options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 from rich.console import RenderableType
 from rich.text import Text
 
-from selverify.audit.importers import IMPORTERS, Imported, format_of
-from selverify.audit.importers.search_and_learn import PARQUET
-from selverify.audit.lines import COMPRESSED, read_records
-from selverify.audit.lists.audit import Audit, AuditSettings, Learned, audit, flat
-from selverify.audit.lists.figure import found_against_calls
-from selverify.audit.lists.text import render
-from selverify.audit.log import Entry, Log, read_log, write_log
-from selverify.audit.samples import text as sample_text
-from selverify.audit.samples.audit import audit_samples
-from selverify.audit.samples.figure import accuracy_against_cost, points
-from selverify.audit.samples.savings import USUAL
-from selverify.audit.schema import RecordedSample
+from selverify.audit.figures import accuracy_against_cost, found_against_calls, sample_points
+from selverify.audit.importers import IMPORTERS, format_of
+from selverify.audit.list_audit import AuditSettings, LearnedOrders, audit_lists, flat
+from selverify.audit.log import Log, RecordedList, RecordedSample, read_log
+from selverify.audit.records import COMPRESSED, PARQUET, read_records
+from selverify.audit.sample_audit import audit_samples
+from selverify.audit.savings import SolutionSettings
+from selverify.audit.text import render_lists, render_samples
 from selverify.data.grading import Grader
 from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
 from selverify.report.pages import write_csv
 from selverify.storage import check_place
 
-AUDIT = AuditSettings(
-    by=None,
-    tau=None,
-    complete=False,
-    wanted=0.98,
-    folds=2,
-    repetitions=20,
-    betas=(0.5,),
-    resamples=10_000,
-    curve_resamples=2_000,
-    seed=0,
-)
-"""What ``selverify audit`` asks of candidate lists unless it is told otherwise."""
-# No check of steps is given here, so that this order is the recorded one.
-SAMPLES = replace(USUAL, orders=tuple(one for one in USUAL.orders if one != "not refused"))
 GRADING_SECONDS, GRADING_WORKERS = 5.0, 2
 
 
@@ -52,14 +32,14 @@ def audit_log(
     path: Path,
     *,
     settings: AuditSettings,
-    learned: Learned | None,
+    learned: LearnedOrders | None,
     figures: Path,
     csv: Path | None,
 ) -> Iterator[RenderableType]:
     """The audit of a log; writes figures and their points to ``figures``, the tables to ``csv``.
 
-    A log of candidate lists and of samples is audited twice; the samples' table then stands beside
-    ``csv``.
+    A log of candidate lists and of samples is audited twice; the samples' table is then written
+    beside ``csv``.
 
     Raises:
         ArtifactError: no such file, or no place for what is to be written.
@@ -76,9 +56,8 @@ def audit_log(
     if not log.lists and not log.samples:
         raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
     if log.lists:
-        found = audit(log.lists, settings=settings, learned=learned)
-        yield from _told(found, path.name, stem, csv)
-    elif learned is not None or settings != _without_verdicts(settings):
+        yield from _audit_lists(log.lists, path.name, settings, learned, stem=stem, csv=csv)
+    elif learned or settings != AuditSettings(resamples=settings.resamples, seed=settings.seed):
         raise ParamsError(
             f"{path}: given samples only, expected no --by, --tau, --wanted, --complete or "
             "--encoder, which are of candidate lists"
@@ -89,29 +68,6 @@ def audit_log(
             stem = stem.with_name(f"{stem.name}-samples")
             csv = csv and csv.with_name(f"{csv.stem}-samples{csv.suffix}")
         yield from _audit_samples(log.samples, path.name, settings, stem=stem, csv=csv)
-
-
-def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
-    """Write ``source`` as a log, and say what was left out and why.
-
-    Raises:
-        ParamsError: ``form`` is no importer's name.
-        ArtifactError, SchemaError: as the importer and :func:`write_log` do, or nothing to import.
-    """
-    if form not in IMPORTERS:
-        raise ParamsError(f"FORMAT: given {form!r}, expected among {', '.join(IMPORTERS)}")
-    check_place(target)
-    if not source.exists():
-        raise ArtifactError(f"{source}: no such file; expected one to import, or a folder")
-    if target.resolve().is_relative_to(source.resolve()):
-        raise ParamsError(
-            f"target: given {target}, which is {source} or below it, expected a path outside; the "
-            "next import would read its own log"
-        )
-    imported = Imported()
-    write_log(_some(IMPORTERS[form](source, imported), source, form), target)
-    yield from imported.sentences()
-    yield f"Written to {target}; ask it: selverify audit {target}"
 
 
 def _read(path: Path) -> Log:
@@ -144,17 +100,17 @@ def _rewrites(path: Path, form: str | None) -> str:
     return f"runs of others: selverify import FORMAT {path} LOG, where FORMAT is one of {known}"
 
 
-def _some(entries: Iterable[Entry], source: Path, form: str) -> Iterator[Entry]:
-    nothing = True
-    for entry in entries:
-        nothing = False
-        yield entry
-    if nothing:
-        raise SchemaError(f"{source}: given nothing that {form!r} can import, expected some")
-
-
-def _told(found: Audit, name: str, stem: Path, csv: Path | None) -> Iterator[RenderableType]:
-    yield from render(found)
+def _audit_lists(
+    lists: tuple[RecordedList, ...],
+    name: str,
+    settings: AuditSettings,
+    learned: LearnedOrders | None,
+    *,
+    stem: Path,
+    csv: Path | None,
+) -> Iterator[RenderableType]:
+    found = audit_lists(lists, settings=settings, learned=learned)
+    yield from render_lists(found)
     states = "state" if found.coverage.used == 1 else "states"
     title = f"{name}: {found.coverage.used:,} {states}, {found.coverage.reachable:,} of them "
     written = found_against_calls(found, stem, title=f"{title}with an accepted move")
@@ -174,16 +130,17 @@ def _audit_samples(
     csv: Path | None,
 ) -> Iterator[RenderableType]:
     """One figure a run; runs are numbered, because their names are not made for files."""
-    rules = replace(SAMPLES, resamples=settings.resamples, seed=settings.seed)
+    rules = SolutionSettings(  # nothing checks steps here
+        orders=("shortest",), resamples=settings.resamples, seed=settings.seed
+    )
     tables = []
     with Grader(GRADING_SECONDS, GRADING_WORKERS) as grader:
-        for number, found in enumerate(
-            audit_samples(samples, settings=rules, grader=grader), start=1
-        ):
+        audits = audit_samples(samples, settings=rules, grader=grader)
+        for number, found in enumerate(audits, start=1):
             if number > 1:
                 yield ""
-            yield from sample_text.render(found)
-            table = points(found)
+            yield from render_samples(found)
+            table = sample_points(found)
             tables.append(table.assign(run=found.run, model=found.model))
             title = f"{name}: run {found.run}, model {found.model}"
             own = stem.with_name(f"{stem.name}-run-{number}")
@@ -193,12 +150,6 @@ def _audit_samples(
             yield _table(table, own.with_name(f"{own.name}.csv"))
     if csv is not None:
         yield _table(pd.concat(tables, ignore_index=True), csv)
-
-
-def _without_verdicts(settings: AuditSettings) -> AuditSettings:
-    return replace(
-        settings, by=AUDIT.by, tau=AUDIT.tau, complete=AUDIT.complete, wanted=AUDIT.wanted
-    )
 
 
 def _table(table: pd.DataFrame, path: Path) -> str:

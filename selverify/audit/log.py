@@ -1,9 +1,11 @@
 """Our own log of a run: JSON lines, one entry each, read strictly and written whole or not at all.
 
-Knows: the file and its rules. Does not know: formats of others, what is computed from a log.
-A line is a ``RecordedList`` or a ``RecordedSample``, told apart by ``kind``. A file whose name ends
-in ``.gz`` is compressed. The caps of ``selverify.audit.lines`` hold, and one of all entries
-together. ``python -m selverify.audit.log`` prints the JSON schema of a line.
+Knows: the fields of an entry and their values, the file and its rules. Does not know: formats of
+other projects, what is computed from a log.
+A line is a ``RecordedList`` (candidates at a state) or a ``RecordedSample`` (a sampled solution),
+distinguished by ``kind``. A file whose name ends in ``.gz`` is compressed. The caps of
+``selverify.audit.records`` hold, and one of all entries together.
+``python -m selverify.audit.log`` prints the JSON schema of a line.
 """
 
 from __future__ import annotations
@@ -16,11 +18,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
-from selverify.audit.lines import (
+from selverify.audit.records import (
     COMPRESSED,
     LONGEST_LINE,
     MOST_BYTES,
@@ -29,17 +39,106 @@ from selverify.audit.lines import (
     read_lines,
     shown,
 )
-from selverify.audit.schema import RecordedList, RecordedSample
 from selverify.errors import SchemaError
 from selverify.storage import atomic_path
 
+LONGEST_TEXT = 200_000
+"""Characters of one text; a longer one is refused."""
+MOST_ENTRIES = 10_000
+"""Candidates of a list, steps of a prefix or a solution."""
 MOST_PARTS = 4_000_000
 """Candidates, steps and step scores of all entries: packed, a few bytes hold thousands of them."""
+LONGEST_NAME = 500
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
+"""Names are printed: none holds what ends a line, moves a cursor or turns the text round."""
 
-Entry = RecordedList | RecordedSample
-Key = tuple[str | int, ...]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=PRINTABLE)]
+Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
+Score = Annotated[float, Field(allow_inf_nan=False)]
+Steps = Annotated[tuple[Text, ...], Field(max_length=MOST_ENTRIES, strict=False)]
 
-_ENTRY: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+
+class _Strict(BaseModel):
+    """A row of a log: frozen, and without unknown fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class RecordedCandidate(_Strict):
+    """One move that was proposed at a state.
+
+    Attributes:
+        text: as the model wrote it.
+        score: what the recorded verifier said, higher is better; None: it was not called.
+        label: whether the move is right by a person or by exact truth; None: unknown.
+        times: how often it was proposed, where repetitions were merged.
+        logprob: log probability of the whole move, in nats; None: not recorded.
+    """
+
+    text: Text
+    score: Score | None = None
+    label: bool | None = None
+    times: Annotated[int, Field(ge=1)] = 1
+    logprob: Score | None = None
+
+
+class RecordedList(_Strict):
+    """The candidates of one visited state, in the order in which they were recorded.
+
+    ``prefix`` holds the moves before it. ``run`` names one run of one model: states of a problem
+    that two runs visited are two. ``committed`` is the place of the move that the run went on
+    with, where it is known.
+    """
+
+    kind: Literal["list"] = "list"
+    problem_id: Name
+    state_id: Name
+    run: Name
+    model: Name
+    question: Text
+    prefix: Steps = ()
+    candidates: Annotated[
+        tuple[RecordedCandidate, ...], Field(min_length=1, max_length=MOST_ENTRIES, strict=False)
+    ]
+    committed: Annotated[int, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _committed_is_a_candidate(self) -> RecordedList:
+        if self.committed is not None and self.committed >= len(self.candidates):
+            raise ValueError(
+                f"committed: given {self.committed}, expected below {len(self.candidates)}"
+            )
+        return self
+
+
+class RecordedSample(_Strict):
+    """One sampled solution of a problem.
+
+    ``sample`` is its place among the samples of the run. ``step_scores``: what a process reward
+    model said of each step, in order; None: it was not called. ``correct``: whether the answer is
+    right; None: to be graded against ``gold``. ``tokens``: how many were generated.
+    """
+
+    kind: Literal["sample"] = "sample"
+    problem_id: Name
+    run: Name
+    model: Name
+    question: Text | None = None
+    gold: Text | None = None
+    sample: Annotated[int, Field(ge=0)]
+    steps: Steps
+    answer: Text | None = None
+    step_scores: (
+        Annotated[tuple[Score, ...], Field(min_length=1, max_length=MOST_ENTRIES, strict=False)]
+        | None
+    ) = None
+    correct: bool | None = None
+    tokens: Annotated[int, Field(ge=0)] | None = None
+
+
+LogEntry = RecordedList | RecordedSample
+
+_ENTRY: TypeAdapter[LogEntry] = TypeAdapter(Annotated[LogEntry, Field(discriminator="kind")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +154,11 @@ def read_log(path: Path) -> Log:
 
     Raises:
         ArtifactError: no such file.
-        SchemaError: a line is no entry, an entry stands twice, or a cap is exceeded.
+        SchemaError: a line is no entry, an entry is repeated, or a cap is exceeded.
     """
     lists: list[RecordedList] = []
     samples: list[RecordedSample] = []
-    for entry in _once(_within_cap(_entries(path))):
+    for _, entry in _accepted(_entries(path)):
         if isinstance(entry, RecordedList):
             lists.append(entry)
         else:
@@ -67,22 +166,22 @@ def read_log(path: Path) -> Log:
     return Log(tuple(lists), tuple(samples))
 
 
-def write_log(entries: Iterable[Entry], path: Path) -> None:
+def write_log(entries: Iterable[LogEntry], path: Path) -> None:
     """Write a log that ``read_log`` reads back; equal entries, equal bytes.
 
     Raises:
-        SchemaError: an entry stands twice, or exceeds a cap by itself or together with those
+        SchemaError: an entry is repeated, or exceeds a cap by itself or together with those
             before it; nothing is written.
     """
-    numbered = ((f"{path}, entry {number}", one) for number, one in enumerate(entries, start=1))
+    named = ((f"{path}, entry {number}", one) for number, one in enumerate(entries, start=1))
     with atomic_path(path) as temporary, _writing(temporary, path.suffix) as file:
         total = 0
-        for number, entry in enumerate(_once(_within_cap(numbered)), start=1):
+        for number, (where, entry) in enumerate(_accepted(named), start=1):
             line = entry.model_dump_json(exclude_none=True).encode() + b"\n"
             total += len(line)
             if len(line) > LONGEST_LINE or number > MOST_LINES or total > MOST_BYTES:
                 raise SchemaError(
-                    f"{path}, entry {number}: given {len(line):,} bytes, {total:,} with those "
+                    f"{where}: given {len(line):,} bytes, {total:,} with those "
                     f"before it, expected at most {LONGEST_LINE:,} of a line, {MOST_BYTES:,} in "
                     f"all and {MOST_LINES:,} lines"
                 )
@@ -103,7 +202,7 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _entries(path: Path) -> Iterator[tuple[str, Entry]]:
+def _entries(path: Path) -> Iterator[tuple[str, LogEntry]]:
     for number, line in read_lines(path):
         where = f"{path}, line {number}"
         try:
@@ -123,9 +222,10 @@ def _fault(error: ValidationError) -> str:
     return fault(error, inside=1)  # the first part of a location is the kind
 
 
-def _within_cap(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, Entry]]:
-    """The entries while they are small enough together."""
+def _accepted(entries: Iterable[tuple[str, LogEntry]]) -> Iterator[tuple[str, LogEntry]]:
+    """The entries while they are small enough together; each has names of its own."""
     parts = 0
+    seen: set[tuple[str | int, ...]] = set()
     for where, entry in entries:
         if isinstance(entry, RecordedList):
             parts += len(entry.prefix) + len(entry.candidates)
@@ -136,22 +236,15 @@ def _within_cap(entries: Iterable[tuple[str, Entry]]) -> Iterator[tuple[str, Ent
                 f"{where}: given more than {MOST_PARTS:,} candidates, steps and step scores up to "
                 "here, expected at most as many in a log; split it"
             )
-        yield where, entry
-
-
-def _once(entries: Iterable[tuple[str, Entry]]) -> Iterator[Entry]:
-    """The entries, none of which may have the names of an earlier one."""
-    seen: set[Key] = set()
-    for where, entry in entries:
         key = _key(entry)
         if key in seen:
             names = ", ".join(shown(part) for part in key[1:])
             raise SchemaError(f"{where}: given the {entry.kind} {names} again, expected each once")
         seen.add(key)
-        yield entry
+        yield where, entry
 
 
-def _key(entry: Entry) -> Key:
+def _key(entry: LogEntry) -> tuple[str | int, ...]:
     if isinstance(entry, RecordedList):
         return (entry.kind, entry.run, entry.state_id)
     return (entry.kind, entry.run, entry.problem_id, entry.sample)

@@ -16,18 +16,29 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from selverify import cli
+from selverify.audit import learned_orders
+from selverify.audit.encoders import Embedder
 from selverify.audit.importers import IMPORTERS
-from selverify.audit.lists import learned_orders
-from selverify.audit.lists.audit import accept_rule
-from selverify.audit.lists.encoders import Embedder
-from selverify.audit.log import Entry, read_log, write_log
-from selverify.audit.schema import Candidate, RecordedList, RecordedSample
+from selverify.audit.judged_lists import by_label, judge
+from selverify.audit.list_audit import accept_rule
+from selverify.audit.log import (
+    LogEntry,
+    RecordedCandidate,
+    RecordedList,
+    RecordedSample,
+    read_log,
+    write_log,
+)
 
 PROBLEMS, STATES, MOVES = 12, 4, 5
 
 
 def listed(
-    problem: int, state: int, candidates: Iterable[Candidate], *, committed: int | None = None
+    problem: int,
+    state: int,
+    candidates: Iterable[RecordedCandidate],
+    *,
+    committed: int | None = None,
 ) -> RecordedList:
     return RecordedList(
         problem_id=f"p{problem}",
@@ -48,7 +59,7 @@ def walks(seed: int, *, labels: bool = True) -> list[RecordedList]:
         for state in range(STATES):
             right = rng.sample(range(2, MOVES), 1 + (rng.random() < 0.2)) if state else []
             moves = [
-                Candidate(
+                RecordedCandidate(
                     text="x" * (rng.randint(1, 3) if place in right else 4) + str(place),
                     label=place in right if labels else None,
                     score=0.9 if place in right else 0.1,
@@ -75,6 +86,17 @@ def samples(problems: int = 4, each: int = 3) -> list[RecordedSample]:
         for problem in range(problems)
         for sample in range(each)
     ]
+
+
+def rated(rating: int | None) -> dict[str, object]:
+    """A record as PRM800K has them, with two completions of its only step."""
+    texts = [{"text": text, "rating": rating, "flagged": False} for text in ("one", "two")]
+    step = {"completions": texts, "human_completion": None, "chosen_completion": 0}
+    empty = {"completions": [], "human_completion": None, "chosen_completion": None}
+    return {
+        "question": {"problem": "how many?", "ground_truth_answer": "1"},
+        "label": {"steps": [step, empty], "finish_reason": "solution"},
+    }
 
 
 def run(*arguments: object, columns: int = 200) -> Result:
@@ -119,6 +141,8 @@ def test_a_log_alone_gives_an_answer(log: Path) -> None:
     assert rows.count("Shortest first") == rows.count("Recorded order") == 4
     assert "shortest first needs fewer calls; recorded order needs more calls" in shown
     assert "12 problems: too few for the intervals to be trusted" in shown
+    plain = " ".join(shown.split())
+    assert "do not include the choice of settings and are not corrected for the number" in plain
     figures = log.parent / "figures"
     assert shown.splitlines()[-3:] == [
         str(figures / f"runs.{kind}") for kind in ("svg", "png", "csv")
@@ -149,25 +173,17 @@ def test_the_calls_are_those_of_the_log(log: Path) -> None:
     assert set(points[points["family"] == "first k"]["setting"]) == {1, 2, 3, 4, 5}
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_it_fits_a_terminal(log: Path, columns: int) -> None:
-    """No line is longer than the terminal, and no cell is cut or wrapped."""
-    shown = audited(log, columns=columns).stdout.split(str(log.parent))[0]
-    lines = shown.splitlines()
-    assert max(map(len, lines)) <= columns
-    assert "…" not in shown
-    assert sum(line.startswith("Shortest first") for line in lines) == 4
-
-
-def test_samples_fit_a_terminal(log: Path) -> None:
-    """Many of them too: no cell is cut, and every method has its name and its intervals."""
-    write_log(samples(problems=40, each=32), log)
+def test_tables_fit_a_terminal(log: Path) -> None:
+    """No line is longer than it, no cell is cut or wrapped; every method has its intervals."""
     shown = audited(log, columns=80).stdout.split(str(log.parent))[0]
-    assert max(map(len, shown.splitlines())) <= 80
-    assert "…" not in shown
-    assert "N = 32" in shown
-    assert len(re.findall(r"^weighted vote, prod +[0-9]", shown, re.MULTILINE)) == 3
-    assert "Its calls" in shown
+    assert sum(line.startswith("Shortest first") for line in shown.splitlines()) == 4
+    write_log(samples(problems=40, each=32), log)
+    of_samples = audited(log, columns=80).stdout.split(str(log.parent))[0]
+    assert "N = 32" in of_samples and "Its calls" in of_samples
+    assert len(re.findall(r"^weighted vote, prod +[0-9]", of_samples, re.MULTILINE)) == 3
+    for text in (shown, of_samples):
+        assert max(map(len, text.splitlines())) <= 80
+        assert "…" not in text
 
 
 def test_equal_logs_give_equal_files(log: Path) -> None:
@@ -188,7 +204,7 @@ def test_scores_can_be_the_verifier(log: Path) -> None:
     for lists, by, tau in asked:
         rule = accept_rule(lists, by=by, tau=tau)
         assert rule.words == "its recorded score is at least 0.5"
-        assert rule.verdict(Candidate(text="a", score=0.5, label=False)) is True
+        assert rule.accepts(RecordedCandidate(text="a", score=0.5, label=False)) is True
     shown = audited(log, "--by", "score", "--tau", 0.1).stdout
     assert "one is accepted if its recorded score is at least 0.1." in shown
     assert "100.0 % of the states hold an accepted candidate" in shown
@@ -197,8 +213,8 @@ def test_scores_can_be_the_verifier(log: Path) -> None:
 def test_what_is_missing_is_told(log: Path) -> None:
     """Candidates and lists without a verdict; with --complete their lists are left out."""
     lists = walks(0)
-    blank = Candidate(text="never verified")
-    lists.append(listed(99, 0, [blank, Candidate(text="right", label=True)]))
+    blank = RecordedCandidate(text="never verified")
+    lists.append(listed(99, 0, [blank, RecordedCandidate(text="right", label=True)]))
     lists.append(listed(99, 1, [blank]))
     write_log(lists, log)
     shown = audited(log).stdout
@@ -229,19 +245,6 @@ def test_a_verifier_that_stopped_early_is_no_proof_of_its_order(log: Path) -> No
     assert "--complete" in shown
 
 
-def test_intervals_say_what_they_leave_out(log: Path) -> None:
-    """The choice of settings, the number of orders, and values that were all alike."""
-    shown = " ".join(audited(log).stdout.split())
-    assert "do not include the choice of settings" in shown
-    assert "not corrected for the number of orders; one without width says nothing" in shown
-
-
-def test_one_of_each_is_told_in_the_singular(log: Path) -> None:
-    """One list left out of one."""
-    write_log([*walks(0), listed(99, 0, [Candidate(text="never verified")])], log)
-    assert "1 of 49 lists is left out" in audited(log).stdout
-
-
 def test_a_log_may_be_called_anything(log: Path) -> None:
     """Its name is drawn as it is, and an error that quotes it does not steer the terminal."""
     odd = log.with_name("$\\foo{$ _^.jsonl")
@@ -255,8 +258,8 @@ def test_a_log_may_be_called_anything(log: Path) -> None:
 
 def test_repeats_are_told(log: Path) -> None:
     """How many there are, and how many say something else; proposal counts make an order."""
-    again = [Candidate(text="a", label=True), Candidate(text="b", label=False)]
-    lists = [listed(n, 0, [*again, Candidate(text="a", label=n > 0)]) for n in range(4)]
+    again = [RecordedCandidate(text="a", label=True), RecordedCandidate(text="b", label=False)]
+    lists = [listed(n, 0, [*again, RecordedCandidate(text="a", label=n > 0)]) for n in range(4)]
     write_log(lists, log)
     shown = audited(log).stdout
     assert "Repeats of a candidate in its list cost no call: 4." in shown
@@ -266,7 +269,7 @@ def test_repeats_are_told(log: Path) -> None:
 
 def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
     """Where every candidate is right, no order is told from random order."""
-    write_log([listed(n, 0, [Candidate(text="a", label=True)]) for n in range(30)], log)
+    write_log([listed(n, 0, [RecordedCandidate(text="a", label=True)]) for n in range(30)], log)
     shown = audited(log).stdout
     assert "One by one, no order is told from random order: every interval holds 0." in shown
     assert "States without an accepted move" not in shown
@@ -278,19 +281,35 @@ def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
     [
         ([], (), "given an empty log, expected candidate lists or samples"),
         (
-            [listed(0, 0, [Candidate(text="a")])],
+            [listed(0, 0, [RecordedCandidate(text="a")])],
             (),
             "no candidate of the log has a score, nor has any a label",
         ),
         (
-            [listed(0, 0, [Candidate(text="a", score=0.3)])],
+            [listed(0, 0, [RecordedCandidate(text="a", score=0.3)])],
             ("--by", "label"),
             "label, expected some",
         ),
-        ([listed(0, 0, [Candidate(text="a", label=True)])], ("--by", "score"), "have a label)"),
-        ([listed(0, 0, [Candidate(text="a", score=-2.0)])], (), "run from -2 to -2; expected"),
-        ([listed(0, 0, [Candidate(text="a", label=False)])], (), "none of them holds an accepted"),
-        ([listed(0, 0, [Candidate(text="a", label=True)])], (), "accepted move: given 1, expected"),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", label=True)])],
+            ("--by", "score"),
+            "have a label)",
+        ),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", score=-2.0)])],
+            (),
+            "run from -2 to -2; expected",
+        ),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", label=False)])],
+            (),
+            "none of them holds an accepted",
+        ),
+        (
+            [listed(0, 0, [RecordedCandidate(text="a", label=True)])],
+            (),
+            "accepted move: given 1, expected",
+        ),
         (walks(0), ("--by", "people"), "by: given 'people', expected 'label' or 'score'"),
         (walks(0), ("--by", "label", "--tau", 0.5), "tau: given 0.5, expected none where"),
         (walks(0), ("--wanted", 1.5), "wanted: given 1.5, expected a share from 0 to 1"),
@@ -301,7 +320,7 @@ def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
     ],
 )
 def test_what_cannot_be_served_is_one_sentence(
-    log: Path, entries: list[Entry], options: tuple[object, ...], message: str
+    log: Path, entries: list[LogEntry], options: tuple[object, ...], message: str
 ) -> None:
     """It says what was given and what was expected; nothing is written."""
     write_log(entries, log)
@@ -309,83 +328,38 @@ def test_what_cannot_be_served_is_one_sentence(
     assert not (log.parent / "figures").exists()
 
 
-def test_a_file_that_is_no_log_is_one_sentence(tmp_path: Path) -> None:
-    """Missing, or of another format."""
-    assert "no such file" in sentence(run("audit", tmp_path / "none.jsonl"))
-    other = tmp_path / "other.jsonl"
-    other.write_text('{"question": "why?"}\n', encoding="utf-8")
-    assert "other.jsonl, line 1: kind: not given" in sentence(run("audit", other))
-
-
-def test_a_raw_log_is_told_apart_and_its_import_is_named(tmp_path: Path) -> None:
-    """Lines, a list over several lines, a table; one that no importer knows names them all."""
-    search = {"idx": 0, "steps": [], "ys": []}
-    for name, text, form in (
+@pytest.mark.parametrize(
+    ("name", "text", "form"),
+    [
         ("a.jsonl", json.dumps(rated(1)), "prm800k"),
-        ("b.json", json.dumps([search], indent=4), "tree_of_thought"),
+        ("b.json", '[\n{"idx": 0,\n"steps": [], "ys": []}]', "tree_of_thought"),
         ("c.jsonl", '{"problem": "q", "completions": []}', "search_and_learn"),
         ("d.parquet", "PAR1", "search_and_learn"),
         ("e.jsonl", '{"question": "q", "reasoning_steps": {}}', "omegaprm"),
         ("f.jsonl", '{"cand": 0, "steps": [], "unique_id": "u"}', "sample_rows"),
-    ):
-        path = tmp_path / name
-        path.write_text(f"{text}\n", encoding="utf-8")
-        said = sentence(run("audit", path))
-        assert said.endswith(f"; it looks like {form}: selverify import {form} {path} LOG\n")
-    other = tmp_path / "other.jsonl"
+    ],
+)
+def test_a_raw_log_is_told_apart_and_its_import_is_named(
+    tmp_path: Path, name: str, text: str, form: str
+) -> None:
+    """Lines, a list over several lines, a table."""
+    path = tmp_path / name
+    path.write_text(f"{text}\n", encoding="utf-8")
+    told = sentence(run("audit", path))
+    assert told.endswith(f"; it looks like {form}: selverify import {form} {path} LOG\n")
+
+
+def test_a_file_that_no_importer_knows_names_them_all(log: Path) -> None:
+    """A folder too; but not where the file begins as a log does."""
+    other = log.with_name("other.jsonl")
     other.write_text('{"question": "why?"}\n', encoding="utf-8")
-    for path in (other, tmp_path):
-        said = sentence(run("audit", path))
-        assert f"selverify import FORMAT {path} LOG, where FORMAT is one of prm800k, " in said
-
-
-def test_a_fault_in_a_log_of_ours_names_no_import(log: Path) -> None:
-    """It begins as a log does."""
-    write_log(walks(0), plain := log.with_name("plain.jsonl"))
-    plain.write_text(plain.read_text(encoding="utf-8") + "{}\n", encoding="utf-8")
-    assert sentence(run("audit", plain)).endswith("kind: not given, expected list or sample\n")
-
-
-UNWRITABLE = {
-    "below a file": "file/below",
-    "a long name": "n" * 300,
-    "no place of this system": "/proc/none",
-    "links in a circle": "loop/below",
-}
-
-
-@pytest.fixture
-def around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a file, a folder with something in it and a link to itself."""
-    (tmp_path / "file").touch()
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "kept").touch()
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.parametrize("why", [*UNWRITABLE, "a file", "a folder for a figure"])
-def test_a_figure_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
-    """Nothing else is written either."""
-    (around / "runs.svg").mkdir()
-    places = UNWRITABLE | {"a file": "file", "a folder for a figure": "."}
-    before = sorted(around.rglob("*"))
-    assert "expected a path" in sentence(audited(log, "--figure", places[why], "--csv", "t.csv"))
-    assert sorted(around.rglob("*")) == before
-
-
-@pytest.mark.parametrize("why", [*UNWRITABLE, "a folder", "the root", "here", "a device"])
-def test_a_file_that_cannot_be_written_is_one_sentence(log: Path, around: Path, why: str) -> None:
-    """Of the audit's tables and of an import; what stands there stays."""
-    others = {"a folder": "folder", "the root": "/", "here": ".", "a device": "/dev/full"}
-    target = (UNWRITABLE | others)[why]
-    source = around / "rows.jsonl"
-    source.write_text('{"unique_id": "u", "cand": 0, "steps": ["a"]}\n', encoding="utf-8")
-    assert "expected a path" in sentence(audited(log, "--csv", target))
-    assert "expected a path" in sentence(run("import", "sample_rows", source, target))
-    assert (around / "folder" / "kept").is_file() and Path("/dev/full").is_char_device()
-    assert not list(around.rglob("*.tmp-*"))
+    assert "other.jsonl, line 1: kind: not given" in sentence(run("audit", other))
+    for path in (other, log.parent):
+        told = sentence(run("audit", path))
+        assert f"selverify import FORMAT {path} LOG, where FORMAT is one of prm800k, " in told
+    write_log(walks(0), other)
+    other.write_text(other.read_text(encoding="utf-8") + "{}\n", encoding="utf-8")
+    assert sentence(run("audit", other)).endswith("kind: not given, expected list or sample\n")
 
 
 def test_a_full_disk_is_one_sentence(log: Path, tmp_path: Path) -> None:
@@ -417,41 +391,33 @@ def test_a_bad_file_of_a_folder_is_told(tmp_path: Path) -> None:
 class Letters:
     """An encoder: counts of two letters."""
 
-    def identity(self) -> str:
-        return "letters"
-
     def encode(self, texts: Sequence[str]) -> Tensor:
         return torch.tensor([[float(text.count(one)) for one in "xq"] for text in texts])
 
 
-def rows_of(shown: str, names: Iterable[str]) -> list[int]:
-    """How many rows begin with each name."""
-    lines = shown.splitlines()
-    return [sum(line.startswith(f"{name}  ") for line in lines) for name in names]
-
-
 def test_an_order_can_be_learned(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Features give two rows a table, embeddings four; without commitments two; without all
-    verdicts none."""
+    """Features give two rows a table, embeddings of committed runs four; without all verdicts
+    there is nothing to learn from."""
     quick = learned_orders.SETTINGS.model_copy(update={"epochs": 2, "hidden": 4})
     monkeypatch.setattr(learned_orders, "SETTINGS", quick)
-    learned = ("Residual", "Learned reject probability")
     shown = audited(log, "--encoder", "free").stdout
-    assert rows_of(shown, learned) == [4, 4]
+    for name in ("Residual", "Learned reject probability"):
+        assert sum(line.startswith(f"{name}  ") for line in shown.splitlines()) == 4
     assert "D_type" not in shown  # without an encoder every distance is 0
     assert "Each learned order was trained on other problems than it is asked about." in shown
     leak = "trained on the verdicts of the very problems that are then scored"
     assert leak in " ".join(shown.split())
-    monkeypatch.setattr(
-        learned_orders, "open_embedder", lambda *_, **__: Embedder(Letters(), free=True)
-    )
-    shown = audited(log, "--encoder", "letters").stdout
-    assert rows_of(shown, (*learned, "D_type", "D_type + residual")) == [4] * 4
-    lists = [item.model_copy(update={"committed": None}) for item in walks(0)]
-    write_log(lists, log)
-    assert "D_type" not in audited(log, "--encoder", "letters").stdout
-    blank = [Candidate(text="never verified"), Candidate(text="right", label=True)]
-    write_log([*lists, listed(99, 0, blank)], log)
+    monkeypatch.setattr(learned_orders, "open_embedder", lambda _: Embedder(Letters(), free=True))
+    orders = learned_orders.learned_orders("letters", seed=0)
+    always = {"residual", "reject_probability"}
+    assert set(orders(judge(walks(0), by_label, complete=True)[0])) == always | {
+        "distance",
+        "hybrid",
+    }
+    uncommitted = [item.model_copy(update={"committed": None}) for item in walks(0)]
+    assert set(orders(judge(uncommitted, by_label, complete=True)[0])) == always
+    blank = [RecordedCandidate(text="never verified"), RecordedCandidate(text="right", label=True)]
+    write_log([*walks(0), listed(99, 0, blank)], log)
     assert "expected --complete" in sentence(audited(log, "--encoder", "free"))
 
 
@@ -473,17 +439,6 @@ def test_samples_are_audited_too(log: Path) -> None:
     assert names < {file.name for file in figures.iterdir()}
     assert "ranker" in pd.read_csv(table)
     assert "method" in pd.read_csv(log.parent / "table-samples.csv")
-
-
-def rated(rating: int | None) -> dict[str, object]:
-    """A record as PRM800K has them, with two completions of its only step."""
-    texts = [{"text": text, "rating": rating, "flagged": False} for text in ("one", "two")]
-    step = {"completions": texts, "human_completion": None, "chosen_completion": 0}
-    empty = {"completions": [], "human_completion": None, "chosen_completion": None}
-    return {
-        "question": {"problem": "how many?", "ground_truth_answer": "1"},
-        "label": {"steps": [step, empty], "finish_reason": "solution"},
-    }
 
 
 def test_other_formats_are_imported_and_what_is_left_out_is_told(tmp_path: Path) -> None:

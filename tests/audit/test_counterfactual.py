@@ -10,32 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.audit.lists.counterfactual import (
+from selverify.audit.counterfactual import (
     Allocator,
     Outcomes,
     choose_allocation,
-    curves,
     differences,
     first_k,
+    found_curves,
     one_by_one,
-    rank,
+    rank_states,
     split_problems,
-    summary,
+    summarise,
     verify_all,
 )
-from selverify.audit.lists.judging import JudgedList, by_label, by_score, judge, merge_repeats
-from selverify.audit.lists.rankers import (
-    in_order,
-    most_likely_first,
-    most_proposed_first,
-    oracle,
-    random_order,
-    rankers_for,
-    recorded_order,
-    scores_of,
-    shortest_first,
-)
-from selverify.audit.schema import Candidate, RecordedList
+from selverify.audit.judged_lists import JudgedList, by_label, by_score, judge, merge_repeats
+from selverify.audit.log import RecordedCandidate, RecordedList
+from selverify.audit.orders import UNLEARNED, oracle_order, orders_for, rankers_in_order
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.statistics import (
     Bootstrap,
@@ -49,7 +39,7 @@ BOOTSTRAP = Bootstrap(resamples=200, seed=0)
 
 
 def listed(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[RecordedCandidate],
     *,
     problem: str = "p",
     state: str = "s",
@@ -68,64 +58,69 @@ def listed(
 
 def state(labels: Sequence[bool | None], *, problem: str = "p") -> JudgedList:
     """A state whose candidates are 0, 1, ... with these labels, of which one at least is known."""
-    moves = [Candidate(text=str(place), label=label) for place, label in enumerate(labels)]
+    moves = [RecordedCandidate(text=str(place), label=label) for place, label in enumerate(labels)]
     (judged,), _ = judge([listed(moves, problem=problem)], by_label, complete=False)
     return judged
 
 
 def outcome(
     labels: Sequence[bool], scores: Sequence[float], allocator: Allocator, reference: float = 1.0
-) -> tuple[float, float, float]:
-    found = rank([state(labels)], [scores], references=[reference]).outcomes(allocator)
-    return float(found.calls[0]), float(found.batches[0]), float(found.found[0])
+) -> tuple[float, float]:
+    """Calls and finds at one state."""
+    found = rank_states([state(labels)], [scores], references=[reference]).outcomes(allocator)
+    return float(found.calls[0]), float(found.found[0])
 
 
-def test_one_by_one_by_hand() -> None:
-    """The accepted move is third; without one every candidate is asked about."""
-    assert outcome([False, False, True, True], [0, 1, 2, 3], one_by_one()) == (3, 3, 1)
-    calls, batches, found = outcome([False, False], [0, 1], one_by_one())
-    assert (calls, batches) == (2, 2)
-    assert np.isnan(found)
+LATE, NONE, TIED = [False, False, True, False, False], [False, False], [True, False, False, False]
 
 
-def test_the_first_k_by_hand() -> None:
-    """Two calls do not reach the third move; with a further batch they do, for four."""
-    labels, scores = [False, False, True, False, False], [0, 1, 2, 3, 4]
-    assert outcome(labels, scores, first_k(2)) == (2, 1, 0)
-    assert outcome(labels, scores, first_k(2, retries=1)) == (4, 2, 1)
-    assert outcome(labels, scores, first_k(3, retries=1)) == (3, 1, 1)
-    assert outcome(labels, scores, first_k(9)) == (5, 1, 1)
-
-
-def test_ties_by_hand() -> None:
-    """One of four alike is right: two calls find it half the time, and a second batch is due."""
-    labels, scores = [True, False, False, False], [0, 0, 0, 0]
-    assert outcome(labels, scores, first_k(2)) == (2, 1, 0.5)
-    assert outcome(labels, scores, first_k(2, retries=1)) == (3, 1.5, 1)
-    assert outcome(labels, scores, one_by_one())[0] == pytest.approx(2.5)
+@pytest.mark.parametrize(
+    ("labels", "scores", "allocator", "calls", "found"),
+    [
+        (LATE, range(5), one_by_one(), 3, 1),
+        (NONE, range(2), one_by_one(), 2, np.nan),
+        (LATE, range(5), first_k(2), 2, 0),
+        (LATE, range(5), first_k(2, retries=1), 4, 1),
+        (LATE, range(5), first_k(3, retries=1), 3, 1),
+        (LATE, range(5), first_k(9), 5, 1),
+        (TIED, [0] * 4, first_k(2), 2, 0.5),
+        (TIED, [0] * 4, first_k(2, retries=1), 3, 1),
+        (TIED, [0] * 4, one_by_one(), 2.5, 1),
+    ],
+)
+def test_calls_and_finds_by_hand(
+    labels: Sequence[bool],
+    scores: Sequence[float],
+    allocator: Allocator,
+    calls: float,
+    found: float,
+) -> None:
+    """The accepted move is third, or there is none, or it is one of four alike."""
+    expected = pytest.approx((calls, found), nan_ok=True)
+    assert outcome(labels, list(scores), allocator) == expected
 
 
 def test_adaptive_batches_look_at_what_is_left() -> None:
     """Spread scores get three calls, the close rest one at a time (Eq. kw on the pool)."""
-    rules = Allocator("adaptive", k_base=1.0, beta=2.0, k_min=1, k_max=3, retries=1)
+    rules = Allocator("adaptive", k_base=1.0, beta=2.0, k_max=3, retries=1)
     scores = [0.0, 4.0, 8.0, 8.1, 8.2]
     labels = [False, False, False, False, True]
-    assert outcome(labels, scores, rules, reference=1.0) == (4, 2, 0)
-    assert outcome(labels, scores, rules, reference=100.0) == (2, 2, 0)
+    assert outcome(labels, scores, rules, reference=1.0) == (4, 0)
+    assert outcome(labels, scores, rules, reference=100.0) == (2, 0)
 
 
 def test_sigma_bar_is_the_mean_over_the_states_where_none_is_given() -> None:
-    """Standard deviations of 0.5 and 1.5: a mean of 1."""
-    found = rank([state([True, False]), state([False, True])], [[0, 1], [0, 3]])
+    """Standard deviations of 0.5 and 1.5: a mean of 1.
+
+    States of one move leave it alone, however many there are; with nothing else it is 0, which k(w)
+    takes for unknown.
+    """
+    found = rank_states([state([True, False]), state([False, True])], [[0, 1], [0, 3]])
     assert found.references == (1.0, 1.0)
-
-
-def test_states_of_one_move_leave_sigma_bar_alone() -> None:
-    """However many there are; and with nothing else it is 0, which k(w) takes for unknown."""
     single = state([True])
-    found = rank([state([True, False]), *[single] * 5], [[0, 1], *[[7.0]] * 5])
+    found = rank_states([state([True, False]), *[single] * 5], [[0, 1], *[[7.0]] * 5])
     assert set(found.references) == {0.5}
-    assert rank([single], [[7.0]]).references == (0.0,)
+    assert rank_states([single], [[7.0]]).references == (0.0,)
 
 
 def test_long_lists_are_counted_in_linear_time() -> None:
@@ -133,15 +128,15 @@ def test_long_lists_are_counted_in_linear_time() -> None:
     size = 200_000
     accepted = np.arange(size) == size - 1
     one = JudgedList(state([True]).recorded, accepted, np.ones(size, dtype=np.bool_))
-    ranking = rank([one, one], [np.zeros(size), np.arange(size)])
-    calls, _, found, _ = ranking.outcomes(one_by_one())
+    ranking = rank_states([one, one], [np.zeros(size), np.arange(size)])
+    calls, found, _ = ranking.outcomes(one_by_one())
     assert calls == pytest.approx([(size + 1) / 2, size])
     assert found == pytest.approx([1, 1])
 
 
 def asked(
     order: Sequence[int], labels: Sequence[bool], scores: Sequence[float], allocator: Allocator
-) -> tuple[int, int, bool]:
+) -> tuple[int, bool]:
     """The slow obvious way: batch after batch in one given order."""
     left, calls, batches = list(order), 0, 0
     while left and (allocator.retries is None or batches <= allocator.retries):
@@ -151,14 +146,14 @@ def asked(
             reference=1.0,
             k_base=allocator.k_base,
             beta=allocator.beta,
-            k_min=allocator.k_min,
+            k_min=1,
             k_max=allocator.k_max,
         )
         batch, left = left[:k], left[k:]
         calls, batches = calls + len(batch), batches + 1
         if any(labels[place] for place in batch):
-            return calls, batches, True
-    return calls, batches, False
+            return calls, True
+    return calls, False
 
 
 MOVES = st.lists(st.tuples(st.booleans(), st.integers(0, 2)), min_size=1, max_size=6)
@@ -167,14 +162,11 @@ ALLOCATORS = st.one_of(
     st.builds(first_k, st.integers(1, 5), retries=RETRIES),
     st.just(verify_all()),
     st.builds(
-        lambda kind, k_base, beta, k_min, more, retries: Allocator(
-            kind, k_base, beta, k_min, k_min + more, retries
-        ),
+        Allocator,
         st.sampled_from(["adaptive", "margin"]),
         st.floats(0.5, 4.0),
         st.floats(-2.0, 2.0),
-        st.integers(1, 2),
-        st.integers(0, 4),
+        st.integers(1, 6),
         RETRIES,
     ),
 )
@@ -185,17 +177,15 @@ ALLOCATORS = st.one_of(
 def test_expectations_equal_the_mean_over_every_order_of_tied_moves(
     moves: list[tuple[bool, int]], allocator: Allocator
 ) -> None:
-    """Calls, batches and finds are exact for every allocation, with and without retries."""
+    """Calls and finds are exact for every allocation, with and without retries."""
     labels, scores = [label for label, _ in moves], [score for _, score in moves]
     orders = [
         order
         for order in permutations(range(len(moves)))
         if [scores[place] for place in order] == sorted(scores)
     ]
-    calls, batches, found = np.mean(
-        [asked(order, labels, scores, allocator) for order in orders], axis=0
-    )
-    expected = (calls, batches, found if any(labels) else np.nan)
+    calls, found = np.mean([asked(order, labels, scores, allocator) for order in orders], axis=0)
+    expected = (calls, found if any(labels) else np.nan)
     assert outcome(labels, scores, allocator) == pytest.approx(expected, nan_ok=True)
 
 
@@ -206,39 +196,16 @@ def test_laws(moves: list[tuple[bool, int]], retries: int | None) -> None:
     oracle's."""
     labels, scores = [label for label, _ in moves], [score for _, score in moves]
     best = [0.0 if label else 1.0 for label in labels]
-    shares = [outcome(labels, scores, first_k(k))[2] for k in range(1, len(moves) + 1)]
+    shares = [outcome(labels, scores, first_k(k))[1] for k in range(1, len(moves) + 1)]
     if any(labels):
-        assert outcome(labels, scores, verify_all()) == (len(moves), 1, 1)
-        assert outcome(labels, scores, one_by_one())[2] == shares[-1] == 1
+        assert outcome(labels, scores, verify_all()) == (len(moves), 1)
+        assert outcome(labels, scores, one_by_one())[1] == shares[-1] == 1
         assert shares == sorted(shares)
     for allocator in (one_by_one(), first_k(2, retries=retries)):
-        calls, _, found = outcome(labels, scores, allocator)
-        least, _, most = outcome(labels, best, allocator)
+        calls, found = outcome(labels, scores, allocator)
+        least, most = outcome(labels, best, allocator)
         assert least <= calls <= len(moves)
         assert not any(labels) or found <= most
-
-
-def test_wrong_allocators_are_refused() -> None:
-    """Each rule is named with what was given."""
-    with pytest.raises(ParamsError, match="allocation: given 'some'"):
-        Allocator("some", 1.0, 0.0, 1, 1, 0)
-    with pytest.raises(ParamsError, match="given 1 and 0, expected 1 <= k_min <= k_max"):
-        first_k(0)
-    with pytest.raises(ParamsError, match="retries: given -1"):
-        first_k(1, retries=-1)
-
-
-def test_scores_that_do_not_fit_are_refused() -> None:
-    """A list, a score or a reference too few, and a score that is not finite, are errors."""
-    one = state([True, False])
-    with pytest.raises(SchemaError, match="scores of 0 lists for 1"):
-        rank([one], [])
-    with pytest.raises(SchemaError, match=r"state 's' of 'p': given scores of shape \(1,\)"):
-        rank([one], [[0.0]])
-    with pytest.raises(SchemaError, match="all finite"):
-        rank([one], [[0.0, np.inf]])
-    with pytest.raises(SchemaError, match="given 2 references, expected 1"):
-        rank([one], [[0.0, 1.0]], references=[1.0, 1.0])
 
 
 def two_problems() -> tuple[list[JudgedList], dict[tuple[str, str], Outcomes]]:
@@ -254,7 +221,7 @@ def two_problems() -> tuple[list[JudgedList], dict[tuple[str, str], Outcomes]]:
     }
     rules = {"verify-all": verify_all(), "one by one": one_by_one(), "first 1": first_k(1)}
     return states, {
-        (name, rule): rank(states, own).outcomes(allocator)
+        (name, rule): rank_states(states, own).outcomes(allocator)
         for name, own in scores.items()
         for rule, allocator in rules.items()
     }
@@ -263,7 +230,7 @@ def two_problems() -> tuple[list[JudgedList], dict[tuple[str, str], Outcomes]]:
 def test_the_table_by_hand() -> None:
     """Calls are over all states, finds over those that hold an accepted move."""
     states, outcomes = two_problems()
-    table = summary(states, outcomes, bootstrap=BOOTSTRAP).set_index(["ranker", "allocator"])
+    table = summarise(states, outcomes, bootstrap=BOOTSTRAP).set_index(["ranker", "allocator"])
     assert (table["states"] == 3).all()
     assert (table["reachable"] == 2).all()
     every, single = table.loc[("recorded", "verify-all")], table.loc[("recorded", "one by one")]
@@ -293,9 +260,9 @@ def test_differences_are_of_the_same_states() -> None:
 def test_curves_hold_every_setting() -> None:
     """Found and calls rise with k."""
     states, _ = two_problems()
-    ranking = rank(states, [np.arange(len(one.accepted)) for one in states])
+    ranking = rank_states(states, [np.arange(len(one.accepted)) for one in states])
     outcomes = {("recorded", "first k", float(k)): ranking.outcomes(first_k(k)) for k in (1, 2, 3)}
-    table = curves(states, outcomes, bootstrap=BOOTSTRAP)
+    table = found_curves(states, outcomes, bootstrap=BOOTSTRAP)
     assert table["setting"].tolist() == [1.0, 2.0, 3.0]
     assert table["found"].tolist() == [0.5, 0.5, 1.0]
     assert table["calls_ratio"].tolist() == pytest.approx([3 / 8, 6 / 8, 7 / 8])
@@ -339,7 +306,7 @@ def test_one_resampling_of_many_columns_is_that_of_each() -> None:
 
 
 def fixed(calls: Sequence[float], found: Sequence[float]) -> Outcomes:
-    columns = (np.array(one, dtype=np.float64) for one in (calls, calls, found, calls))
+    columns = (np.array(one, dtype=np.float64) for one in (calls, found, calls))
     return Outcomes(*columns)
 
 
@@ -365,44 +332,23 @@ def test_where_no_setting_finds_enough_the_one_that_finds_most_is_chosen() -> No
     assert choice.chosen == {"some": 2}
     with pytest.raises(ParamsError, match="wanted: given 2, expected a share"):
         choose_allocation(options, [(0, 1)], wanted=2.0)
-    with pytest.raises(ParamsError, match="none to choose among"):
-        choose_allocation({}, [(0, 1)], wanted=1.0)
-
-
-def test_intervals_by_problem_cover_as_often_as_they_say() -> None:
-    """States of a problem resemble each other; intervals over states would be too narrow."""
-    rng = np.random.default_rng(0)
-    kinds = [state([True, False]), state([False, True])]
-    cost = rank(kinds, [[0.0, 1.0]] * 2).outcomes(one_by_one()).calls
-    hits = {"problem": 0, "state": 0}
-    for _ in range(300):
-        hard = np.repeat(rng.random(40) < 0.5, 6)  # 40 problems of six states
-        second = rng.random(len(hard)) < np.where(hard, 0.8, 0.2)
-        names = {"problem": np.arange(len(hard)) // 6, "state": np.arange(len(hard))}
-        for unit, clusters in names.items():
-            calls = cost[second.astype(int)]
-            found = clustered_mean(calls, clusters, bootstrap=Bootstrap(400, 0))
-            assert found is not None
-            hits[unit] += found.low <= 1.5 <= found.high
-    assert 0.91 <= hits["problem"] / 300 <= 0.98
-    assert hits["state"] / 300 < 0.85
 
 
 def test_repeats_cost_no_second_call() -> None:
     """A text twice is one candidate at its first place, with the first verdict recorded."""
     item = listed(
         [
-            Candidate(text="a", score=0.1, times=2),
-            Candidate(text="b", label=False, logprob=-3.0),
-            Candidate(text="a", score=0.9, label=True),
-            Candidate(text="b", label=True),
+            RecordedCandidate(text="a", score=0.1, times=2),
+            RecordedCandidate(text="b", label=False, logprob=-3.0),
+            RecordedCandidate(text="a", score=0.9, label=True),
+            RecordedCandidate(text="b", label=True),
         ],
         committed=2,
     )
     merged = merge_repeats(item)
     assert merged.candidates == (
-        Candidate(text="a", score=0.1, label=True, times=3),
-        Candidate(text="b", label=False, times=2, logprob=-3.0),
+        RecordedCandidate(text="a", score=0.1, label=True, times=3),
+        RecordedCandidate(text="b", label=False, times=2, logprob=-3.0),
     )
     assert merged.committed == 0
     (judged,), found = judge([item], by_label, complete=True)
@@ -416,15 +362,16 @@ def test_repeats_cost_no_second_call() -> None:
 def test_what_was_not_verified_is_counted_and_never_accepted() -> None:
     """It costs its call; a list without any verdict is left out, or any list with a miss."""
     lists = [
-        listed([Candidate(text="a"), Candidate(text="b", label=True)], state="1"),
-        listed([Candidate(text="a", label=True)], state="2", problem="q"),
-        listed([Candidate(text="a"), Candidate(text="b", score=0.2)], state="3"),
-        listed([Candidate(text="a", label=False)], state="4"),
+        listed([RecordedCandidate(text="a"), RecordedCandidate(text="b", label=True)], state="1"),
+        listed([RecordedCandidate(text="a", label=True)], state="2", problem="q"),
+        listed([RecordedCandidate(text="a"), RecordedCandidate(text="b", score=0.2)], state="3"),
+        listed([RecordedCandidate(text="a", label=False)], state="4"),
     ]
     states, found = judge(lists, by_label, complete=False)
     assert [one.recorded.state_id for one in states] == ["1", "2", "4"]
     assert states[0].known.tolist() == [False, True]
-    ranking = rank(states, scores_of(recorded_order, [one.recorded for one in states]))
+    scores = [UNLEARNED["recorded"](one.recorded) for one in states]
+    ranking = rank_states(states, scores)
     assert ranking.outcomes(one_by_one()).calls.tolist() == [2, 1, 1]
     assert (found.lists, found.used, found.left_out, found.misses) == (4, 3, 1, 1)
     assert (found.problems, found.reachable, found.decided_by_order) == (2, 2, 1)
@@ -436,8 +383,8 @@ def test_what_was_not_verified_is_counted_and_never_accepted() -> None:
 def test_a_score_is_accepted_from_tau_on() -> None:
     """At tau itself too; a tau that is no number is refused."""
     verdict = by_score(0.5)
-    assert [verdict(Candidate(text="a", score=x)) for x in (0.4, 0.5)] == [False, True]
-    assert verdict(Candidate(text="a", label=True)) is None
+    assert [verdict(RecordedCandidate(text="a", score=x)) for x in (0.4, 0.5)] == [False, True]
+    assert verdict(RecordedCandidate(text="a", label=True)) is None
     with pytest.raises(ParamsError, match="tau: given nan"):
         by_score(float("nan"))
 
@@ -446,33 +393,28 @@ def test_rankers_by_hand() -> None:
     """Each ranker's scores, lower first."""
     item = listed(
         [
-            Candidate(text="long", label=False, times=1, logprob=-1.0),
-            Candidate(text="x", label=True, times=3, logprob=-2.5),
+            RecordedCandidate(text="long", label=False, times=1, logprob=-1.0),
+            RecordedCandidate(text="x", label=True, times=3, logprob=-2.5),
         ]
     )
     expected = {
-        random_order: [0, 0],
-        recorded_order: [0, 1],
-        most_proposed_first: [-1, -3],
-        most_likely_first: [1, 2.5],
-        shortest_first: [4, 1],
-        oracle(by_label): [1, 0],
+        "random": [0, 0],
+        "recorded": [0, 1],
+        "frequency": [-1, -3],
+        "likelihood": [1, 2.5],
+        "shortest": [4, 1],
     }
-    for ranker, scores in expected.items():
-        assert scores_of(ranker, [item])[0].tolist() == scores
-    with pytest.raises(SchemaError, match=r"gave scores of shape \(1,\), expected \(2,\)"):
-        scores_of(lambda _: np.zeros(1), [item])
-    with pytest.raises(SchemaError, match="1 of 2 candidates have a log probability"):
-        most_likely_first(listed([Candidate(text="a", logprob=-1.0), Candidate(text="b")]))
+    assert {name: order(item).tolist() for name, order in UNLEARNED.items()} == expected
+    assert oracle_order(by_label)(item).tolist() == [1, 0]
 
 
 def test_only_rankers_that_the_lists_can_serve_are_offered() -> None:
     """Counts where something was proposed twice, log probabilities where all have one."""
-    bare = listed([Candidate(text="a"), Candidate(text="b")])
-    full = listed([Candidate(text="a", times=2, logprob=-1.0)])
-    assert list(rankers_for([bare], by_label)) == ["random", "recorded", "shortest", "oracle"]
-    assert list(rankers_for([full], by_label)) == in_order(
+    bare = listed([RecordedCandidate(text="a"), RecordedCandidate(text="b")])
+    full = listed([RecordedCandidate(text="a", times=2, logprob=-1.0)])
+    assert list(orders_for([bare], by_label)) == ["random", "recorded", "shortest", "oracle"]
+    assert list(orders_for([full], by_label)) == rankers_in_order(
         ["oracle", "likelihood", "frequency", "recorded", "random", "shortest"]
     )
-    assert "likelihood" not in rankers_for([bare, full], by_label)
-    assert in_order(["oracle", "mine", "random", "mine"]) == ["random", "mine", "oracle"]
+    assert "likelihood" not in orders_for([bare, full], by_label)
+    assert rankers_in_order(["oracle", "mine", "random", "mine"]) == ["random", "mine", "oracle"]

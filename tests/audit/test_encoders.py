@@ -18,18 +18,17 @@ from tiny_text_models import build
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from selverify.audit.lists.encoders import (
-    FREE,
+from selverify.audit.encoders import (
+    DIMENSION,
     LENGTH,
     Embedder,
     HubEncoder,
-    ServedEncoder,
     WordLlama,
     free_features,
     open_embedder,
 )
-from selverify.audit.schema import Candidate, RecordedList
-from selverify.errors import ArtifactError, ParamsError
+from selverify.audit.log import RecordedCandidate, RecordedList
+from selverify.errors import ParamsError
 
 TEXTS = ["How many?", "", "48 / 2 = 24, so half of them are left.", "x" * 50, "How many?"]
 
@@ -44,26 +43,21 @@ def recorded(*texts: str, logprobs: Sequence[float | None] = ()) -> RecordedList
         question="What is 2 + 3 of 7?",
         prefix=("First, 2 + 3 = 5.", "Then we go on."),
         candidates=tuple(
-            Candidate(text=text, logprob=one) for text, one in zip(texts, known, strict=True)
+            RecordedCandidate(text=text, logprob=one)
+            for text, one in zip(texts, known, strict=True)
         ),
     )
 
 
 class Letters:
-    """Counts of some letters; remembers what it was asked."""
+    """Counts of some letters; remembers its texts."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def identity(self) -> str:
-        return "letters"
-
-    def embed_texts(self, texts: Sequence[str]) -> list[list[float]]:
-        self.asked += texts
-        return [[float(text.count(letter)) for letter in "aeiou 2"] for text in texts]
-
     def encode(self, texts: Sequence[str]) -> Tensor:
-        return torch.tensor(self.embed_texts(texts))
+        self.asked += texts
+        return torch.tensor([[float(text.count(letter)) for letter in "aeiou 2"] for text in texts])
 
 
 def test_each_row_is_of_its_own_text() -> None:
@@ -111,7 +105,6 @@ def test_free_features_by_hand() -> None:
         [log(1 / LENGTH), 0, 0, 0, 0, 0, 0, 0],
     ]
     torch.testing.assert_close(found, torch.tensor(expected))
-    assert found.shape[1] == len(FREE)
 
 
 STEP = st.text(st.sampled_from("ab 12=+?.{}\\"), max_size=30)
@@ -145,9 +138,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("pooling", ["mean", "last"])
 def test_a_model_reads_a_batch_as_it_reads_one_text_alone(folder: Path, pooling: str) -> None:
     """Padding changes nothing, and of a text beyond the model's positions the end is read."""
-    encoder = open_embedder(
-        f"{pooling}:{folder}", dimension=64, dtype="float32", device="cpu", server=None
-    ).encoder
+    encoder = open_embedder(f"{pooling}:{folder}").encoder
     assert isinstance(encoder, HubEncoder)
     texts = ["Two and two.", "Is it 4?", "left out " * 9 + "the end is read"]
     found = encoder.encode(texts)
@@ -159,24 +150,13 @@ def test_a_model_reads_a_batch_as_it_reads_one_text_alone(folder: Path, pooling:
         expected = hidden.mean(0) if pooling == "mean" else hidden[-1]
         torch.testing.assert_close(row, expected, rtol=1e-4, atol=1e-5)
     assert torch.isfinite(encoder.encode([""])).all()
-    assert pooling in encoder.identity()
-
-
-def test_a_server_gives_its_rows_and_its_name() -> None:
-    """As it stands in ``backends.served``: lists of numbers, and an identity."""
-    encoder = ServedEncoder(Letters())
-    assert torch.equal(encoder.encode(TEXTS), Letters().encode(TEXTS))
-    named = open_embedder(
-        "server+free", dimension=64, dtype="float32", device="cpu", server=Letters()
-    )
-    assert named.identity().startswith("letters, length, numbers")
 
 
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
         ("wordlama", "given 'wordlama', "),
-        ("server", "given 'server' without a server,"),
+        ("server", "given 'server',"),
         ("mean:", "given 'mean:'"),
         ("free+free", "given 'free+free'"),
         ("median:owner/name@main", "given 'median"),
@@ -185,15 +165,8 @@ def test_a_server_gives_its_rows_and_its_name() -> None:
 def test_other_names_are_refused(name: str, wrong: str) -> None:
     """With all names that there are."""
     with pytest.raises(ParamsError, match=r"expected free, wordllama") as error:
-        open_embedder(name, dimension=64, dtype="float32", device="cpu", server=None)
+        open_embedder(name)
     assert wrong in str(error.value)
-
-
-def test_a_model_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A folder without a model, and a repository without a revision."""
-    for name, kind in ((f"mean:{tmp_path}", ArtifactError), ("last:owner/name", ParamsError)):
-        with pytest.raises(kind, match=name.partition(":")[2]):
-            open_embedder(name, dimension=64, dtype="float32", device="cpu", server=None)
 
 
 class TestWordLlama:
@@ -208,18 +181,18 @@ class TestWordLlama:
             raise AssertionError("a connection was made")
 
         monkeypatch.setattr(socket.socket, "connect", refused)
-        rows = WordLlama(64).encode(TEXTS)
-        assert rows.shape == (5, 64)
+        rows = WordLlama().encode(TEXTS)
+        assert rows.shape == (5, DIMENSION)
         assert rows.dtype == torch.float32
 
     def test_a_text_is_read_alike_alone_and_beside_others(self) -> None:
         """An empty one is all zeros, and near texts are nearer than far ones."""
-        encoder = WordLlama(256)
+        encoder = WordLlama()
         rows = encoder.encode(TEXTS)
         for text, row in zip(TEXTS, rows, strict=True):
             assert torch.equal(encoder.encode([text])[0], row)
         assert not rows[1].any()
-        assert encoder.encode([]).shape == (0, 256)
+        assert encoder.encode([]).shape == (0, DIMENSION)
         near = encoder.encode(["add the apples", "sum up the apples", "a circle's area"])
         similar = torch.nn.functional.cosine_similarity(near[:1], near[1:])
         assert similar[0] > similar[1] + 0.1
@@ -227,8 +200,8 @@ class TestWordLlama:
     def test_the_log_of_the_process_is_left_alone(self) -> None:
         """The package would otherwise print every library's messages from then on."""
         told = (
-            "import logging; from selverify.audit.lists.encoders import WordLlama; "
-            "WordLlama(64); "
+            "import logging; from selverify.audit.encoders import WordLlama; "
+            "WordLlama(); "
             "root = logging.getLogger(); print(root.handlers, root.level)"
         )
         run = [sys.executable, "-c", told]
@@ -242,4 +215,4 @@ def test_without_the_package_the_error_says_what_to_install(
     """One sentence with the extra's name."""
     monkeypatch.setitem(sys.modules, "wordllama", None)
     with pytest.raises(ParamsError, match=r"pip install 'selverify\[text\]'"):
-        open_embedder("wordllama", dimension=64, dtype="float32", device="cpu", server=None)
+        open_embedder("wordllama")

@@ -14,12 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.audit import lines
-from selverify.audit.importers import IMPORTERS, Imported, format_of, search_and_learn
+from selverify.audit import records as reading
+from selverify.audit.importers import IMPORTERS, Imported, format_of
 from selverify.audit.importers.base import MOST_FAULTS
-from selverify.audit.importers.search_and_learn import ROWS_AT_ONCE
-from selverify.audit.log import Entry, read_log, write_log
-from selverify.audit.schema import RecordedList, RecordedSample
+from selverify.audit.log import RecordedSample, read_log, write_log
 from selverify.errors import ArtifactError, SchemaError
 
 Values = Sequence[Mapping[str, Any]]
@@ -33,7 +31,7 @@ def lines_of(path: Path, records: Values) -> Path:
     return path
 
 
-def imported(name: str, path: Path) -> tuple[list[Entry], dict[str, int]]:
+def imported(name: str, path: Path) -> tuple[list[Any], dict[str, int]]:
     """All entries, which make a log, and the remarks."""
     counted = Imported()
     found = list(IMPORTERS[name](path, counted))
@@ -44,22 +42,6 @@ def imported(name: str, path: Path) -> tuple[list[Entry], dict[str, int]]:
     assert [*read.lists, *read.samples] == found
     log.unlink()
     return found, dict(counted.remarks)
-
-
-def lists(name: str, path: Path) -> tuple[list[RecordedList], dict[str, int]]:
-    """The same of an importer that gives lists only."""
-    found, remarks = imported(name, path)
-    only = [one for one in found if isinstance(one, RecordedList)]
-    assert len(only) == len(found)
-    return only, remarks
-
-
-def samples(name: str, path: Path) -> tuple[list[RecordedSample], dict[str, int]]:
-    """The same of an importer that gives samples only."""
-    found, remarks = imported(name, path)
-    only = [one for one in found if isinstance(one, RecordedSample)]
-    assert len(only) == len(found)
-    return only, remarks
 
 
 def refusal(name: str, path: Path) -> str:
@@ -105,7 +87,7 @@ STEPS = (
 
 def test_ratings_are_labels_and_choices_make_prefixes(tmp_path: Path) -> None:
     """A person's own step stands in the prefix after it and is no candidate."""
-    found, remarks = lists("prm800k", lines_of(tmp_path / "phase1.jsonl.gz", [solution(*STEPS)]))
+    found, remarks = imported("prm800k", lines_of(tmp_path / "phase1.jsonl.gz", [solution(*STEPS)]))
     assert [one.prefix for one in found] == [(), ("b",), ("b", "by hand")]
     assert [one.committed for one in found] == [1, None, 0]
     assert [(one.text, one.label) for one in found[0].candidates] == [
@@ -126,7 +108,7 @@ def test_what_has_no_candidate_or_no_known_prefix_is_counted(tmp_path: Path) -> 
     cut = solution(rated(("a", -1)), rated(("b", 1), chosen=0))
     broken = solution(rated(("a", 1), chosen=0))
     broken["label"]["finish_reason"] = "bad_problem"
-    found, remarks = lists("prm800k", lines_of(tmp_path / "x.jsonl", [given_up, cut, broken]))
+    found, remarks = imported("prm800k", lines_of(tmp_path / "x.jsonl", [given_up, cut, broken]))
     assert [one.state_id for one in found] == ["1-1", "2-1"]
     assert remarks == {
         "states left out: no completion": 1,
@@ -143,7 +125,7 @@ def test_control_questions_are_runs_of_their_own(tmp_path: Path) -> None:
         solution(STEPS[0], problem="2  + 2?\n", is_initial_screening_question=True),
         solution(STEPS[0], problem="another"),
     ]
-    found, _ = lists("prm800k", lines_of(tmp_path / "x.jsonl", records))
+    found, _ = imported("prm800k", lines_of(tmp_path / "x.jsonl", records))
     assert [one.run for one in found] == ["x", "x, quality control", "x, screening", "x"]
     assert len({one.problem_id for one in found}) == 2
 
@@ -159,7 +141,7 @@ def test_rated_states_may_come_without_their_records(tmp_path: Path) -> None:
         row | {"state_id": "s4", "committed": None, "math500_id": None},
         row | {"state_id": "s5", "candidates": []},
     ]
-    found, remarks = lists("prm800k", lines_of(tmp_path / "x.jsonl", rows))
+    found, remarks = imported("prm800k", lines_of(tmp_path / "x.jsonl", rows))
     assert [(one.state_id, one.committed) for one in found] == [
         ("s1", 1),
         ("s3", None),
@@ -179,7 +161,7 @@ def test_a_choice_may_stand_without_its_answer(tmp_path: Path) -> None:
     again = [{"text": f"so\n\n# Answer\n\n{number}"} for number in (4, 5)]
     other = row | {"state_id": "s3", "committed": "so\n\n# Answer\n\n6"}
     rows = [row, row | {"state_id": "s2", "candidates": again}, other]
-    found, remarks = lists("prm800k", lines_of(tmp_path / "x.jsonl", rows))
+    found, remarks = imported("prm800k", lines_of(tmp_path / "x.jsonl", rows))
     assert [one.committed for one in found] == [0, None, None]
     assert remarks == {
         "choices matched by what stands before their answer": 1,
@@ -207,7 +189,7 @@ TREE = {
 
 def test_nodes_with_children_are_states(tmp_path: Path) -> None:
     """Values are scores, no labels; the root is the question and in no prefix."""
-    found, remarks = lists("omegaprm", lines_of(tmp_path / "trees.jsonl", [TREE]))
+    found, remarks = imported("omegaprm", lines_of(tmp_path / "trees.jsonl", [TREE]))
     assert [(one.state_id, one.prefix) for one in found] == [("1", ()), ("1.0", ("a",))]
     assert [[(c.text, c.score, c.label) for c in one.candidates] for one in found] == [
         [("a", 0.25, None), ("b", 1.0, None)],
@@ -223,7 +205,7 @@ def test_a_folder_of_questions_is_one_run(tmp_path: Path) -> None:
     for number in (3, 12):
         path = folder / f"question_{number}.json"
         path.write_text(json.dumps(TREE, indent=4), encoding="utf-8")
-    found, _ = lists("omegaprm", folder)
+    found, _ = imported("omegaprm", folder)
     assert {one.run for one in found} == {"output"}
     assert {one.state_id for one in found} == {
         f"question_{number}-1{rest}" for number in (3, 12) for rest in ("", ".0")
@@ -235,7 +217,7 @@ def test_trees_may_come_as_rows(tmp_path: Path) -> None:
     row = {"tree": 2, "question": "q", "gold": "4", "depth": 0, "prefix": [], "mc_value": 0.5}
     row |= {"candidates": [{"text": "a", "mc_value": 0.25}]}
     rows = [row, row | {"prefix": ["a"]}, row | {"tree": 3}, row | {"candidates": []}]
-    found, remarks = lists("omegaprm", lines_of(tmp_path / "x.jsonl", rows))
+    found, remarks = imported("omegaprm", lines_of(tmp_path / "x.jsonl", rows))
     assert [one.state_id for one in found] == ["2-1", "2-2", "3-1"]
     assert [one.prefix for one in found] == [(), ("a",), ()]
     assert remarks == {"states left out: no candidate": 1}
@@ -246,7 +228,9 @@ def test_what_holds_no_tree_is_counted(tmp_path: Path) -> None:
     prefixes = TREE | {"reasoning_steps": [{"solution_prefix": "q", "mc_value": 1.0}]}
     rollouts = {"q": "q", "states": [{"rollout": "r", "state": "", "mcs": 0.5}]}
     alone = TREE | {"reasoning_steps": node("q", 0.5)}
-    found, remarks = lists("omegaprm", lines_of(tmp_path / "x.jsonl", [prefixes, rollouts, alone]))
+    found, remarks = imported(
+        "omegaprm", lines_of(tmp_path / "x.jsonl", [prefixes, rollouts, alone])
+    )
     assert found == []
     assert remarks == {
         "records left out: prefixes or rollouts, no tree": 2,
@@ -286,7 +270,7 @@ def json_of(path: Path, value: object) -> Path:
 def test_each_partial_solution_is_a_state(tmp_path: Path) -> None:
     """Proposals stand with the one that they continue; repetitions are merged."""
     path = json_of(tmp_path / "gpt-4_0.7_propose1_value3.json", [SEARCH])
-    found, remarks = lists("tree_of_thought", path)
+    found, remarks = imported("tree_of_thought", path)
     assert [(one.state_id, one.prefix) for one in found] == [
         ("7-0-0", ()),
         ("7-1-0", ("3 * 4",)),
@@ -308,7 +292,7 @@ def test_a_state_that_begins_with_another_keeps_its_own_proposals(tmp_path: Path
     first = FIRST | {"new_ys": ["ab", "abc"], "values": [1, 1], "select_new_ys": ["ab", "abc"]}
     second = SECOND | {"ys": ["ab", "abc", "ab"], "select_new_ys": []}
     second |= {"new_ys": ["abx", "abcd", "abx"], "values": [1, 1, 0]}
-    found, _ = lists(
+    found, _ = imported(
         "tree_of_thought", json_of(tmp_path / "x.json", [{"idx": 0, "steps": [first, second]}])
     )
     assert [(one.prefix, [c.text for c in one.candidates]) for one in found[1:]] == [
@@ -319,12 +303,14 @@ def test_a_state_that_begins_with_another_keeps_its_own_proposals(tmp_path: Path
 
 
 def test_what_was_not_searched_is_counted(tmp_path: Path) -> None:
-    """Plain samples, and proposals that continue nothing."""
+    """Plain samples, searches without a step, and proposals that continue nothing."""
     lost = SECOND | {"ys": ["lost\n"], "new_ys": ["lost\na\n"], "values": [1.0]}
-    records = [{"idx": 1, "ys": ["a"], "infos": []}, {"idx": 2, "steps": [FIRST, lost]}]
-    found, remarks = lists("tree_of_thought", json_of(tmp_path / "x.json", records))
+    stopped = [{"idx": 3, "steps": None}, {"idx": 4, "steps": []}]
+    records = [{"idx": 1, "ys": ["a"], "infos": []}, {"idx": 2, "steps": [FIRST, lost]}, *stopped]
+    found, remarks = imported("tree_of_thought", json_of(tmp_path / "x.json", records))
     assert [one.state_id for one in found] == ["2-0-0"]
     assert remarks["records left out: samples without a search"] == 1
+    assert remarks["records left out: stopped before the first step"] == 2
     assert remarks["proposals left out: they continue no known state"] == 1
 
 
@@ -346,20 +332,12 @@ def test_a_search_that_stopped_is_read_as_far_as_it_goes(
     if missing:
         last = {name: value for name, value in last.items() if value is not None}
     path = json_of(tmp_path / "x.json", [{"idx": 7, "steps": [FIRST, last]}])
-    found, remarks = lists("tree_of_thought", path)
+    found, remarks = imported("tree_of_thought", path)
     assert remarks == {MERGED: 1, SEVERAL: 1, remark: 1}
     assert len(found) == (1 if "proposals" in remark else 3)
     assert all(one.committed is None for one in found)
     scores = [move.score for one in found[1:] for move in one.candidates]
     assert scores == ([1.0, 0.0, 2.0] if remark == STOPPED else [None] * 3 * (len(found) > 1))
-
-
-def test_a_search_that_stopped_at_once_is_counted(tmp_path: Path) -> None:
-    """It has no step, or null in their place."""
-    records = [{"idx": 1, "steps": None}, {"idx": 2, "steps": []}, SEARCH]
-    found, remarks = lists("tree_of_thought", json_of(tmp_path / "x.json", records))
-    assert len(found) == 3
-    assert remarks["records left out: stopped before the first step"] == 2
 
 
 def test_states_may_come_as_rows(tmp_path: Path) -> None:
@@ -379,7 +357,7 @@ def test_states_may_come_as_rows(tmp_path: Path) -> None:
     ]
     rows = [row | {"candidates": proposals}, row | {"candidates": proposals[1:2], "prefix": ["d"]}]
     path = lines_of(tmp_path / "x.jsonl.gz", [*rows, row | {"candidates": []}])
-    found, remarks = lists("tree_of_thought", path)
+    found, remarks = imported("tree_of_thought", path)
     assert [(one.state_id, one.prefix, one.committed) for one in found] == [
         ("7-1-0", ("a",), 0),
         ("7-1-1", ("d",), None),
@@ -415,7 +393,7 @@ def test_completions_are_samples(tmp_path: Path) -> None:
     folder = tmp_path / "Llama-3.2-1B-Instruct"
     folder.mkdir()
     path = lines_of(folder / "best_of_n_completions.jsonl", [COMPLETIONS])
-    found, remarks = samples("search_and_learn", path)
+    found, remarks = imported("search_and_learn", path)
     assert [(one.sample, one.steps, one.step_scores) for one in found] == [
         (0, ("So", "\\boxed{4}"), (0.5, 1.0)),
         (1, ("No idea.",), None),
@@ -439,7 +417,7 @@ def test_what_a_record_lacks_stays_unknown(tmp_path: Path) -> None:
     """A run without scores, and the -1 of diverse verifier tree search."""
     bare = {"problem": "q", "completions": ["a\n\nb"], "completion_tokens": -1}
     odd = COMPLETIONS | {"completions": ["a"], "scores": [[1.0, 0.5]], "completion_tokens": [-1]}
-    found, remarks = samples("search_and_learn", lines_of(tmp_path / "x.jsonl", [bare, odd]))
+    found, remarks = imported("search_and_learn", lines_of(tmp_path / "x.jsonl", [bare, odd]))
     assert (found[0].gold, found[0].step_scores, found[0].tokens) == (None, None, None)
     assert found[0].problem_id.startswith("text-")
     assert found[1].step_scores == (1.0, 0.5) and found[1].tokens is None
@@ -451,7 +429,7 @@ def test_completions_of_a_faulty_version_are_left_out(tmp_path: Path) -> None:
     text = "<|start_header_id|>assistant<|end_header_id|>\n\na"
     mixed = {"problem": "q", "completions": [text, text]}
     single = {"problem": "r", "completions": [text]}
-    found, remarks = samples("search_and_learn", lines_of(tmp_path / "x.jsonl", [mixed, single]))
+    found, remarks = imported("search_and_learn", lines_of(tmp_path / "x.jsonl", [mixed, single]))
     assert [one.question for one in found] == ["r"]
     assert list(remarks.values()) == [2]
 
@@ -468,29 +446,27 @@ def numbered(*numbers: int) -> list[dict[str, Any]]:
 
 
 def test_a_dataset_is_read_from_its_folder(tmp_path: Path) -> None:
-    """A configuration is a run of several files; its tables of figures are left out."""
+    """A configuration is a run of several files; its tables of figures are left out.
+
+    Without configurations the dataset is one run.
+    """
     dataset = tmp_path / "completions-of-a-model"
-    many = range(2 * ROWS_AT_ONCE + 1)
+    many = range(2 * reading._ROWS_AT_ONCE + 1)
     table(dataset / "T-0.8--n-4" / "train-00000-of-00002.parquet", numbered(*many))
     table(dataset / "T-0.8--n-4" / "train-00001-of-00002.parquet", numbered(99))
     table(dataset / "T-0.8--n-4--evals" / "train-00000-of-00001.parquet", [{"n": 1, "acc": 0.5}])
-    found, remarks = samples("search_and_learn", dataset)
+    found, remarks = imported("search_and_learn", dataset)
     assert {(one.run, one.model) for one in found} == {("T-0.8--n-4", "completions-of-a-model")}
     assert len(found) == 3 * (len(many) + 1)
-    from_lines, _ = samples("search_and_learn", lines_of(tmp_path / "x.jsonl", [COMPLETIONS]))
+    from_lines, _ = imported("search_and_learn", lines_of(tmp_path / "x.jsonl", [COMPLETIONS]))
     assert [one.steps for one in found[:3]] == [one.steps for one in from_lines]
     assert remarks == {"tables left out: no completions": 1}
     one_file = dataset / "T-0.8--n-4" / "train-00001-of-00002.parquet"
-    again, _ = samples("search_and_learn", one_file)
+    again, _ = imported("search_and_learn", one_file)
     assert again == found[-3:]
-
-
-def test_a_dataset_without_configurations_is_one_run(tmp_path: Path) -> None:
-    """Its files stand in a folder called data."""
-    dataset = tmp_path / "completions"
-    table(dataset / "data" / "train-00000-of-00001.parquet", [COMPLETIONS])
-    found, _ = samples("search_and_learn", dataset)
-    assert {one.run for one in found} == {"completions"}
+    table(tmp_path / "plain" / "data" / "train-00000-of-00001.parquet", [COMPLETIONS])
+    found, _ = imported("search_and_learn", tmp_path / "plain")
+    assert {one.run for one in found} == {"plain"}
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 100 + b"PAR1"])
@@ -524,7 +500,7 @@ def test_a_table_of_too_many_rows_is_closed(
     """Before it is refused: it can be written again, and no handle is left."""
     path = tmp_path / "x.parquet"
     table(path, [COMPLETIONS] * 3)
-    monkeypatch.setattr(search_and_learn, "MOST_LINES", 2)
+    monkeypatch.setattr(reading, "MOST_LINES", 2)
     opened: list[pq.ParquetFile] = []
 
     class Watched(pq.ParquetFile):
@@ -553,7 +529,7 @@ def test_a_row_is_a_sample(tmp_path: Path) -> None:
     row = {"unique_id": "u", "problem_id": "p", "cand": 0, "steps": ["a", "b"], "gold": "4"}
     row |= {"answer": "5", "correct": False, "n_tokens": 9, "prm": {"some_prm": [0.5, 0.25]}}
     text = {"problem_id": "p", "cand": 1, "text": "a\n\nb", "run": "r", "model": "m", "prm": None}
-    found, remarks = samples("sample_rows", lines_of(tmp_path / "x.jsonl", [row, text]))
+    found, remarks = imported("sample_rows", lines_of(tmp_path / "x.jsonl", [row, text]))
     assert found[0] == RecordedSample(
         problem_id="u",
         run="x",
@@ -576,7 +552,7 @@ def test_equal_runs_of_several_repositories_are_two(tmp_path: Path) -> None:
     """The repository stands before the run; scores that do not fit the steps are counted."""
     row = {"unique_id": "u", "cand": 0, "steps": ["a"], "run": "r", "prm": [0.5, 0.5]}
     rows = [row, row | {"repo": "o/n"}]
-    found, remarks = samples("sample_rows", lines_of(tmp_path / "x.jsonl", rows))
+    found, remarks = imported("sample_rows", lines_of(tmp_path / "x.jsonl", rows))
     assert [one.run for one in found] == ["r", "o/n: r"]
     assert remarks == {"samples whose step scores are not as many as their steps": 2}
 
@@ -590,12 +566,6 @@ WHERE = {
     "search_and_learn": COMPLETIONS,
     "sample_rows": {"unique_id": "u", "cand": 0, "steps": ["a"]},
 }
-
-
-def test_every_importer_is_tried() -> None:
-    """And says in a line what it reads."""
-    assert set(WHERE) == set(IMPORTERS)
-    assert all(0 < len(one.title) < 80 for one in IMPORTERS.values())
 
 
 @pytest.mark.parametrize(
@@ -691,24 +661,19 @@ def test_what_is_no_json_is_refused(tmp_path: Path, name: str, file: str, conten
 
 @pytest.mark.parametrize("name", IMPORTERS)
 def test_nothing_to_read_is_an_error(tmp_path: Path, name: str) -> None:
-    """No such file, or a folder without one of the format."""
-    with pytest.raises(ArtifactError, match=r"none\.jsonl: no such file"):
-        list(IMPORTERS[name](tmp_path / "none.jsonl"))
+    """No such file or table, or a folder without one of the format."""
+    for file in ("none.jsonl", "none.parquet"):
+        with pytest.raises(ArtifactError, match=rf"{file}: no such file"):
+            list(IMPORTERS[name](tmp_path / file))
     with pytest.raises(ArtifactError, match=r"no file that ends in \.jsonl"):
         list(IMPORTERS[name](tmp_path))
-
-
-def test_a_missing_table_is_named(tmp_path: Path) -> None:
-    """As any other file."""
-    with pytest.raises(ArtifactError, match=r"none\.parquet: no such file"):
-        list(IMPORTERS["search_and_learn"](tmp_path / "none.parquet"))
 
 
 def test_a_value_longer_than_the_cap_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A list is read as a whole, so it has a cap of its own."""
-    monkeypatch.setattr(lines, "LONGEST_VALUE", 1_000)
+    monkeypatch.setattr(reading, "LONGEST_VALUE", 1_000)
     path = json_of(tmp_path / "x.json", [SEARCH, SEARCH])
     assert refusal("tree_of_thought", path).startswith(": given more than 1,000 bytes of one JSON")
 
@@ -717,7 +682,7 @@ def test_a_list_on_one_line_may_be_longer_than_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is one value, whose cap is its own; so is a long object in a file called .json."""
-    monkeypatch.setattr(lines, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(reading, "LONGEST_LINE", 1_000)
     values = {
         "x.json": [SEARCH] * 4,
         "x.jsonl": [SEARCH] * 4,
@@ -739,7 +704,7 @@ def test_a_name_that_cannot_be_printed_is_refused_or_replaced(tmp_path: Path, na
     message = refusal("sample_rows", path)
     assert message == f", line 1: run: given {name!r}, expected no control characters"
     search = {"idx": 0, "steps": [FIRST | {"x": name}]}
-    found, _ = lists("tree_of_thought", lines_of(tmp_path / "x.jsonl", [search]))
+    found, _ = imported("tree_of_thought", lines_of(tmp_path / "x.jsonl", [search]))
     assert found[0].problem_id.startswith("text-") and found[0].question == name
 
 
@@ -792,15 +757,10 @@ def test_a_folder_of_bad_files_is_an_error(tmp_path: Path, name: str) -> None:
     assert "0.jsonl, line 1: given '{', expected JSON" in message
 
 
-def test_many_bad_files_are_counted() -> None:
-    """The first are named."""
-    counted = Imported(faults=[f"{number}: bad" for number in range(MOST_FAULTS + 2)])
-    assert len(counted.sentences()) == 1 + MOST_FAULTS + 1
-    assert counted.sentences()[-1] == "2 more files left out"
-
-
 def test_a_record_is_known_by_its_fields() -> None:
-    """Each by its own importer and by no other."""
+    """Each by its own importer and by no other; every importer says in a line what it reads."""
+    assert set(WHERE) == set(IMPORTERS)
+    assert all(0 < len(one.title) < 80 for one in IMPORTERS.values())
     for name, record in WHERE.items():
         assert [one for one in IMPORTERS if IMPORTERS[one].describes(record)] == [name]
         assert format_of(record) == name
@@ -808,10 +768,11 @@ def test_a_record_is_known_by_its_fields() -> None:
 
 
 def test_the_count_is_told_in_sentences() -> None:
-    """Entries first, then the most frequent remark."""
+    """Entries first, then the most frequent remark; of many bad files the first are named."""
     counted = Imported(entries=1_200)
-    counted.remark("states left out", 2)
-    counted.remark("records left out", 3)
-    counted.remark("nothing", 0)
+    for reason, times in (("states left out", 2), ("records left out", 3), ("nothing", 0)):
+        counted.remark(reason, times)
     assert counted.sentences() == ("1,200 entries", "3 records left out", "2 states left out")
     assert Imported(entries=1).sentences() == ("1 entry",)
+    many = Imported(faults=[f"{number}: bad" for number in range(MOST_FAULTS + 2)]).sentences()
+    assert (len(many), many[-1]) == (1 + MOST_FAULTS + 1, "2 more files left out")

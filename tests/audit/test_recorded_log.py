@@ -19,9 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from selverify.audit import lines, log
-from selverify.audit.log import Entry, Log, json_schema, read_log, schema_text, write_log
-from selverify.audit.schema import Candidate, RecordedList, RecordedSample
+from selverify.audit import log, records
+from selverify.audit.log import (
+    Log,
+    LogEntry,
+    RecordedCandidate,
+    RecordedList,
+    RecordedSample,
+    json_schema,
+    read_log,
+    schema_text,
+    write_log,
+)
 from selverify.cli import app
 from selverify.errors import ArtifactError, SchemaError
 
@@ -51,7 +60,7 @@ names = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp"))
 texts = st.text(max_size=12)
 scores = st.floats(allow_nan=False, allow_infinity=False)
 candidates = st.builds(
-    Candidate,
+    RecordedCandidate,
     text=texts,
     score=st.none() | scores,
     label=st.none() | st.booleans(),
@@ -109,7 +118,7 @@ def refusal(path: Path) -> str:
 @given(entries, st.booleans())
 @settings(deadline=None)
 def test_what_is_written_is_read_back(
-    tmp_path_factory: pytest.TempPathFactory, entries: list[Entry], packed: bool
+    tmp_path_factory: pytest.TempPathFactory, entries: list[LogEntry], packed: bool
 ) -> None:
     """Every field, in order, compressed or not; equal entries give equal bytes."""
     folder = tmp_path_factory.mktemp("log")
@@ -224,27 +233,23 @@ def test_nothing_is_written_of_entries_that_would_be_refused(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_line_that_would_be_too_long_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cap", "size", "reason"),
+    [
+        ("LONGEST_LINE", 50, r"entry 1: given (\d+) bytes, .* at most 50 of a line"),
+        ("MOST_BYTES", 200, r"entry 3: given \d+ bytes, \d+ with those before"),
+        ("MOST_LINES", 4, r"entry 5: .* and 4 lines"),
+    ],
+)
+def test_what_could_not_be_read_is_not_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap: str, size: int, reason: str
 ) -> None:
-    """The reader's cap is the writer's."""
-    monkeypatch.setattr(log, "LONGEST_LINE", 50)
-    with pytest.raises(SchemaError, match=r"entry 1: given (\d+) bytes, .* at most 50 of a line"):
-        write_log([RecordedSample.model_validate(SAMPLE)], tmp_path / "x.jsonl")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_all_lines_together_have_a_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log whose every line is short is not written when it could not be read."""
+    """The reader's caps of a line, and of all lines together, are the writer's."""
     entries = [RecordedSample.model_validate({**SAMPLE, "sample": one}) for one in range(9)]
-    write_log(entries, tmp_path / "x.jsonl")
-    size = (tmp_path / "x.jsonl").stat().st_size
-    monkeypatch.setattr(log, "MOST_BYTES", size)
-    write_log(entries, tmp_path / "y.jsonl")
-    monkeypatch.setattr(log, "MOST_BYTES", size - 1)
-    with pytest.raises(SchemaError, match=rf"entry 9: given \d+ bytes, {size} with those before"):
-        write_log(entries, tmp_path / "z.jsonl")
-    assert not (tmp_path / "z.jsonl").exists()
+    monkeypatch.setattr(log, cap, size)
+    with pytest.raises(SchemaError, match=reason):
+        write_log(entries, tmp_path / "x.jsonl")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_candidates_and_steps_of_a_log_have_a_cap(
@@ -289,13 +294,13 @@ def bomb(path: Path, chunk: bytes, times: int) -> Path:
 
 def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the length of a line, by the number of lines, by the bytes of them all."""
-    monkeypatch.setattr(lines, "MOST_LINES", 2_000)
+    monkeypatch.setattr(records, "MOST_LINES", 2_000)
     one_line = bomb(tmp_path / "a.jsonl.gz", b"a" * (1 << 20), 24)
     assert one_line.stat().st_size < 50_000
     assert refusal(one_line).startswith(", line 1: given more than 16,777,216 bytes of a line")
     blank = bomb(tmp_path / "b.jsonl.gz", b"\n" * 1_000, 3)
     assert refusal(blank).startswith(": given more than 2,000 lines")
-    monkeypatch.setattr(lines, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(records, "MOST_BYTES", 1 << 20)
     spaces = bomb(tmp_path / "c.jsonl.gz", b" " * 1023 + b"\n", 1025)
     assert refusal(spaces).startswith(": given more than 1,048,576 bytes")
 
@@ -325,7 +330,7 @@ def test_the_schema_of_the_page_is_current() -> None:
 
 @given(lists() | samples)
 @settings(deadline=None, max_examples=30)
-def test_the_schema_takes_what_the_reader_takes(entry: Entry) -> None:
+def test_the_schema_takes_what_the_reader_takes(entry: LogEntry) -> None:
     """Any entry as it is written."""
     jsonschema.Draft202012Validator(json_schema()).validate(json.loads(entry.model_dump_json()))
 
@@ -370,19 +375,15 @@ def test_the_page_shows_the_table_of_its_example(tmp_path: Path) -> None:
     assert shown in found.stdout
 
 
-def test_the_page_names_every_option() -> None:
-    """Of the audit."""
+def test_the_page_names_every_option_and_every_field() -> None:
+    """Of the audit; of candidates, lists and samples."""
     page = (DOCS / "recorded-log.md").read_text(encoding="utf-8")
     found = CliRunner().invoke(app, ["audit", "--help"])
     options = set(re.findall(r"--[a-z]+", found.stdout)) - {"--help"}
     assert len(options) >= 9
     assert {one for one in options if f"`{one}" not in page} == set()
-
-
-def test_the_page_names_every_field() -> None:
-    """Those of candidates, lists and samples."""
-    page = (DOCS / "recorded-log.md").read_text(encoding="utf-8")
-    fields = {*Candidate.model_fields, *RecordedList.model_fields, *RecordedSample.model_fields}
+    entries = (RecordedCandidate, RecordedList, RecordedSample)
+    fields = {name for entry in entries for name in entry.model_fields}
     assert {name for name in fields if f"| `{name}` |" not in page} == set()
 
 

@@ -15,36 +15,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from selverify.audit.samples.answer_groups import (
+from selverify.audit.answer_groups import (
     MOST_SAMPLES,
-    Pool,
-    coverage,
+    ORDERS,
+    AnswerGroups,
     graded,
-    pools,
+    group_answers,
+    mean_score,
+    pad_answers,
+    sample_coverage,
     usable,
 )
-from selverify.audit.samples.audit import SampleAudit, audit_samples, budgets, widest
-from selverify.audit.samples.figure import accuracy_against_cost, points
-from selverify.audit.samples.padded import FREE_FEATURES, MEAN, ORDERS, prior, stack
-from selverify.audit.samples.savings import USUAL, full_scoring
-from selverify.audit.samples.selective import Policy, stop, trace
-from selverify.audit.samples.solutions import (
+from selverify.audit.figures import accuracy_against_cost, sample_points
+from selverify.audit.log import RecordedSample
+from selverify.audit.sample_audit import SampleAudit, audit_samples, budgets, widest
+from selverify.audit.savings import USUAL, full_scoring
+from selverify.audit.selective import CallPolicy, follow, stop
+from selverify.audit.solutions import (
     BEST,
     MAJORITY,
     PASS,
     WEIGHTED,
-    Curve,
+    AccuracyCurve,
     Subsets,
+    accuracy_curves,
     best_of,
-    curves,
     passing,
     voted,
 )
-from selverify.audit.samples.text import render
-from selverify.audit.samples.tuning import Halving, choose, reach, run, spend
-from selverify.audit.schema import RecordedSample
+from selverify.audit.text import render_samples
+from selverify.audit.tuning import Halving, choose_settings, reach
 from selverify.data.grading import Grader
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import SchemaError
 from selverify.search.best_of_n import AGGREGATIONS
 
 ALL = (1, 2, 3)
@@ -76,13 +78,13 @@ def sample(
     )
 
 
-def pool(*own: RecordedSample) -> Pool:
+def pool(*own: RecordedSample) -> AnswerGroups:
     """The pool of one problem."""
-    (made,) = pools(own)
+    (made,) = group_answers(own)
     return made
 
 
-def three() -> Pool:
+def three() -> AnswerGroups:
     """Twice a wrong 7 with low scores, once a right 8 with a high one."""
     return pool(
         sample(0, "7", 0.9, 0.2),
@@ -92,7 +94,7 @@ def three() -> Pool:
 
 
 @st.composite
-def one_pool(draw: st.DrawFn, problem: str = "p", fewest: int = 1) -> Pool:
+def one_pool(draw: st.DrawFn, problem: str = "p", fewest: int = 1) -> AnswerGroups:
     """Up to seven samples of up to four answers, of which answer 0 is right; some give none."""
     answers = draw(
         st.lists(st.sampled_from([None, "0", "1", "2", "3"]), min_size=fewest, max_size=7)
@@ -114,12 +116,12 @@ def one_pool(draw: st.DrawFn, problem: str = "p", fewest: int = 1) -> Pool:
 
 
 @st.composite
-def some_pools(draw: st.DrawFn) -> tuple[Pool, ...]:
+def some_pools(draw: st.DrawFn) -> tuple[AnswerGroups, ...]:
     """Two to five problems with uneven numbers of samples."""
     return tuple(draw(one_pool(f"p{number}")) for number in range(draw(st.integers(2, 5))))
 
 
-def subsets_of(own: Pool, size: int, right: Callable[[Pool], float]) -> float:
+def subsets_of(own: AnswerGroups, size: int, right: Callable[[AnswerGroups], float]) -> float:
     """The slow obvious mean over every subset."""
     found = [
         right(own.take(np.array(one))) for one in itertools.combinations(range(len(own)), size)
@@ -127,7 +129,7 @@ def subsets_of(own: Pool, size: int, right: Callable[[Pool], float]) -> float:
     return sum(found) / len(found)
 
 
-def best(own: Pool) -> float:
+def best(own: AnswerGroups) -> float:
     """The best-scored answering sample of them all by product, ties shared."""
     scores = [
         score if answer >= 0 else -1.0
@@ -142,15 +144,12 @@ def how(*budgets: int, number: int = 1) -> Subsets:
     return Subsets(budgets, number, 0)
 
 
-def test_hand_computed_chances_of_one_right_in_three() -> None:
-    """One, two of three, all: 1/3, 2/3 and 1 for pass@N."""
-    assert passing(three(), how(*ALL)).tolist() == pytest.approx([1 / 3, 2 / 3, 1])
-
-
-def test_best_of_n_by_hand() -> None:
-    """By last, min and product the 8 is best wherever it is drawn: as pass@N."""
+def test_pass_at_n_and_best_of_n_by_hand() -> None:
+    """The 8 is right: by last, min and product it is best wherever it is drawn, as for pass@N."""
+    expected = pytest.approx([1 / 3, 2 / 3, 1])
+    assert passing(three(), how(*ALL)).tolist() == expected
     for name in AGGREGATIONS:
-        assert best_of(three(), name, how(*ALL)).tolist() == pytest.approx([1 / 3, 2 / 3, 1])
+        assert best_of(three(), name, how(*ALL)).tolist() == expected
 
 
 def test_the_aggregations_rank_differently() -> None:
@@ -196,49 +195,38 @@ def test_an_answer_is_read_off_the_text_where_none_is_recorded() -> None:
 
 
 def test_what_answers_nothing_is_never_chosen_and_costs_nothing() -> None:
-    """Its score of 1 does not count; a call is made for one of the two samples."""
+    """Its score of 1 does not count; a call is made for one of the two samples.
+
+    Of solutions of one, two and three steps two random ones are two calls and four scores.
+    """
     own = pool(sample(0, None, 1.0), sample(1, "8", 0.1, right=True))
-    (found,) = [one for one in curves((own,), budgets=(2,), subsets=1, seed=0) if _is(one, "prod")]
+    (found,) = [one for one in accuracy_curves((own,), how(2)) if _is(one, "prod")]
     assert (found.right[0, 0], found.calls[0, 0], found.steps[0, 0]) == (1.0, 1.0, 1.0)
-
-
-def test_calls_and_step_scores_are_counted() -> None:
-    """Solutions of one, two and three steps: two random ones are two calls and four scores."""
     own = pool(*(sample(i, "7", *[0.5] * (i + 1)) for i in range(3)))
-    (found,) = [one for one in curves((own,), budgets=(2,), subsets=1, seed=0) if _is(one, "last")]
+    (found,) = [one for one in accuracy_curves((own,), how(2)) if _is(one, "prod")]
     assert (found.calls[0, 0], found.steps[0, 0]) == (2.0, 4.0)
 
 
 def test_a_budget_above_the_number_of_samples_is_unknown() -> None:
     """Problems with fewer samples are left out of that budget only."""
     short = pool(sample(0, "7", 0.5, problem="q"))
-    for found in curves((three(), short), budgets=(1, 2, 3), subsets=2, seed=0):
+    for found in accuracy_curves((three(), short), how(1, 2, 3)):
         assert np.isnan(found.right).tolist() == [[False] * 3, [False, True, True]]
 
 
 def test_missing_scores_leave_samples_out_of_what_needs_them() -> None:
     """The majority counts the unscored 7; best-of-N sees two samples and knows nothing of three."""
     own = pool(sample(0, "7", 0.1), sample(1, "7"), sample(2, "8", 0.9, right=True))
-    found = {
-        (one.method, one.aggregation): one
-        for one in curves((own,), budgets=(2, 3), subsets=1, seed=0)
-    }
-    assert coverage([own]).unscored == 1
+    found = {(one.method, one.aggregation): one for one in accuracy_curves((own,), how(2, 3))}
+    assert sample_coverage([own]).unscored == 1
     assert found[MAJORITY, ""].right[0, 1] == 0.0
     assert found[BEST, "last"].right[0, 0] == 1.0
     assert np.isnan(found[BEST, "last"].right[0, 1])
     assert len(usable(own)) == 2
 
 
-def test_without_any_scores_only_pass_and_majority_are_there() -> None:
-    """Nothing is invented."""
-    own = pool(sample(0, "7"), sample(1, "8", right=True))
-    found = curves((own,), budgets=(1, 2), subsets=1, seed=0)
-    assert [one.method for one in found] == [PASS, MAJORITY]
-
-
 @given(one_pool())
-def test_best_of_n_is_the_mean_over_every_subset(own: Pool) -> None:
+def test_best_of_n_is_the_mean_over_every_subset(own: AnswerGroups) -> None:
     """The closed form against all subsets of every size."""
     sizes = tuple(range(1, len(own) + 1))
     slow = [subsets_of(own, size, best) for size in sizes]
@@ -246,7 +234,7 @@ def test_best_of_n_is_the_mean_over_every_subset(own: Pool) -> None:
 
 
 @given(one_pool())
-def test_best_of_n_with_perfect_scores_is_pass_at_n(own: Pool) -> None:
+def test_best_of_n_with_perfect_scores_is_pass_at_n(own: AnswerGroups) -> None:
     """Right samples score 1 and wrong ones 0."""
     perfect = replace(own, scores={"last": np.where(own.answered, own.correct, np.nan)})
     sizes = tuple(range(1, len(own) + 1))
@@ -256,7 +244,7 @@ def test_best_of_n_with_perfect_scores_is_pass_at_n(own: Pool) -> None:
 
 
 @given(one_pool(), st.randoms(use_true_random=False))
-def test_the_order_of_the_samples_changes_no_exact_figure(own: Pool, rng: object) -> None:
+def test_the_order_of_the_samples_changes_no_exact_figure(own: AnswerGroups, rng: object) -> None:
     """pass@N and best-of-N at every size, votes over one and over all."""
     places = np.arange(len(own))
     rng.shuffle(places)  # type: ignore[attr-defined]
@@ -271,16 +259,9 @@ def test_the_order_of_the_samples_changes_no_exact_figure(own: Pool, rng: object
     assert np.allclose(passing(own, how(*sizes)), passing(other, how(*sizes)))
 
 
-@given(one_pool(), st.integers(0, 9))
-def test_votes_over_all_samples_need_no_subsets(own: Pool, seed: int) -> None:
-    """Neither the seed nor the number of random orders matters."""
-    once, often = Subsets((len(own),), 1, 0), Subsets((len(own),), 9, seed)
-    assert voted(own, own.scores["prod"], once) == voted(own, own.scores["prod"], often)
-
-
 @settings(max_examples=15)
 @given(one_pool(fewest=3))
-def test_votes_on_subsets_come_near_the_mean_over_all_of_them(own: Pool) -> None:
+def test_votes_on_subsets_come_near_the_mean_over_all_of_them(own: AnswerGroups) -> None:
     """Four thousand random orders against every subset."""
     size = len(own) - 1
     slow = subsets_of(own, size, lambda one: float(voted(one, np.ones(len(one)), how(len(one)))[0]))
@@ -289,12 +270,12 @@ def test_votes_on_subsets_come_near_the_mean_over_all_of_them(own: Pool) -> None
 
 @given(some_pools(), st.sampled_from(sorted(ORDERS)), st.sampled_from(sorted(AGGREGATIONS)))
 def test_with_everything_scored_selection_is_best_of_n_weighted(
-    found: tuple[Pool, ...], order: str, aggregation: str
+    found: tuple[AnswerGroups, ...], order: str, aggregation: str
 ) -> None:
     """And with nothing scored the majority; a stop that is certain gives the same for less."""
-    policy = Policy(aggregation, 1.0, 2.0, order, MEAN)
-    own = stack(found, aggregation=aggregation, order=order)
-    course = trace(own, policy, np.full(own.size.shape, 0.5))
+    policy = CallPolicy(aggregation, 1.0, 2.0, order)
+    own = pad_answers(found, aggregation=aggregation, order=order)
+    course = follow(own, policy, 0.5)
     weighted = full_scoring(found, subsets=1, seed=0)[WEIGHTED, aggregation]
     plain = [float(voted(one, np.ones(len(one)), how(len(one)))[0]) for one in found]
     stopped = stop(course, math.inf)
@@ -306,12 +287,12 @@ def test_with_everything_scored_selection_is_best_of_n_weighted(
 
 @given(some_pools(), st.floats(0.0, 2.0), st.floats(0.0, 2.0))
 def test_a_higher_threshold_never_makes_fewer_calls(
-    found: tuple[Pool, ...], one: float, other: float
+    found: tuple[AnswerGroups, ...], one: float, other: float
 ) -> None:
     """Nor fewer step scores; and every step score belongs to a call."""
-    own = stack(found, aggregation="prod", order="shortest")
-    policy = Policy("prod", 0.5, 1.0, "shortest", MEAN)
-    course = trace(own, policy, np.full(own.size.shape, 0.5))
+    own = pad_answers(found, aggregation="prod", order="shortest")
+    policy = CallPolicy("prod", 0.5, 1.0, "shortest")
+    course = follow(own, policy, 0.5)
     low, high = (stop(course, level) for level in sorted((one, other)))
     assert np.all(low.calls <= high.calls)
     assert np.all(low.steps <= high.steps)
@@ -324,15 +305,15 @@ def test_selection_asks_about_the_answers_in_question_only() -> None:
         *(sample(i, "7", 0.9, right=True) for i in range(9)),
         sample(9, "1", 0.9),
     )
-    policy = Policy("last", 1.0, 1.0, "recorded", MEAN)
-    assert run([own], policy, threshold=math.inf).calls.tolist() == [2.0]
-    alone = own.take(np.arange(9))
-    assert run([alone], policy, threshold=math.inf).calls.tolist() == [0.0]
+    policy = CallPolicy("last", 1.0, 1.0, "recorded")
+    for one, calls in ((own, 2.0), (own.take(np.arange(9)), 0.0)):
+        padded = pad_answers([one], aggregation="last", order="recorded")
+        assert stop(follow(padded, policy, 0.9), math.inf).calls.tolist() == [calls]
 
 
 def test_the_shortest_and_the_not_refused_sample_are_asked_about_first() -> None:
     """In their order the scores of an answer's samples are stacked."""
-    made = pools(
+    made = group_answers(
         [
             sample(i, "7", score, tokens=tokens)
             for i, (score, tokens) in enumerate([(0.1, 30), (0.2, 10), (0.3, 20)])
@@ -340,7 +321,8 @@ def test_the_shortest_and_the_not_refused_sample_are_asked_about_first() -> None
         refused=lambda one: one.sample == 0,
     )
     orders = {
-        order: stack(made, aggregation="last", order=order).scores.tolist() for order in ORDERS
+        order: pad_answers(made, aggregation="last", order=order).scores.tolist()
+        for order in ORDERS
     }
     assert orders == {
         "recorded": [0.1, 0.2, 0.3],
@@ -349,25 +331,20 @@ def test_the_shortest_and_the_not_refused_sample_are_asked_about_first() -> None
     }
 
 
-def test_free_features_tell_what_scores_to_expect() -> None:
-    """Where rare answers score low, rare answers are expected to."""
-    made = [
-        pool(
-            *(sample(i, "7", 0.9, problem=f"p{n}") for i in range(5)),
-            sample(5, "8", 0.1, problem=f"p{n}"),
-        )
-        for n in range(30)
-    ]
-    own = stack(made, aggregation="last", order="recorded")
-    train = np.arange(30) < 15
-    often, rarely = prior(own, FREE_FEATURES, train=train)[20, :2]
-    assert often > 0.8
-    assert rarely < 0.3
-    assert prior(own, MEAN, train=train)[20].tolist() == pytest.approx([4.6 / 6] * 2)
+def test_unknown_scores_are_expected_to_be_the_mean_of_the_training_problems() -> None:
+    """Of the second problem alone; without an answer there is none."""
+    scores = {"p": (0.9, 0.1), "q": (0.3, 0.4)}
+    found = group_answers(
+        [sample(i, "7", one, problem=p) for p, own in scores.items() for i, one in enumerate(own)]
+    )
+    own = pad_answers(found, aggregation="last", order="recorded")
+    assert mean_score(own, train=np.array([False, True])) == pytest.approx(0.35)
+    with pytest.raises(SchemaError, match="no training problem has an answer"):
+        mean_score(own, train=np.zeros(2, dtype=np.bool_))
 
 
 def test_settings_are_chosen_on_the_other_half() -> None:
-    """Calls that help on every problem are found worth it, and none that do not."""
+    """Calls that help on every problem are found worth it."""
     helped = [
         pool(
             sample(0, "7", 0.1, problem=f"p{n}"),
@@ -377,18 +354,15 @@ def test_settings_are_chosen_on_the_other_half() -> None:
         for n in range(12)
     ]
     target = full_scoring(helped, subsets=1, seed=0)[BEST, "last"]
-    policies = SMALL.policies("last")
-    (needed, none) = choose(
+    (needed,) = choose_settings(
         helped,
-        policies,
+        SMALL.policies("last"),
         SMALL.thresholds,
-        [reach(target, margins=(0.0,), halving=Halving(1, 0)), spend(0.0)],
+        [reach(target, margins=(0.0,), halving=Halving(1, 0))],
         halving=Halving(2, 0),
     )
     assert needed.outcome.right.tolist() == [1.0] * 12
     assert 0 < needed.outcome.calls.mean() <= 3
-    assert none.outcome.calls.tolist() == [0.0] * 12
-    assert none.outcome.right.tolist() == [0.0] * 12
     assert needed.settings.total() == 4
 
 
@@ -396,7 +370,7 @@ def test_a_margin_that_nothing_reaches_takes_what_comes_nearest() -> None:
     """Which here is everything that can be reached, with no call more than it takes."""
     made = [three(), replace(three(), problem_id="q")]
     target = np.ones(2)
-    plain, wide = choose(
+    plain, wide = choose_settings(
         made,
         SMALL.policies("last"),
         SMALL.thresholds,
@@ -441,12 +415,6 @@ def test_a_margin_is_taken_where_luck_does_not_last() -> None:
     assert reach(easy, margins=margins, halving=inner)(right, calls, known)[2] == 0.0
 
 
-def test_margins_rise() -> None:
-    """Otherwise the smallest could not be told."""
-    with pytest.raises(ParamsError, match="margins"):
-        reach(np.ones(2), margins=(0.1, 0.0), halving=Halving(1, 0))
-
-
 @pytest.fixture(scope="module")
 def log() -> tuple[RecordedSample, ...]:
     """Eight problems of four to six samples, with and without agreement."""
@@ -470,7 +438,7 @@ def said(found: SampleAudit) -> str:
     """The audit as a terminal shows it."""
     text = StringIO()
     console = Console(file=text, width=160)
-    for part in render(found):
+    for part in render_samples(found):
         console.print(part)
     return text.getvalue()
 
@@ -480,11 +448,11 @@ def test_an_audit_shows_every_method_and_what_selection_needs(
 ) -> None:
     """Uneven numbers of samples are said, and each target has its calls."""
     found = audited(log)
-    assert len(found.saved) == 6
-    assert all(one.calls.value <= one.target_calls for one in found.saved)
+    assert len(found.savings) == 6
+    assert all(one.calls.value <= one.target_calls for one in found.savings)
     assert set(found.accuracy["n"]) == {1, 2, 4, 5}
     assert set(found.accuracy[found.accuracy["n"] == 5]["problems"]) == {5}
-    assert all(0 < one.open_calls <= one.target_calls for one in found.saved)
+    assert all(0 < one.open_calls <= one.target_calls for one in found.savings)
     text = said(found)
     assert "4 to 6 a problem" in text
     assert "problems: pass@N" in text
@@ -502,18 +470,9 @@ def uneven(*sizes: int) -> list[RecordedSample]:
 
 def test_budgets_are_of_what_most_problems_have() -> None:
     """The largest is one that more than half of the problems have; the fewest is among them."""
-    assert budgets(pools(uneven(*[4] * 29, 7))) == (1, 2, 4)
-    assert budgets(pools(uneven(3, 6, 6, 6))) == (1, 2, 3, 4, 6)
-    assert budgets(pools(uneven(2, 7))) == (1, 2)
-
-
-def test_no_figure_rests_on_one_large_problem() -> None:
-    """Of 29 problems of four samples and one of seven, intervals and calls are those of four."""
-    found = audited(uneven(*[4] * 29, 7))
-    assert set(found.accuracy["n"]) == {1, 2, 4}
-    assert set(found.accuracy["problems"]) == {30}
-    assert "N = 7" not in said(found)
-    assert "4 to 7 a problem" in said(found)
+    assert budgets(group_answers(uneven(*[4] * 29, 7))) == (1, 2, 4)
+    assert budgets(group_answers(uneven(3, 6, 6, 6))) == (1, 2, 3, 4, 6)
+    assert budgets(group_answers(uneven(2, 7))) == (1, 2)
 
 
 def test_the_row_for_intervals_is_the_largest_that_all_problems_have() -> None:
@@ -528,8 +487,12 @@ def test_the_row_for_intervals_is_the_largest_that_all_problems_have() -> None:
 
 
 def test_budgets_that_too_few_problems_have_are_left_out() -> None:
-    """Three of five have eight samples; a table begins at four problems."""
+    """Three of five have eight samples, one of 30 seven; a table begins at four problems."""
     assert set(audited(uneven(2, 2, 8, 8, 8)).accuracy["n"]) == {1, 2}
+    found = audited(uneven(*[4] * 29, 7))
+    assert set(found.accuracy["n"]) == {1, 2, 4}
+    assert set(found.accuracy["problems"]) == {30}
+    assert "4 to 7 a problem" in said(found)
 
 
 def test_unanimous_problems_need_no_call_whatever_the_method(
@@ -542,8 +505,8 @@ def test_unanimous_problems_need_no_call_whatever_the_method(
     ]
     found = audited(agreeing)
     alike = sum(one.problem_id < "p4" for one in agreeing)
-    assert found.saved[0].target_calls == len(log) / 8
-    assert found.saved[0].open_calls == (len(log) - alike) / 8
+    assert found.savings[0].target_calls == len(log) / 8
+    assert found.savings[0].open_calls == (len(log) - alike) / 8
     assert "where unanimous problems are not asked about" in said(found)
 
 
@@ -554,9 +517,9 @@ def test_hostile_names_are_shown_cut_and_escaped(log: tuple[RecordedSample, ...]
     text = said(replace(found, run=name, model=name))
     assert "\x1b" not in text
     assert "x" * 100 not in text
-    twice = [one.model_copy(update={"run": name, "problem_id": name}) for one in (log[0], log[0])]
-    with pytest.raises(SchemaError, match="a sample stands twice") as error:
-        pools(twice)
+    update = {"run": name, "problem_id": name, "answer": None, "correct": True}
+    with pytest.raises(SchemaError, match="correct without an answer") as error:
+        group_answers([log[0].model_copy(update=update)])
     assert "\x1b" not in str(error.value)
     assert len(str(error.value)) < 300
 
@@ -566,31 +529,31 @@ def test_too_many_samples_of_a_problem_are_refused() -> None:
     one = sample(0, "7", 0.5)
     many = [one.model_copy(update={"sample": i}) for i in range(MOST_SAMPLES + 1)]
     with pytest.raises(SchemaError, match="given 10,001 samples, expected at most 10,000"):
-        pools(many)
+        group_answers(many)
 
 
-def test_an_audit_without_scores_says_what_is_missing(log: tuple[RecordedSample, ...]) -> None:
-    """pass@N and majority, and a sentence."""
-    found = audited([one.model_copy(update={"step_scores": None}) for one in log])
-    assert set(found.accuracy["method"]) == {PASS, MAJORITY}
-    assert found.saved == ()
-    assert "no step scores" in said(found)
-
-
-def test_an_audit_of_scores_outside_the_unit_interval_keeps_its_first_table(
+@pytest.mark.parametrize(
+    ("scores", "problems", "methods", "why"),
+    [
+        (None, "p9", {PASS, MAJORITY}, "have no step scores, and no problem has them all"),
+        ((-3.0, 2.5), "p9", {PASS, MAJORITY, BEST, WEIGHTED}, "scores do not lie in [0, 1]"),
+        ((0.5,), "p3", {PASS, MAJORITY, BEST, WEIGHTED}, "3 problems with all scores are too few"),
+    ],
+)
+def test_where_selection_cannot_be_audited_the_first_table_is_there_and_a_reason(
     log: tuple[RecordedSample, ...],
+    scores: tuple[float, ...] | None,
+    problems: str,
+    methods: set[str],
+    why: str,
 ) -> None:
-    """Logits can be ranked; when an answer is certain they cannot tell."""
-    found = audited([one.model_copy(update={"step_scores": (-3.0, 2.5)}) for one in log])
-    assert BEST in set(found.accuracy["method"])
-    assert found.unsaved == "the recorded scores do not lie in [0, 1]"
-
-
-def test_an_audit_of_few_problems_chooses_nothing(log: tuple[RecordedSample, ...]) -> None:
-    """Three problems are too few for the settings that ask for four."""
-    found = audited([one for one in log if one.problem_id < "p3"])
-    assert found.saved == ()
-    assert "3 problems with all scores are too few" in found.unsaved
+    """No scores; logits, which can be ranked but not be certain; fewer problems than four."""
+    found = audited(
+        [one.model_copy(update={"step_scores": scores}) for one in log if one.problem_id < problems]
+    )
+    assert set(found.accuracy["method"]) == methods
+    assert found.savings == ()
+    assert why in found.unsaved and why in said(found)
 
 
 def test_problems_with_a_missing_score_are_left_out_of_selection(
@@ -598,7 +561,7 @@ def test_problems_with_a_missing_score_are_left_out_of_selection(
 ) -> None:
     """One of eight."""
     found = audited([log[0].model_copy(update={"step_scores": None}), *log[1:]])
-    assert (found.left_out, found.coverage.unscored, len(found.saved)) == (1, 1, 6)
+    assert (found.left_out, found.coverage.unscored, len(found.savings)) == (1, 1, 6)
     assert "1 problems without all scores are left out" in said(found)
 
 
@@ -613,54 +576,19 @@ def test_samples_without_correct_are_graded(log: tuple[RecordedSample, ...]) -> 
 
 def test_the_figure_is_written(log: tuple[RecordedSample, ...], tmp_path: Path) -> None:
     """Twice, as SVG and as PNG; dollars in a name are no formula."""
-    shown = points(audited(log))
+    shown = sample_points(audited(log))
     written = accuracy_against_cost(shown, tmp_path / "accuracy", title=r"A run called $\foo{$")
     assert [one.suffix for one in written] == [".svg", ".png"]
     assert all(one.stat().st_size > 1000 for one in written)
 
 
-def _is(one: Curve, aggregation: str) -> bool:
+def _is(one: AccuracyCurve, aggregation: str) -> bool:
     return one.method == BEST and one.aggregation == aggregation
 
 
-@pytest.mark.parametrize(
-    ("act", "error", "words"),
-    [
-        (
-            lambda: graded([sample(0, "7", right=None)], None),
-            SchemaError,
-            "neither correct nor gold",
-        ),
-        (lambda: graded([sample(0, "7", right=None, gold="7")], None), ParamsError, "a grader"),
-        (lambda: pools([]), SchemaError, "given 0 runs"),
-        (lambda: pools([sample(0, "7"), sample(0, "8")]), SchemaError, "a sample stands twice"),
-        (lambda: pool(sample(0, "7", right=None)), SchemaError, "given no correct"),
-        (lambda: pool(sample(0, None, right=True)), SchemaError, "correct without an answer"),
-        (lambda: curves((three(),), budgets=(0,), subsets=1, seed=0), ParamsError, "budgets"),
-        (lambda: Policy("mean", 1.0, 1.0, "recorded", MEAN), ParamsError, "given 'mean'"),
-        (lambda: Policy("last", 1.0, 0.0, "recorded", MEAN), ParamsError, "weight 0.0"),
-        (
-            lambda: stack([pool(sample(0, "7"))], aggregation="last", order="recorded"),
-            SchemaError,
-            "a score in [0, 1]",
-        ),
-        (
-            lambda: choose(
-                [three()], SMALL.policies("last"), (0.0,), [spend(1)], halving=Halving(1, 0)
-            ),
-            ParamsError,
-            "2 or more",
-        ),
-        (
-            lambda: choose([], SMALL.policies("last"), (1.0, 0.0), [], halving=Halving(1, 0)),
-            ParamsError,
-            "rising thresholds",
-        ),
-    ],
-)
-def test_what_cannot_be_is_refused_in_a_sentence(
-    act: Callable[[], object], error: type[Exception], words: str
-) -> None:
-    """What was given, and what was expected."""
-    with pytest.raises(error, match=words.replace("[", r"\[").replace("]", r"\]")):
-        act()
+def test_what_cannot_be_graded_is_refused_in_a_sentence() -> None:
+    """With neither a gold nor a verdict, or with a right answer that is not there."""
+    with Grader(1.0, 1) as grader, pytest.raises(SchemaError, match="neither correct nor gold"):
+        graded([sample(0, "7", right=None)], grader)
+    with pytest.raises(SchemaError, match="correct without an answer"):
+        pool(sample(0, None, right=True))

@@ -15,8 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows.__main__ import COMMANDS, MOST_ARGUMENTS, main
-from selverify.audit.log import write_log
-from selverify.audit.schema import Candidate, RecordedList
+from selverify.audit.log import RecordedCandidate, RecordedList, write_log
 from selverify.cli import app
 from selverify.storage import write_digests, write_table
 
@@ -170,7 +169,10 @@ def test_check(models: str) -> None:
 @pytest.fixture
 def log(here: Path) -> Path:
     """Six problems, one state each."""
-    candidates = (Candidate(text="a", label=True, score=0.9), Candidate(text="b", label=False))
+    candidates = (
+        RecordedCandidate(text="a", label=True, score=0.9),
+        RecordedCandidate(text="b", label=False),
+    )
     names = {"state_id": "s", "model": "m", "question": "q", "candidates": candidates}
     write_log(
         [RecordedList(problem_id=f"p{n}", run=f"r{n}", **names) for n in range(6)],

@@ -30,7 +30,7 @@ from game24_states import (
 from recorded import ROOT
 from torch import Tensor
 
-from selverify.audit.schema import RecordedList
+from selverify.audit.log import RecordedList
 from selverify.domains.countdown import SIGNS
 from selverify.models.generators.checkpoints import load_backbone
 from selverify.models.generators.local import LocalGenerator

@@ -15,26 +15,18 @@ import numpy as np
 from game24_embedding import embedded
 from game24_states import MOVES, Visited, with_survivors
 
-from selverify.audit.lists.counterfactual import (
+from selverify.audit.counterfactual import (
+    AllocationChoice,
     Allocator,
-    Choice,
     Outcomes,
     Ranking,
     choose_allocation,
     first_k,
-    rank,
+    rank_states,
 )
-from selverify.audit.lists.judging import JudgedList, Verdict, by_label, by_score, judge
-from selverify.audit.lists.learned import Scored, fit_on, ranking
-from selverify.audit.lists.rankers import (
-    FREQUENCY,
-    LIKELIHOOD,
-    RECORDED,
-    most_proposed_first,
-    random_order,
-    recorded_order,
-    scores_of,
-)
+from selverify.audit.judged_lists import Accepts, JudgedList, by_label, by_score, judge
+from selverify.audit.learned_orders import HeldOutScores, fit_on, learned_ranking
+from selverify.audit.orders import FREQUENCY, LIKELIHOOD, RECORDED, UNLEARNED
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.params import Residual
 from selverify.training.fit import Epoch
@@ -66,7 +58,7 @@ WANTED = 0.985
 """Share of reachable states that a setting must serve on the training side: the target is 0.98."""
 FULL = "hybrid"
 LEARNED = (LIKELIHOOD, "distance_cosine", "distance", "residual", FULL, "reject_probability")
-FREE = {RANDOM: random_order, RECORDED: recorded_order, FREQUENCY: most_proposed_first}
+FREE = (RANDOM, RECORDED, FREQUENCY)
 RANKERS = (*FREE, *LEARNED, ORACLE)
 K_MAX = 12
 RETRIES = (0, 1, 2)
@@ -77,7 +69,7 @@ FIXED = {
 }
 ADAPTIVE = {
     f"{kind}, k_base = {k_base:g}, beta = {beta:g}, {_tries(retries)}": Allocator(
-        kind, k_base=k_base, beta=beta, k_min=1, k_max=K_MAX, retries=retries
+        kind, k_base=k_base, beta=beta, k_max=K_MAX, retries=retries
     )
     for kind, betas in (("adaptive", (-4.0, -2.0, -1.0, 0.5)), ("margin", (1.0,)))
     for k_base in (1.0, 1.5, 2.0)
@@ -86,7 +78,7 @@ ADAPTIVE = {
 }
 DOUBTS = (0.9, 0.95, 0.97, 0.98, 0.985, 0.99, 0.995)
 """A move that is rejected with this chance or more is not worth a call."""
-Choose = Callable[[Sequence[Visited]], Verdict]
+Choose = Callable[[Sequence[Visited]], Accepts]
 """From the training side's states to a verdict."""
 
 
@@ -103,7 +95,7 @@ class Ranked:
     """States with what scorers made of them that did not see their puzzles; ``folds`` of each."""
 
     asked: tuple[Asked, ...]
-    scored: tuple[Scored, ...]
+    scored: tuple[HeldOutScores, ...]
     folds: tuple[int, ...]
 
     @property
@@ -115,19 +107,19 @@ class Ranked:
         """The states in the order of one of ``RANKERS``."""
         states = self.states
         if name in LEARNED:
-            return ranking(states, self.scored, name)
+            return learned_ranking(states, self.scored, name)
         if name == ORACLE:
-            return rank(states, [~one.accepted for one in states])
-        return rank(states, scores_of(FREE[name], [one.recorded for one in states]))
+            return rank_states(states, [~one.accepted for one in states])
+        return rank_states(states, [UNLEARNED[name](one.recorded) for one in states])
 
 
-def by_exact_label(train: Sequence[Visited]) -> Verdict:
+def by_exact_label(train: Sequence[Visited]) -> Accepts:
     """Whether 24 can still be reached, whatever the training side is."""
     del train
     return by_label
 
 
-def by_recorded_value(train: Sequence[Visited]) -> Verdict:
+def by_recorded_value(train: Sequence[Visited]) -> Accepts:
     """The recorded verifier at the training side's threshold."""
     return by_score(threshold(train))
 
@@ -146,7 +138,7 @@ def threshold(train: Sequence[Visited]) -> float:
     return float(options[int(np.argmax(gains))])
 
 
-def asked(found: Sequence[Visited], verdict: Verdict) -> list[Asked]:
+def asked(found: Sequence[Visited], verdict: Accepts) -> list[Asked]:
     """The states where something passes the gates.
 
     Raises:
@@ -224,13 +216,13 @@ def lists(found: Sequence[Asked]) -> list[LabelledList]:
     ]
 
 
-def chosen(ranked: Ranked, ranker: str, options: Mapping[str, Allocator]) -> Choice[str]:
+def chosen(ranked: Ranked, ranker: str, options: Mapping[str, Allocator]) -> AllocationChoice[str]:
     """What the ranker finds with the setting that is chosen on the other folds."""
     order = ranked.ranking(ranker)
     return pick(ranked, {name: order.outcomes(option) for name, option in options.items()})
 
 
-def pick(ranked: Ranked, options: Mapping[str, Outcomes]) -> Choice[str]:
+def pick(ranked: Ranked, options: Mapping[str, Outcomes]) -> AllocationChoice[str]:
     """Of outcomes under several settings those under the one that the other folds choose."""
     return choose_allocation(options, [ranked.folds], wanted=WANTED)
 
@@ -242,10 +234,10 @@ def while_hopeful(ranked: Ranked, most: float) -> Outcomes:
     """
     rows = [_hopeful(one, own, most) for one, own in zip(ranked.states, ranked.scored, strict=True)]
     calls, found, first = np.array(rows, dtype=np.float64).T
-    return Outcomes(calls, calls, found, first)
+    return Outcomes(calls, found, first)
 
 
-def _hopeful(state: JudgedList, scored: Scored, most: float) -> tuple[float, float, float]:
+def _hopeful(state: JudgedList, scored: HeldOutScores, most: float) -> tuple[float, float, float]:
     """Calls, whether one was found, calls one by one without the rule; NaN where none is there."""
     order = np.argsort(scored.scores[FULL], kind="stable")
     asked_about = max(1, int(np.sum(scored.scores["reject_probability"] < most)))
@@ -262,7 +254,7 @@ def part_of(outcomes: Outcomes, kept: Sequence[bool]) -> Outcomes:
     return Outcomes(*(column[rows] for column in outcomes))
 
 
-def settings_chosen(choice: Choice[str]) -> str:
+def settings_chosen(choice: AllocationChoice[str]) -> str:
     """Each setting and how many folds it was chosen for."""
     return "; ".join(f"{name} ({times})" for name, times in Counter(choice.chosen).most_common())
 

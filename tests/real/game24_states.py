@@ -28,7 +28,7 @@ from game24_notation import (
 from recorded import Record
 
 from selverify.audit.importers import IMPORTERS
-from selverify.audit.schema import RecordedList
+from selverify.audit.log import RecordedList
 from selverify.domains.countdown import Countdown
 from selverify.search.gates import reject
 from selverify.types import Move, State

@@ -1,42 +1,44 @@
 """Searches on the recorded trees of game of 24: the original one again, and gated competition.
 
-Knows: which logs keep how many states, which searches are run on them, their settings. Does not
-know: how a ranker is trained, tables.
+Knows: which logs keep how many states, how a log answers in the place of a model and its verifier,
+which searches are run on it, their settings. Does not know: how a ranker is trained, tables.
+
+What a log lacks is a miss, answered with what cannot help a search: a blank sample, which no domain
+reads as a move, or a verdict of 0. The search goes on in a defined way, and its puzzle is among the
+touched ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from typing import NamedTuple
 
+from breadth_first import breadth_first
 from game24_notation import TARGET, Game24
 from game24_ranking import K_MAX, Ranked
 from game24_states import CHECKING, DOMAIN, MOVES, Visited, visited
 
-from selverify.audit.replay import (
-    Bounds,
-    ByScore,
-    Coverage,
-    ReplayBackend,
-    Replayed,
-    bounds,
-    recorded_problems,
-    replay,
-)
-from selverify.errors import ProtocolError
 from selverify.search import GatedSettings, gated_competition
 from selverify.search.backend import Ranker
-from selverify.search.breadth_first import breadth_first
-from selverify.search.driver import Search
+from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gates import GATES
-from selverify.search.requests import RankItem
-from selverify.types import Outcome, State
+from selverify.search.requests import (
+    Propose,
+    ProposeItem,
+    RankItem,
+    Reply,
+    Request,
+    Verify,
+    VerifyItem,
+)
+from selverify.types import Move, Outcome, Problem, Sample, Verdict
 
 KEPT = {"greedy1": 1, "greedy3": 3, "greedy5": 5}
 SURE = 20.0
-SCALE = ByScore(0.0, SURE)
 """The value of one evaluation: sure is 20, likely 1, impossible 0.001."""
+BLANK = Sample("", 0, 0.0)
 WHOLE_TREE = 10_000
 """Calls and samples that no search on a recorded tree comes to."""
 END = str(TARGET)
@@ -63,25 +65,29 @@ class Tree:
         return max(sum(own.times for own in one.whole.candidates) for one in self.found)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """One method on one tree, by puzzle: solved or not, calls, what of it was recorded."""
+class Ended(NamedTuple):
+    """One method on one puzzle: whether it is solved, verifier calls, whether a miss touched it."""
 
-    solved: Mapping[str, bool]
-    calls: Mapping[str, int]
-    coverage: Mapping[str, Coverage]
-
-    def bounds(self, hands: Iterable[str]) -> Bounds:
-        """The rate of solved puzzles from both sides."""
-        return bounds((self.solved[hand], self.coverage[hand]) for hand in hands)
-
-    def mean_calls(self, hands: Sequence[str]) -> float:
-        """Verifier calls a puzzle."""
-        return sum(self.calls[hand] for hand in hands) / len(hands)
+    solved: bool
+    calls: int
+    touched: bool
 
 
-@dataclass(frozen=True)
-class Reproduced:
+def solved_rates(found: Collection[Ended]) -> tuple[float, float, float]:
+    """Solved puzzles: touched ones as failures, as they ended, and as successes."""
+    failures = sum(one.solved and not one.touched for one in found)
+    successes = failures + sum(one.touched for one in found)
+    return tuple(
+        count / len(found) for count in (failures, sum(one.solved for one in found), successes)
+    )
+
+
+def mean_calls(found: Collection[Ended]) -> float:
+    """Verifier calls a puzzle."""
+    return sum(one.calls for one in found) / len(found)
+
+
+class Reproduced(NamedTuple):
     """How far the original search, run again, keeps what the log kept.
 
     ``same``: puzzles with the same states kept after every move; ``tied``: others, in all of which
@@ -95,14 +101,60 @@ class Reproduced:
     solved: int
     solved_in_log: int
     calls: float
-    coverage: Coverage
+
+
+class RecordedTree:
+    """A log as a backend; ``missed`` are the puzzles for which it lacked something.
+
+    The proposals of a visited state are all that there are: what is asked for beyond them is blank
+    and no miss. A verdict is the recorded value on [0, ``SURE``], cut off at both ends.
+    """
+
+    def __init__(self, tree: Tree, ranker: Ranker | None) -> None:
+        self._ranker = ranker
+        self._proposals: dict[tuple[str, Texts], tuple[Sample, ...]] = {}
+        self._verdicts: dict[tuple[str, Texts], float] = {}
+        self.missed: set[str] = set()
+        for one in tree.found:
+            before = said(one.whole.prefix)
+            self._proposals[one.hand, before] = tuple(
+                Sample(own.text, 0, 0.0) for own in one.whole.candidates for _ in range(own.times)
+            )
+            for own in one.whole.candidates:
+                if own.score is not None and isinstance(move := DOMAIN.parse(own.text), Move):
+                    verdict = min(1.0, max(0.0, own.score / SURE))
+                    self._verdicts.setdefault((one.hand, (*before, move.text)), verdict)
+
+    def answer(self, request: Request) -> Reply:
+        """What the log holds, or what stands for a miss."""
+        if isinstance(request, Propose):
+            return tuple(map(self._proposed, request.items))
+        if isinstance(request, Verify):
+            return tuple(map(self._verdict, request.items))
+        return self._ranker.rank(request.items)  # type: ignore[union-attr]
+
+    def _proposed(self, item: ProposeItem) -> tuple[Sample, ...]:
+        key = item.state.problem.problem_id, item.state.said
+        if key not in self._proposals:
+            self.missed.add(key[0])
+        found = self._proposals.get(key, ())[item.start : item.start + item.count]
+        return found + (BLANK,) * (item.count - len(found))
+
+    def _verdict(self, item: VerifyItem) -> Verdict:
+        hand, before = item.state.problem.problem_id, item.state.said
+        scores = []
+        for move in item.steps:
+            before = (*before, move.text)
+            if (hand, before) not in self._verdicts:
+                self.missed.add(hand)
+            scores.append(self._verdicts.get((hand, before), 0.0))
+        return Verdict(scores[-1], tuple(scores))
 
 
 class RecordedRanks:
     """The scores of a ranker that did not see the puzzle, by state and move as written."""
 
-    def __init__(self, name: str, ranked: Ranked) -> None:
-        self._name = name
+    def __init__(self, ranked: Ranked) -> None:
         self._scores: dict[tuple[str, Texts, str], dict[str, float]] = {}
         for one, scored in zip(ranked.asked, ranked.scored, strict=True):
             item = one.judged.recorded
@@ -111,22 +163,15 @@ class RecordedRanks:
                 own = {name: float(scores[place]) for name, scores in scored.scores.items()}
                 self._scores.setdefault(key, own)
 
-    def identity(self) -> str:
-        """What the ranker learned from."""
-        return f"recorded ranks: {self._name}"
-
     def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
         """The scores of each item's moves."""
         return tuple(
-            tuple(self._score(item.state, move.text, item.scorer) for move in item.moves)
+            tuple(
+                self._scores[item.state.problem.problem_id, item.state.said, move.text][item.scorer]
+                for move in item.moves
+            )
             for item in items
         )
-
-    def _score(self, state: State, text: str, scorer: str) -> float:
-        key = state.problem.problem_id, state.said, text
-        if key not in self._scores:
-            raise ProtocolError(f"{key}: no recorded rank, expected a survivor of a recorded list")
-        return self._scores[key][scorer]
 
 
 @cache
@@ -146,16 +191,17 @@ def trees() -> tuple[Tree, ...]:
     )
 
 
-def backend(tree: Tree, domain: Game24, ranker: Ranker | None = None) -> ReplayBackend:
-    """The log as the model and its verifier."""
-    entries = [one.whole for one in tree.found]
-    return ReplayBackend(domain, entries, judge=SCALE, whole_lists=True, ranker=ranker)
+def problems(tree: Tree, domain: Game24) -> dict[str, Problem]:
+    """The puzzles of a log, by hand."""
+    return {one.hand: domain.read(one.whole.question, problem_id=one.hand) for one in tree.found}
 
 
-def original(tree: Tree, *, gates: bool, checks: bool) -> dict[str, Replayed[Outcome]]:
-    """Tree of thoughts' search on its own log, as it was or with what is free."""
-    domain = CHECKING if checks else DOMAIN
-    problems = recorded_problems(domain, (one.whole for one in tree.found))
+@cache
+def original(
+    tree: Tree, *, gates: bool, checks: bool
+) -> tuple[dict[str, Result[Outcome]], frozenset[str]]:
+    """Tree of thoughts' search on its own log, as it was or with what is free; touched puzzles."""
+    domain, backend = CHECKING if checks else DOMAIN, RecordedTree(tree, None)
     searches = {
         hand: Search(
             breadth_first(
@@ -165,18 +211,18 @@ def original(tree: Tree, *, gates: bool, checks: bool) -> dict[str, Replayed[Out
                 width=tree.width,
                 gates=gates,
                 max_moves=MOVES,
-                traced=True,
             ),
             None,
         )
-        for hand, problem in problems.items()
+        for hand, problem in problems(tree, domain).items()
     }
-    return replay(searches, backend(tree, domain), traced=True)
+    found = run_lockstep(searches, backend, end_of_move=domain.end_of_move, traced=True)
+    return found, frozenset(backend.missed)
 
 
 def reproduced(tree: Tree) -> Reproduced:
     """The original search run again, against the states that the log kept."""
-    found = original(tree, gates=False, checks=False)
+    found, _ = original(tree, gates=False, checks=False)
     log, right = _selected(tree), _right(tree)
     same = tied = solved = solved_in_log = 0
     for hand, one in found.items():
@@ -185,45 +231,45 @@ def reproduced(tree: Tree) -> Reproduced:
         tied += kept != log[hand] and _differ_by_a_tie(tree, hand, kept, log[hand])
         solved += any((hand, path) in right for path in kept[-1])
         solved_in_log += any((hand, path) in right for path in log[hand][-1])
-    calls = sum(one.result.ledger.verifier_calls for one in found.values()) / len(found)
-    coverage = sum((one.coverage for one in found.values()), Coverage())
-    return Reproduced(len(found), same, tied, solved, solved_in_log, calls, coverage)
+    calls = sum(one.ledger.verifier_calls for one in found.values()) / len(found)
+    return Reproduced(len(found), same, tied, solved, solved_in_log, calls)
 
 
-def ended(found: Mapping[str, Replayed[Outcome]], *, any_kept: bool = False) -> Ended:
+def ended(
+    found: Mapping[str, Result[Outcome]], touched: Collection[str], *, any_kept: bool = False
+) -> dict[str, Ended]:
     """Solved where the answer is 24; ``any_kept``: where a kept state's number is, as the log."""
-    return Ended(
-        {
-            hand: _any_solved(one) if any_kept else one.result.outcome.answer == END
-            for hand, one in found.items()
-        },
-        {hand: one.result.ledger.verifier_calls for hand, one in found.items()},
-        {hand: one.coverage for hand, one in found.items()},
-    )
+    return {
+        hand: Ended(
+            _any_solved(one) if any_kept else one.outcome.answer == END,
+            one.ledger.verifier_calls,
+            hand in touched,
+        )
+        for hand, one in found.items()
+    }
 
 
-def gated(tree: Tree, settings: Mapping[str, GatedSettings], ranker: Ranker) -> dict[str, Ended]:
-    """Gated competition under each of the settings; a finished answer checks for free.
+def gated(tree: Tree, settings: GatedSettings, ranker: Ranker) -> dict[str, Ended]:
+    """Gated competition; a finished answer checks for free.
 
-    Each asks for all that was proposed at a state.
+    It asks for all that was proposed at a state.
     """
-    problems = recorded_problems(CHECKING, (one.whole for one in tree.found))
+    backend = RecordedTree(tree, ranker)
     searches = {
-        (name, hand): Search(
+        hand: Search(
             gated_competition(
                 CHECKING,
                 problem,
-                rules=replace(own, proposals=tree.longest).rules(CHECKING),
+                rules=replace(settings, proposals=tree.longest).rules(CHECKING),
                 budget=WHOLE_TREE,
                 generation_cap=WHOLE_TREE,
             ),
             WHOLE_TREE,
         )
-        for name, own in settings.items()
-        for hand, problem in problems.items()
+        for hand, problem in problems(tree, CHECKING).items()
     }
-    found = replay(searches, backend(tree, CHECKING, ranker))
-    return {name: ended({hand: found[name, hand] for hand in problems}) for name in settings}
+    found = run_lockstep(searches, backend, end_of_move=CHECKING.end_of_move)
+    return ended(found, backend.missed)
 
 
 def rules(tau: float, **changed: object) -> GatedSettings:
@@ -234,7 +280,7 @@ def rules(tau: float, **changed: object) -> GatedSettings:
         beta=0.0,
         k_min=1,
         k_max=K_MAX,
-        tau=SCALE.scaled(tau),
+        tau=tau / SURE,
         max_retries=0,
         max_moves=MOVES,
         scorer="none",
@@ -255,17 +301,17 @@ def said(texts: Iterable[str]) -> Texts:
     return tuple(" ".join(text.split()) for text in texts)
 
 
-def _kept(one: Replayed[Outcome]) -> list[set[Texts]]:
+def _kept(one: Result[Outcome]) -> list[set[Texts]]:
     """The states that were kept after each move."""
     kept: list[set[Texts]] = [set() for _ in range(MOVES)]
-    for event in one.result.events:
+    for event in one.events:
         if event.event == "keep":
             kept[len(event.state.derivation) - 1].add(event.state.said)
     return kept
 
 
-def _any_solved(one: Replayed[Outcome]) -> bool:
-    states = (event.state for event in one.result.events if event.event == "keep")
+def _any_solved(one: Result[Outcome]) -> bool:
+    states = (event.state for event in one.events if event.event == "keep")
     return any(DOMAIN.answer(state) == END for state in states)
 
 
@@ -302,8 +348,5 @@ def _differ_by_a_tie(
         for candidate in one.whole.candidates
     }
     ours, theirs = next((a, b) for a, b in zip(kept, log, strict=True) if a != b)
-    return sorted(map(_known(scores), ours)) == sorted(map(_known(scores), theirs))
-
-
-def _known(scores: Mapping[Texts, float | None]) -> Callable[[Texts], float]:
-    return lambda path: scores.get(path) or 0.0
+    values = [sorted(scores.get(path) or 0.0 for path in paths) for paths in (ours, theirs)]
+    return values[0] == values[1]

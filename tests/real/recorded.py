@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -58,6 +58,11 @@ class Walked:
     steps: int
     with_claims: int
     refusals: tuple[Refusal, ...]
+
+
+def row(cells: Iterable[object]) -> str:
+    """One line of a table."""
+    return f"| {' | '.join(map(str, cells))} |"
 
 
 def paragraphs(solution: str) -> tuple[str, ...]:

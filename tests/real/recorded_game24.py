@@ -6,9 +6,9 @@ What is measured for the page on recorded runs; the records are not part of the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -54,15 +54,18 @@ from game24_trees import (
     Tree,
     ended,
     gated,
+    mean_calls,
     original,
     reproduced,
     rules,
+    solved_rates,
     trees,
 )
+from recorded import row
 
-from selverify.audit.lists.counterfactual import Outcomes, one_by_one, summary, verify_all
-from selverify.audit.lists.judging import by_label
-from selverify.audit.lists.rankers import ranker_name
+from selverify.audit.counterfactual import Outcomes, one_by_one, summarise, verify_all
+from selverify.audit.judged_lists import by_label
+from selverify.audit.orders import ranker_name
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.experiment.statistics import Bootstrap
 from selverify.search import GatedSettings
@@ -94,14 +97,14 @@ class Found:
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """``summary`` of all states, by (ranker, allocator)."""
+        """``summarise`` of all states, by (ranker, allocator)."""
         return self.part([True] * len(self.ranked.asked), *self.outcomes)
 
     def part(self, kept: Sequence[bool], *keys: tuple[str, str]) -> pd.DataFrame:
         """The same of some states and of some rows."""
         states = [one for one, own in zip(self.ranked.states, kept, strict=True) if own]
         outcomes = {key: part_of(self.outcomes[key], kept) for key in keys}
-        found = summary(states, outcomes, bootstrap=BOOTSTRAP)
+        found = summarise(states, outcomes, bootstrap=BOOTSTRAP)
         return found.set_index(["ranker", "allocator"])
 
 
@@ -466,76 +469,76 @@ def rejected_ends() -> str:
 
 
 @cache
-def methods(tree: Tree) -> dict[str, Ended]:
+def methods(tree: Tree) -> dict[str, Mapping[str, Ended]]:
     """Every method on a tree: the original, with what is free, and gated competition."""
     ranked = by_values()
     found = {
-        "breadth-first": ended(original(tree, gates=False, checks=False), any_kept=True),
-        "breadth-first, gates": ended(original(tree, gates=True, checks=False), any_kept=True),
-        "breadth-first, gates and free check": ended(original(tree, gates=True, checks=True)),
+        "breadth-first": ended(*original(tree, gates=False, checks=False), any_kept=True),
+        "breadth-first, gates": ended(*original(tree, gates=True, checks=False), any_kept=True),
+        "breadth-first, gates and free check": ended(*original(tree, gates=True, checks=True)),
     }
     reference = float(np.mean([one.dispersion[FULL] for one in ranked.scored]))
-    options = searches(reference)
-    every = gated(tree, options, RecordedRanks("values", ranked))
+    ranker = RecordedRanks(ranked)
+    every = {name: gated(tree, own, ranker) for name, own in searches(reference).items()}
     folds = {one.visited.hand: fold for one, fold in zip(ranked.asked, ranked.folds, strict=True)}
     for name in ("gates, verify-all", "gates, proposal order", "full, fixed k", "full, k(w)"):
-        own = {key: done for key, done in every.items() if key.startswith(name)}
+        own = [done for key, done in every.items() if key.startswith(name)]
         found[name] = by_fold(own, folds, found["breadth-first, gates and free check"])
     return found
 
 
 def searches(reference: float) -> dict[str, GatedSettings]:
     """The settings that are chosen between, by method."""
-    found = {"gates, verify-all": rules(SOME_CHANCE)}
-    for k in (1.0, 2.0):
-        for retries in (0, 2):
-            own = {"k_base": k, "max_retries": retries}
-            plain, full = {**own, "scorer": "none"}, {**own, "scorer": FULL}
-            kw = {**full, "beta": -2.0, "reference_dispersion": reference}
-            name = f"{k}, {retries}"
-            found[f"gates, proposal order, {name}"] = _rules("fixed", plain)
-            found[f"full, fixed k, {name}"] = _rules("fixed", full)
-            found[f"full, k(w), {name}"] = _rules("adaptive", kw)
-    return found
+    rules_of = {
+        "gates, proposal order": rules(SOME_CHANCE, allocation="fixed"),
+        "full, fixed k": rules(SOME_CHANCE, allocation="fixed", scorer=FULL),
+        "full, k(w)": rules(
+            SOME_CHANCE,
+            allocation="adaptive",
+            scorer=FULL,
+            beta=-2.0,
+            reference_dispersion=reference,
+        ),
+    }
+    return {"gates, verify-all": rules(SOME_CHANCE)} | {
+        f"{name}, {k}, {retries}": replace(own, k_base=k, max_retries=retries)
+        for k in (1.0, 2.0)
+        for retries in (0, 2)
+        for name, own in rules_of.items()
+    }
 
 
-def _rules(allocation: str, changed: Mapping[str, object]) -> GatedSettings:
-    return rules(SOME_CHANCE, allocation=allocation, **changed)
-
-
-def by_fold(options: Mapping[str, Ended], folds: Mapping[str, int], wanted: Ended) -> Ended:
+def by_fold(
+    options: Sequence[Mapping[str, Ended]], folds: Mapping[str, int], wanted: Mapping[str, Ended]
+) -> dict[str, Ended]:
     """Each puzzle under the setting that the other folds choose."""
-    solved: dict[str, bool] = {}
-    calls: dict[str, int] = {}
-    coverage = {}
-    hands = list(wanted.solved)
+    found: dict[str, Ended] = {}
     for fold in sorted(set(folds.values())):
-        others = [hand for hand in hands if folds.get(hand, 0) != fold]
-        best = min(options.values(), key=lambda own: _worth(own, others, wanted))
-        for hand in hands:
-            if folds.get(hand, 0) == fold:
-                solved[hand], calls[hand] = best.solved[hand], best.calls[hand]
-                coverage[hand] = best.coverage[hand]
-    return Ended(solved, calls, coverage)
+        others = [hand for hand in wanted if folds.get(hand, 0) != fold]
+        worth = partial(_worth, hands=others, wanted=wanted)
+        best = min(options, key=worth)
+        found |= {hand: best[hand] for hand in wanted if folds.get(hand, 0) == fold}
+    return {hand: found[hand] for hand in wanted}
 
 
-def _worth(own: Ended, hands: Sequence[str], wanted: Ended) -> tuple[int, float]:
+def _worth(
+    own: Mapping[str, Ended], *, hands: Sequence[str], wanted: Mapping[str, Ended]
+) -> tuple[int, float]:
     """How many puzzles fewer than wanted are solved, then the calls."""
-    lacking = sum(wanted.solved[hand] for hand in hands) - sum(own.solved[hand] for hand in hands)
-    return max(0, lacking), own.mean_calls(hands)
+    lacking = sum(wanted[hand].solved - own[hand].solved for hand in hands)
+    return max(0, lacking), mean_calls([own[hand] for hand in hands])
 
 
-def compared(own: Ended, other: Ended) -> tuple[str, ...]:
+def compared(own: Mapping[str, Ended], other: Mapping[str, Ended]) -> tuple[str, ...]:
     """The cells of a method, beside those of breadth-first on the puzzles it leaves untouched."""
-    hands = list(own.solved)
-    rate = own.bounds(hands)
-    clean = [hand for hand in hands if not own.coverage[hand].touched]
-    cells = [f"{rate.low:.2f}", f"{rate.ended:.2f}", f"{rate.high:.2f}"]
-    cells += [f"{rate.touched} of {rate.searches}", f"{own.mean_calls(hands):.1f}"]
+    clean = [hand for hand, one in own.items() if not one.touched]
+    cells = [f"{rate:.2f}" for rate in solved_rates(own.values())]
+    cells += [f"{len(own) - len(clean)} of {len(own)}", f"{mean_calls(own.values()):.1f}"]
     if not clean:
         return (*cells, "none", "none", "none", "none")
-    solved = [f"{sum(one.solved[hand] for hand in clean) / len(clean):.2f}" for one in (own, other)]
-    return (*cells, *solved, *(f"{one.mean_calls(clean):.1f}" for one in (own, other)))
+    pair = [[one[hand] for hand in clean] for one in (own, other)]
+    cells += [f"{sum(end.solved for end in ends) / len(ends):.2f}" for ends in pair]
+    return (*cells, *(f"{mean_calls(ends):.1f}" for ends in pair))
 
 
 def told(own: pd.Series, column: str) -> str:
@@ -548,13 +551,3 @@ def told(own: pd.Series, column: str) -> str:
 def share(part: int, whole: int) -> str:
     """A part in percent."""
     return f"{part / whole:.1%}"
-
-
-def row(cells: Iterable[object]) -> str:
-    """A line of a table."""
-    return f"| {' | '.join(map(str, cells))} |"
-
-
-if __name__ == "__main__":
-    for line in section():
-        print(line)

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import cache
 
 import recorded
-from recorded import DATA, Record
-from recorded_pools import BOOTSTRAP, ONE, filtering, refused, refused_share, row
+from recorded import DATA, Record, row
+from recorded_pools import BOOTSTRAP, ONE, filtering, refused, refused_share
 
+from selverify.audit.answer_groups import AnswerGroups, group_answers
 from selverify.audit.importers import IMPORTERS
-from selverify.audit.samples.answer_groups import Pool, pools
-from selverify.audit.samples.solutions import MAJORITY
-from selverify.audit.samples.text import told
-from selverify.audit.schema import RecordedSample
+from selverify.audit.log import RecordedSample
+from selverify.audit.solutions import MAJORITY
+from selverify.audit.text import interval_text
 from selverify.experiment.statistics import (
     Interval,
     area_under_roc_interval,
@@ -46,7 +46,7 @@ class Run:
     samples: tuple[RecordedSample, ...]
     repeats: int
     sorted_back: int
-    pools: tuple[Pool, ...]
+    pools: tuple[AnswerGroups, ...]
 
 
 @cache
@@ -75,7 +75,7 @@ def _run(
     samples = tuple(sample for _, sample in own)
     repeats = sum(bool(record.get("dup")) for record, _ in own)
     sorted_back = sum(bool(record.get("unscrambled")) for record, _ in own)
-    made = pools(samples, refused=refused if gated else None)
+    made = group_answers(samples, refused=refused if gated else None)
     return Run(label, model, method, samples, repeats, sorted_back, made)
 
 
@@ -140,7 +140,7 @@ def _table(found: Sequence[Run]) -> Iterator[str]:
     for run in found:
         area, scored, _ = verifier_auc((run,))
         cells = (f"`{run.label}`", run.method, str(len(run.pools)), f"{len(run.samples):,}")
-        accuracy = told(pass_at_1(run), scale=100)
+        accuracy = interval_text(pass_at_1(run), scale=100)
         yield row((*cells, str(run.repeats), accuracy, _area(area), f"{scored:,}"))
     yield ""
 
@@ -195,4 +195,4 @@ def _gates(found: Sequence[Run]) -> Iterator[str]:
 
 
 def _area(found: Interval | None) -> str:
-    return "-" if found is None else told(found, digits=3)
+    return "-" if found is None else interval_text(found, digits=3)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import recorded
 
-from selverify.audit.samples.answer_groups import Pool
-from selverify.audit.samples.savings import USUAL
-from selverify.audit.samples.solutions import MAJORITY, Subsets, voted
-from selverify.audit.samples.text import told
-from selverify.audit.schema import RecordedSample
+from selverify.audit.answer_groups import AnswerGroups
+from selverify.audit.log import RecordedSample
+from selverify.audit.savings import USUAL
+from selverify.audit.solutions import MAJORITY, Subsets, voted
+from selverify.audit.text import interval_text
 from selverify.experiment.statistics import (
     FloatArray,
     clustered_mean,
@@ -38,7 +38,7 @@ def refused(sample: RecordedSample) -> bool:
 
 
 @cache
-def majority(found: tuple[Pool, ...]) -> FloatArray:
+def majority(found: tuple[AnswerGroups, ...]) -> FloatArray:
     """How right the majority of all samples is, [problem]."""
     how = [Subsets((len(pool),), USUAL.subsets, USUAL.seed) for pool in found]
     return np.array(
@@ -46,16 +46,16 @@ def majority(found: tuple[Pool, ...]) -> FloatArray:
     )
 
 
-def refused_share(found: Sequence[Pool], *, wrong: bool) -> tuple[str, int]:
+def refused_share(found: Sequence[AnswerGroups], *, wrong: bool) -> tuple[str, int]:
     """Share in % of the wrong (or right) solutions with a refused step, and how many they are."""
     kept = [(pool.correct == 0) == wrong for pool in found]
     values = np.concatenate([pool.refused[own] for pool, own in zip(found, kept, strict=True)])
     names = np.repeat([pool.problem_id for pool in found], [int(own.sum()) for own in kept])
     share = clustered_mean(values, names, bootstrap=BOOTSTRAP)
-    return "-" if share is None else told(share, scale=100), len(values)
+    return "-" if share is None else interval_text(share, scale=100), len(values)
 
 
-def filtering(found: Sequence[Pool], how: str) -> tuple[str, str]:
+def filtering(found: Sequence[AnswerGroups], how: str) -> tuple[str, str]:
     """pass@1 or majority in %, and by how many points leaving refused solutions out changes it.
 
     Where every solution of a problem is refused, all stay.
@@ -67,11 +67,6 @@ def filtering(found: Sequence[Pool], how: str) -> tuple[str, str]:
     )
     gain = paired_difference(after, before, bootstrap=BOOTSTRAP)
     return (
-        told(mean_interval(before, BOOTSTRAP), scale=100),
-        told(gain, scale=100, signed=True),
+        interval_text(mean_interval(before, BOOTSTRAP), scale=100),
+        interval_text(gain, scale=100, signed=True),
     )
-
-
-def row(cells: Iterable[str]) -> str:
-    """One line of a table."""
-    return f"| {' | '.join(cells)} |"

@@ -12,25 +12,30 @@ from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
-from recorded import DATA, DOMAIN
+from recorded import DATA, DOMAIN, row
 
-from selverify.audit.importers import IMPORTERS, Imported
-from selverify.audit.lists.counterfactual import (
+from selverify.audit.counterfactual import (
     Allocator,
     Outcomes,
     Ranking,
     choose_allocation,
     first_k,
     one_by_one,
-    rank,
+    rank_states,
     split_problems,
 )
-from selverify.audit.lists.encoders import open_embedder
-from selverify.audit.lists.judging import Coverage, JudgedList, by_label, judge
-from selverify.audit.lists.learned import Scored, cross_fit, labelled, ranking
-from selverify.audit.lists.learned_orders import SETTINGS
-from selverify.audit.lists.rankers import RECORDED, SHORTEST, rankers_for, scores_of
-from selverify.audit.schema import RecordedList
+from selverify.audit.encoders import DIMENSION, open_embedder
+from selverify.audit.importers import IMPORTERS, Imported
+from selverify.audit.judged_lists import JudgedList, ListCoverage, by_label, judge
+from selverify.audit.learned_orders import (
+    SETTINGS,
+    HeldOutScores,
+    cross_fit,
+    labelled,
+    learned_ranking,
+)
+from selverify.audit.log import RecordedList
+from selverify.audit.orders import RECORDED, SHORTEST, orders_for
 from selverify.experiment.audits import ORACLE, RANDOM, pairwise_accuracy
 from selverify.experiment.statistics import Bootstrap, FloatArray, Interval, clustered_mean
 from selverify.search.gates import reject
@@ -40,7 +45,7 @@ from selverify.types import Move, State
 
 FILE = "candidates/prm800k_phase1test_candidates.jsonl.gz"
 BOOTSTRAP = Bootstrap(resamples=10_000, seed=81)
-FOLDS, REPETITIONS, SEED, DIMENSION = 5, 2, 81, 64
+FOLDS, REPETITIONS, SEED = 5, 2, 81
 EMBEDDERS = ("free", "wordllama", "wordllama+free")
 TOLD = {
     "free": "free features",
@@ -62,7 +67,7 @@ class Judged:
     """The lists with their human labels, and what was left out."""
 
     states: tuple[JudgedList, ...]
-    coverage: Coverage
+    coverage: ListCoverage
     imported: Imported
 
 
@@ -120,14 +125,11 @@ def splits() -> tuple[tuple[int, ...], ...]:
 @cache
 def embedded(embedder: str) -> tuple[LabelledList, ...]:
     """The states with their embeddings."""
-    opened = open_embedder(
-        embedder, dimension=DIMENSION, dtype="float32", device="cpu", server=None
-    )
-    return tuple(labelled(lists().states, opened))
+    return tuple(labelled(lists().states, open_embedder(embedder)))
 
 
 @cache
-def fitted(embedder: str, repetition: int) -> tuple[tuple[Scored, ...], tuple[float, ...]]:
+def fitted(embedder: str, repetition: int) -> tuple[tuple[HeldOutScores, ...], tuple[float, ...]]:
     """Each state's scores by a ranker of other problems, and each fold's held-out error.
 
     The error is the share of pairs out of order on the problems that the training holds out of
@@ -163,7 +165,7 @@ def learned(embedder: str, scorer: str) -> tuple[Ranked, ...]:
         names = [choices()[run][fold] if embedder == CHOSEN else embedder for fold in folds]
         scored = [fitted(name, run)[0][at] for at, name in enumerate(names)]
         own = tuple(one.scores[scorer] for one in scored)
-        found.append(Ranked(own, ranking(lists().states, scored, scorer)))
+        found.append(Ranked(own, learned_ranking(lists().states, scored, scorer)))
     return tuple(found)
 
 
@@ -176,8 +178,9 @@ def unlearned(name: str) -> tuple[Ranked, ...]:
         for one in refusals():
             scores[one.state][one.place] = 1.0
     else:
-        scores = scores_of(rankers_for(items, by_label)[name], items)
-    return (Ranked(tuple(scores), rank(states, scores)),)
+        order = orders_for(items, by_label)[name]
+        scores = [order(item) for item in items]
+    return (Ranked(tuple(scores), rank_states(states, scores)),)
 
 
 ORDERS: dict[str, Callable[[], tuple[Ranked, ...]]] = {
@@ -260,7 +263,7 @@ def state_of(item: RecordedList) -> State:
 
 def adaptive(k: int, beta: float) -> Allocator:
     """k(w) around k, up to the longest list."""
-    return Allocator("adaptive", k_base=k, beta=beta, k_min=1, k_max=longest(), retries=0)
+    return Allocator("adaptive", k_base=k, beta=beta, k_max=longest(), retries=0)
 
 
 @cache
@@ -406,7 +409,7 @@ def _ranking() -> Iterator[str]:
             f"{own.calls.mean():.3f}",
             "" if name == RANDOM_ORDER else _signed(on_mixed(own.calls - base.calls)),
         )
-        yield f"| {' | '.join(cells)} |"
+        yield row(cells)
     yield from _reading()
 
 
@@ -500,7 +503,7 @@ def _allocations() -> Iterator[str]:
                 _percent(own.found_mixed),
                 "" if name == RANDOM_ORDER else _signed(own.fewer),
             )
-            yield f"| {' | '.join(cells)} |"
+            yield row(cells)
     yield from _target()
 
 

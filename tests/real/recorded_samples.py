@@ -15,35 +15,40 @@ import numpy as np
 import pandas as pd
 import recorded
 import recorded_llama_runs
-from recorded import DATA
-from recorded_pools import BOOTSTRAP, ONE, filtering, majority, refused, refused_share, row
+from recorded import DATA, row
+from recorded_pools import BOOTSTRAP, ONE, filtering, majority, refused, refused_share
 
+from selverify.audit.answer_groups import (
+    AnswerGroups,
+    answer_of,
+    group_answers,
+    mean_score,
+    pad_answers,
+    sample_coverage,
+)
+from selverify.audit.figures import SELECTIVE, accuracy_against_cost
 from selverify.audit.importers import IMPORTERS
-from selverify.audit.samples.answer_groups import Pool, answer_of, coverage, pools
-from selverify.audit.samples.audit import table
-from selverify.audit.samples.figure import SELECTIVE, accuracy_against_cost
-from selverify.audit.samples.padded import FREE_FEATURES, MEAN
-from selverify.audit.samples.savings import USUAL, Saved, SolutionSettings, compare, full_scoring
-from selverify.audit.samples.selective import Policy
-from selverify.audit.samples.solutions import (
+from selverify.audit.log import RecordedSample
+from selverify.audit.sample_audit import accuracy_table
+from selverify.audit.savings import USUAL, Savings, SolutionSettings, against_full, full_scoring
+from selverify.audit.selective import CallPolicy, Spent, follow, stop
+from selverify.audit.solutions import (
     BEST,
     MAJORITY,
     PASS,
     WEIGHTED,
-    Curve,
+    AccuracyCurve,
     Subsets,
-    best_of,
-    curves,
+    accuracy_curves,
+    expected_right,
     leading,
-    passing,
-    voted,
 )
-from selverify.audit.samples.text import method_label, told
-from selverify.audit.samples.tuning import Chosen, Goal, choose, run, spend
-from selverify.audit.schema import RecordedSample
+from selverify.audit.text import interval_text, method_label
+from selverify.audit.tuning import ChosenSettings, Goal, Pick, choose_settings
 from selverify.data.difficulty import bin_agreement, difficulty_bins
 from selverify.data.grading import Grader
 from selverify.experiment.statistics import (
+    DIGITS,
     FloatArray,
     Interval,
     calls_at_accuracy,
@@ -80,27 +85,27 @@ def samples() -> tuple[RecordedSample, ...]:
 
 
 @cache
-def ungated() -> tuple[Pool, ...]:
+def ungated() -> tuple[AnswerGroups, ...]:
     """One pool a problem, without a look at the steps."""
-    return pools(samples())
+    return group_answers(samples())
 
 
 @cache
-def gated() -> tuple[Pool, ...]:
+def gated() -> tuple[AnswerGroups, ...]:
     """The same pools with what the gates refuse."""
-    return pools(samples(), refused=refused)
+    return group_answers(samples(), refused=refused)
 
 
 @cache
-def measured() -> tuple[Curve, ...]:
+def measured() -> tuple[AccuracyCurve, ...]:
     """Every method at every number of samples."""
-    return curves(ungated(), budgets=BUDGETS, subsets=USUAL.subsets, seed=USUAL.seed)
+    return accuracy_curves(ungated(), Subsets(BUDGETS, USUAL.subsets, USUAL.seed))
 
 
 @cache
 def accuracies() -> pd.DataFrame:
     """The same with intervals."""
-    return table(measured(), fewest=USUAL.fewest, bootstrap=BOOTSTRAP)
+    return accuracy_table(measured(), fewest=USUAL.fewest, bootstrap=BOOTSTRAP)
 
 
 def reproduced() -> Iterator[tuple[str, float, float]]:
@@ -113,7 +118,7 @@ def reproduced() -> Iterator[tuple[str, float, float]]:
             yield f"{label}, ties to the first", reference, first_best(ungated(), aggregation)
 
 
-def first_best(found: Sequence[Pool], aggregation: str) -> float:
+def first_best(found: Sequence[AnswerGroups], aggregation: str) -> float:
     """Best-of-N over all samples in recorded order, equal scores to the first."""
     right = []
     for one in found:
@@ -123,15 +128,15 @@ def first_best(found: Sequence[Pool], aggregation: str) -> float:
 
 
 @cache
-def all_scored(found: tuple[Pool, ...]) -> Mapping[tuple[str, str], FloatArray]:
+def all_scored(found: tuple[AnswerGroups, ...]) -> Mapping[tuple[str, str], FloatArray]:
     """How right each way to score everything is, [problem]."""
     return full_scoring(found, subsets=USUAL.subsets, seed=USUAL.seed)
 
 
 @cache
 def selected(
-    found: tuple[Pool, ...], aggregation: str, settings: SolutionSettings, prior: str = MEAN
-) -> dict[str | float, Chosen]:
+    found: tuple[AnswerGroups, ...], aggregation: str, settings: SolutionSettings
+) -> dict[str | float, ChosenSettings]:
     """Every goal's problems under settings that the other half chose.
 
     A goal is a way to score everything, to be as accurate as, or a number of calls.
@@ -141,14 +146,43 @@ def selected(
         method: settings.reaching(targets[method, aggregation]) for method in (BEST, WEIGHTED)
     }
     goals |= {most: spend(most) for most in ALLOWED}
-    chosen = choose(
+    chosen = choose_settings(
         found,
-        settings.policies(aggregation, prior=prior),
+        settings.policies(aggregation),
         settings.thresholds,
         list(goals.values()),
         halving=settings.halving,
     )
     return dict(zip(goals, chosen, strict=True))
+
+
+def spend(most: float) -> Goal:
+    """The most accurate among the settings that make at most ``most`` calls a problem on average.
+
+    Equally accurate: the fewest calls. Where none does: the fewest calls.
+    """
+
+    def goal(right: FloatArray, calls: FloatArray, known: FloatArray) -> Pick:
+        cost, accuracy = (
+            np.round(values[:, :, known].mean(axis=-1), DIGITS) for values in (calls, right)
+        )
+        accuracy = np.where(cost <= max(most, float(cost.min())), accuracy, -np.inf)
+        best = np.argmin(np.where(accuracy == accuracy.max(), cost, np.inf))
+        policy, threshold = np.unravel_index(int(best), cost.shape)
+        return Pick(int(policy), int(threshold), margin=0.0)
+
+    return goal
+
+
+def until_settled(found: Sequence[AnswerGroups], aggregation: str) -> Spent:
+    """The weighted vote in recorded order, stopped when no unknown score could change its answer.
+
+    What unknown scores are expected to be does not matter then.
+    """
+    policy = CallPolicy(aggregation, exponent=1.0, weight=1.0, order="recorded")
+    own = pad_answers(found, aggregation=aggregation, order=policy.order)
+    prior = mean_score(own, train=np.ones(len(found), dtype=np.bool_))
+    return stop(follow(own, policy, prior), np.inf)
 
 
 def section() -> Iterator[str]:
@@ -190,7 +224,7 @@ def figures(folder: Path) -> tuple[Path, ...]:
 
 
 def _records() -> Iterator[str]:
-    held = coverage(ungated())
+    held = sample_coverage(ungated())
     steps = sum(float(pool.steps[pool.answered].sum()) for pool in ungated())
     rows = recorded.records(SAMPLES)
     flags = Counter(one["flag"] for one in rows if one.get("flag"))
@@ -244,28 +278,25 @@ def _without_flagged() -> Iterator[str]:
         yield row(
             (
                 method_label(method, aggregation),
-                *(told(mean_interval(own, BOOTSTRAP), scale=100) for own in values.T),
-                told(paired_difference(*values.T, bootstrap=BOOTSTRAP), scale=100, signed=True),
+                *(interval_text(mean_interval(own, BOOTSTRAP), scale=100) for own in values.T),
+                interval_text(
+                    paired_difference(*values.T, bootstrap=BOOTSTRAP), scale=100, signed=True
+                ),
             )
         )
     yield ""
 
 
-def _at_size(method: str, aggregation: str, pool: Pool, kept: Pool) -> tuple[float, float]:
+def _at_size(
+    method: str, aggregation: str, pool: AnswerGroups, kept: AnswerGroups
+) -> tuple[float, float]:
     """How right all of ``kept`` is, and as many of ``pool``."""
     how = Subsets((len(kept),), USUAL.subsets, USUAL.seed)
-    found = [
-        passing(one, how)
-        if method == PASS
-        else best_of(one, aggregation, how)
-        if method == BEST
-        else voted(one, np.ones(len(one)), how)
-        for one in (kept, pool)
-    ]
+    found = [expected_right(method, aggregation, one, how) for one in (kept, pool)]
     return float(found[0][0]), float(found[1][0])
 
 
-def whole(found: Sequence[Pool]) -> tuple[Pool, ...]:
+def whole(found: Sequence[AnswerGroups]) -> tuple[AnswerGroups, ...]:
     """The pools without flagged solutions; some are then empty."""
     kept: dict[str, list[bool]] = {}
     for one in recorded.records(SAMPLES):
@@ -279,7 +310,7 @@ def _by_size() -> Iterator[str]:
     yield row(("", *(f"N = {size}" for size in BUDGETS)))
     yield "| --- |" + " ---: |" * len(BUDGETS)
     for (method, aggregation), own in accuracies().groupby(["method", "aggregation"], sort=False):
-        cells = [told(_interval(one), scale=100) for _, one in own.iterrows()]
+        cells = [interval_text(_interval(one), scale=100) for _, one in own.iterrows()]
         yield row((method_label(str(method), str(aggregation)), *cells))
     asked = accuracies()
     asked = asked[(asked["method"] == BEST) & (asked["aggregation"] == "last")]
@@ -331,36 +362,36 @@ def _selective() -> Iterator[str]:
 
 
 @cache
-def compared() -> Mapping[tuple[str, str], Saved]:
+def compared() -> Mapping[tuple[str, str], Savings]:
     """Selection against each way to score everything."""
     return {
-        key: compare(
+        key: against_full(
             gated(),
             right,
             selected(gated(), key[1], USUAL)[key[0]],
             name=key,
-            settings=USUAL,
+            bootstrap=BOOTSTRAP,
         )
         for key, right in all_scored(gated()).items()
     }
 
 
-def _reached(one: Saved, chosen: Chosen) -> tuple[str, ...]:
+def _reached(one: Savings, chosen: ChosenSettings) -> tuple[str, ...]:
     ahead = paired_difference(chosen.outcome.right, majority(gated()), bootstrap=BOOTSTRAP)
     margins = _margins(chosen)
     return (
         method_label(one.method, one.aggregation),
-        told(one.target, scale=100),
-        told(one.accuracy, scale=100),
-        told(one.difference, scale=100, signed=True),
-        told(ahead, scale=100, signed=True),
-        told(one.calls, digits=2),
-        told(one.steps),
+        interval_text(one.target, scale=100),
+        interval_text(one.accuracy, scale=100),
+        interval_text(one.difference, scale=100, signed=True),
+        interval_text(ahead, scale=100, signed=True),
+        interval_text(one.calls, digits=2),
+        interval_text(one.steps),
         ", ".join(f"{100 * margin:g}: {margins[margin]}" for margin in USUAL.margins),
     )
 
 
-def _margins(chosen: Chosen) -> Counter[float]:
+def _margins(chosen: ChosenSettings) -> Counter[float]:
     found: Counter[float] = Counter()
     for setting, times in chosen.settings.items():
         found[setting.margin] += times
@@ -412,8 +443,7 @@ def _parts() -> Iterator[str]:
     yield row(("", "accuracy, %", "difference to best-of-32, points", "calls", "step scores"))
     yield "| --- | --- | --- | --- | --- |"
     found, right = gated(), all_scored(gated())[BEST, "prod"]
-    exact = Policy("prod", exponent=1.0, weight=1.0, order="recorded", prior=MEAN)
-    settled = run(found, exact, threshold=np.inf)
+    settled = until_settled(found, "prod")
     unanimous = np.array([float(pool.unanimous) for pool in found])
     weighted = all_scored(found)[WEIGHTED, "prod"]
     rows = {
@@ -425,22 +455,21 @@ def _parts() -> Iterator[str]:
         "weighted vote, until no score could change it": tuple(settled),
     }
     variants = {
-        GRID: (FEWER, MEAN),
-        RECORDED: (replace(FEWER, orders=("recorded",)), MEAN),
-        "exponent 1 only": (replace(FEWER, exponents=(1.0,)), MEAN),
-        "unknown scores expected from frequency, length and gates": (FEWER, FREE_FEATURES),
+        GRID: FEWER,
+        RECORDED: replace(FEWER, orders=("recorded",)),
+        "exponent 1 only": replace(FEWER, exponents=(1.0,)),
     }
-    for label, (settings, prior) in variants.items():
-        rows[label] = tuple(selected(found, "prod", settings, prior)[BEST].outcome)
+    for label, settings in variants.items():
+        rows[label] = tuple(selected(found, "prod", settings)[BEST].outcome)
     for label, (own, calls, steps) in rows.items():
         difference = paired_difference(own, right, bootstrap=BOOTSTRAP)
         yield row(
             (
                 label,
-                told(mean_interval(own, BOOTSTRAP), scale=100),
-                told(difference, scale=100, signed=True),
-                told(mean_interval(calls, BOOTSTRAP), digits=2),
-                told(mean_interval(steps, BOOTSTRAP)),
+                interval_text(mean_interval(own, BOOTSTRAP), scale=100),
+                interval_text(difference, scale=100, signed=True),
+                interval_text(mean_interval(calls, BOOTSTRAP), digits=2),
+                interval_text(mean_interval(steps, BOOTSTRAP)),
             )
         )
     same = np.array_equal(np.round(settled.right, 9), np.round(weighted, 9))
@@ -454,7 +483,7 @@ def _parts() -> Iterator[str]:
     gain = paired_difference(grid, plain, bootstrap=BOOTSTRAP)
     yield (
         f"Asking about the shortest or not refused solutions first, instead of in recorded order, "
-        f"changes accuracy by {told(gain, scale=100, signed=True)} points and calls from "
+        f"changes accuracy by {interval_text(gain, scale=100, signed=True)} points and calls from "
         f"{rows[RECORDED][1].mean():.2f} to {rows[GRID][1].mean():.2f}.\n"
     )
 
@@ -472,7 +501,7 @@ def _spending() -> Iterator[str]:
     for aggregation in AGGREGATIONS:
         own = selected(gated(), aggregation, USUAL)
         cells = [own[most].outcome for most in ALLOWED]
-        accuracy = [told(mean_interval(one.right, BOOTSTRAP), scale=100) for one in cells]
+        accuracy = [interval_text(mean_interval(one.right, BOOTSTRAP), scale=100) for one in cells]
         yield row((f"selective, {aggregation}", *accuracy))
         yield row(("calls made", *(f"{one.calls.mean():.2f}" for one in cells)))
     yield f"\nThe majority, which makes none: {_percent(majority(gated()))}.\n"
@@ -494,7 +523,7 @@ def _quintiles() -> Iterator[str]:
     yield "| --- |" + " ---: |" * (QUINTILES + 1)
     lines = {
         method_label(one.method, one.aggregation): one.right[:, 0]
-        for one in curves(second, budgets=(len(second[0]),), subsets=1, seed=USUAL.seed)
+        for one in accuracy_curves(second, Subsets((len(second[0]),), 1, USUAL.seed))
     }
     lines = {ONE: rates[1], **lines}
     for aggregation in ("last", "prod"):
@@ -507,14 +536,16 @@ def _quintiles() -> Iterator[str]:
         scale, digits = (1, 2) if label.startswith("calls") else (100, 1)
         groups = [values[bins == number] for number in range(1, QUINTILES + 1)]
         found = [*(mean_interval(own, BOOTSTRAP) for own in groups), all_problems[label]]
-        yield row((label, *(told(own, scale=scale, digits=digits) for own in found)))
+        yield row((label, *(interval_text(own, scale=scale, digits=digits) for own in found)))
     yield (
         f"\n1 is the easiest. Settings are chosen over all quintiles together, as means over "
         f"{FEWER_REPETITIONS} halvings.\n"
     )
 
 
-def halves(found: Sequence[Pool]) -> tuple[tuple[Pool, ...], tuple[Pool, ...]]:
+def halves(
+    found: Sequence[AnswerGroups],
+) -> tuple[tuple[AnswerGroups, ...], tuple[AnswerGroups, ...]]:
     """A random half of each problem's samples, and the other half, in recorded order."""
     rng = np.random.default_rng(USUAL.seed)
     masks = [rng.permutation(len(pool)) < len(pool) // 2 for pool in found]
@@ -582,7 +613,7 @@ def agreement(
     return found, disputed
 
 
-def clusters(found: Sequence[Pool]) -> tuple[int, int]:
+def clusters(found: Sequence[AnswerGroups]) -> tuple[int, int]:
     """Problems with an answer both right and wrong, and with several answers that are right."""
     shares = [
         [pool.correct[pool.answers == one].mean() for one in np.unique(pool.answers[pool.answered])]
@@ -602,7 +633,7 @@ def merged_majority() -> FloatArray:
     return np.array(merged)
 
 
-def _tied_best(pool: Pool) -> int:
+def _tied_best(pool: AnswerGroups) -> int:
     scores = pool.scores["last"][pool.answered]
     return int((scores == scores.max()).sum())
 
@@ -621,4 +652,4 @@ def _words(margins: Sequence[float]) -> str:
 
 
 def _percent(values: FloatArray) -> str:
-    return f"{told(mean_interval(values, BOOTSTRAP), scale=100)} %"
+    return f"{interval_text(mean_interval(values, BOOTSTRAP), scale=100)} %"

@@ -6,16 +6,21 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import recorded
-import runs_page
-from recorded import ROOT, Fact, Refusal, Walked
+import recorded_game24
+import recorded_prm800k
+import recorded_samples
+from recorded import ROOT, Fact, Refusal, Walked, row
 
 from selverify.data.equivalence import CORRECT
 from selverify.experiment.statistics import wilson_interval
 from selverify.report.pages import write_text
 
 PAGE = ROOT / "docs" / "real-text.md"
+RUNS_PAGE = ROOT / "docs" / "recorded-runs.md"
+FIGURES = ROOT / "docs" / "figures" / "recorded"
 SHOWN = 100
 HEADING = """# Gates and grading on text that others recorded
 
@@ -24,6 +29,16 @@ listed at the end. The reader of arithmetic was tuned on the training splits of 
 rule for a second binding of a symbol was decided on ProcessBench, the words that take a claim back
 were checked on it and on PRM800K, and the rule for dollars around a side was chosen on the same
 facts that are counted under Grading.
+
+"""
+
+RUNS_HEADING = """# Recorded runs of language models
+
+Written by `make real` at commit `{commit}`. What selective verification would have saved on runs
+that others made and recorded: the order and the number of verifier calls are ours, the moves, the
+samples and the verdicts are theirs. Each part says which records it used and how many were left
+out. How to ask the same of logs of your own stands in [recorded-log.md](recorded-log.md).
+Intervals are at 95 % and resample problems, because the states of one problem are not independent.
 
 """
 
@@ -37,10 +52,49 @@ def main() -> None:
     if not recorded.DATA.is_dir():
         sys.exit(f"{recorded.DATA}: no such folder; SELVERIFY_DATA names the recorded data")
     measured = commit()  # before a page is written, which is a change
-    parts = [*golds(), *rules(), *mistakes(), *process_bench(), *proofs(), *grading(), *sources()]
-    write_text(HEADING.format(commit=measured) + "\n".join(parts) + "\n", PAGE)
-    print(f"{PAGE.relative_to(ROOT)} written")
-    runs_page.write(measured)
+    write_page(PAGE, HEADING.format(commit=measured), text_sections())
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    write_page(RUNS_PAGE, RUNS_HEADING.format(commit=measured), run_sections())
+
+
+def write_page(path: Path, heading: str, lines: Iterable[str]) -> None:
+    """One page of the documentation."""
+    write_text(heading + "\n".join(lines) + "\n", path)
+    print(f"{path.relative_to(ROOT)} written")
+
+
+def text_sections() -> Iterator[str]:
+    """Gates and grading on text."""
+    for section in (golds, rules, mistakes, process_bench, proofs, grading):
+        yield from section()
+    yield "\n## Records\n"
+    yield from (
+        "- GSM8K (openai/grade-school-math, MIT), MATH and MATH-500 (MIT)",
+        "- BIG-Bench-Mistake (WHGTyen/BIG-Bench-Mistake, Apache-2.0): half of one task",
+        "- ProcessBench (Apache-2.0): about half of the subsets gsm8k and math",
+        "- Natural Program proofs (lz1oceani/verify_cot, CC-BY-4.0): about half",
+        "- Grading facts: the test suites of the projects named in the table, about 60 % of them",
+    )
+
+
+def run_sections() -> Iterator[str]:
+    """What recorded runs say of the method, and the figures."""
+    for measured in (recorded_game24, recorded_prm800k, recorded_samples):
+        yield from measured.section()
+        yield ""
+    yield "## Figures\n"
+    for path in recorded_samples.figures(FIGURES):
+        if path.suffix == ".svg":
+            yield f"![{path.stem.replace('_', ' ')}]({path.relative_to(RUNS_PAGE.parent)})\n"
+    yield "## Records\n"
+    yield from (
+        "- Game of 24: princeton-nlp/tree-of-thought-llm, "
+        "microsoft/Everything-of-Thoughts-XoT (MIT)",
+        "- PRM800K, phase 1 test (MIT), its prefixes from PRMBench (Apache-2.0): about half of it",
+        "- MATH-500 x 32: staged-benchmark-2026/StrictPRMBench (CC-BY-4.0)",
+        "- Llama 3.2 1B and 3B: mert-cemri/search-and-learn and three other forks (Apache-2.0), "
+        "about 60 % of the problems",
+    )
 
 
 def commit() -> str:
@@ -204,18 +258,6 @@ def reason(fact: Fact) -> str:
     return f"ours wrong, as Math-Verify is ({fact.status})" if as_wrong else "ours wrong"
 
 
-def sources() -> Iterator[str]:
-    """Where the records come from."""
-    yield "\n## Records\n"
-    yield from (
-        "- GSM8K (openai/grade-school-math, MIT), MATH and MATH-500 (MIT)",
-        "- BIG-Bench-Mistake (WHGTyen/BIG-Bench-Mistake, Apache-2.0): half of one task",
-        "- ProcessBench (Apache-2.0): about half of the subsets gsm8k and math",
-        "- Natural Program proofs (lz1oceani/verify_cot, CC-BY-4.0): about half",
-        "- Grading facts: the test suites of the projects named in the table, about 60 % of them",
-    )
-
-
 def refusals(found: Iterable[Refusal]) -> Iterator[str]:
     """A list of refused steps."""
     listed = list(found)
@@ -231,11 +273,6 @@ def code(text: str) -> str:
     line = " ".join(text.split())
     line = line if len(line) <= SHOWN else f"{line[: SHOWN - 1]}…"
     return f"`` {line} ``".replace("|", "\\|") if line else "(empty)"
-
-
-def row(cells: Iterable[str]) -> str:
-    """One line of a table."""
-    return f"| {' | '.join(cells)} |"
 
 
 def told(part: int, whole: int) -> str:

@@ -7,11 +7,10 @@ from pathlib import Path
 from recorded import DATA, records
 
 from selverify.audit.importers import IMPORTERS, Imported
-from selverify.audit.log import Entry, read_log, write_log
-from selverify.audit.schema import RecordedList, RecordedSample
+from selverify.audit.log import LogEntry, RecordedList, RecordedSample, read_log, write_log
 
 
-def imported(name: str, file: str) -> tuple[list[Entry], Imported]:
+def imported(name: str, file: str) -> tuple[list[LogEntry], Imported]:
     """All entries of a file, and the count."""
     counted = Imported()
     return list(IMPORTERS[name](DATA / file, counted)), counted

@@ -9,7 +9,7 @@ import pytest
 import recorded_prm800k as measured
 from recorded import records
 
-from selverify.audit.lists.learned import cross_fit
+from selverify.audit.learned_orders import cross_fit
 
 
 @pytest.fixture(autouse=True)

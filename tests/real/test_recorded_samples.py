@@ -11,11 +11,10 @@ import recorded_pools
 import recorded_samples
 from recorded_llama_runs import Run
 
-from selverify.audit.samples.answer_groups import coverage
-from selverify.audit.samples.savings import USUAL
-from selverify.audit.samples.selective import Policy
-from selverify.audit.samples.solutions import BEST, WEIGHTED
-from selverify.audit.samples.tuning import choose, run
+from selverify.audit.answer_groups import sample_coverage
+from selverify.audit.savings import USUAL
+from selverify.audit.solutions import BEST, WEIGHTED
+from selverify.audit.tuning import choose_settings
 from selverify.data.equivalence import CORRECT
 
 FEW = replace(USUAL, orders=("recorded",), weights=(4.0,), repetitions=2)
@@ -31,7 +30,7 @@ def runs() -> tuple[Run, ...]:
 
 def test_everything_is_recorded() -> None:
     """500 problems, 32 samples each, a score for every step; four samples give no answer."""
-    held = coverage(recorded_samples.ungated())
+    held = sample_coverage(recorded_samples.ungated())
     assert (held.problems, held.fewest, held.most, held.unscored) == (500, 32, 32, 0)
     assert held.unanswered == 4
 
@@ -50,8 +49,7 @@ def test_stopping_when_nothing_can_change_gives_the_weighted_vote_for_a_quarter_
 ):
     """On every problem the same answer, though far fewer solutions are scored."""
     found = recorded_samples.ungated()
-    policy = Policy("prod", exponent=1.0, weight=1.0, order="recorded", prior="mean")
-    stopped = run(found, policy, threshold=np.inf)
+    stopped = recorded_samples.until_settled(found, "prod")
     everything = recorded_samples.all_scored(found)[WEIGHTED, "prod"]
     assert np.allclose(stopped.right, everything)
     assert stopped.calls.mean() < 32 / 4
@@ -62,7 +60,7 @@ def test_a_fifth_of_the_calls_comes_within_a_point_of_best_of_32() -> None:
     found = recorded_samples.ungated()
     for aggregation in ("last", "prod"):
         target = recorded_samples.all_scored(found)[BEST, aggregation]
-        (chosen,) = choose(
+        (chosen,) = choose_settings(
             found,
             FEW.policies(aggregation),
             FEW.thresholds,

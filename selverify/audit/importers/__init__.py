@@ -1,48 +1,60 @@
 """Files of other projects as entries of a log, one module a format.
 
 ``IMPORTERS[name](path)`` gives the entries of a file or a folder one by one; an ``Imported`` beside
-it counts what was left out, and why.
+it counts what was left out, and why. ``import_log`` is ``selverify import``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 
-from selverify.audit.importers.base import JSON_FILES, Imported, Importer, marks
+from selverify.audit.importers.base import JSON_FILES, Imported, Importer
 from selverify.audit.importers.omegaprm import read_omegaprm
 from selverify.audit.importers.prm800k import read_prm800k
 from selverify.audit.importers.sample_rows import read_sample_rows
-from selverify.audit.importers.search_and_learn import PARQUET, read_search_and_learn
+from selverify.audit.importers.search_and_learn import read_search_and_learn
 from selverify.audit.importers.tree_of_thought import read_tree_of_thought
+from selverify.audit.log import LogEntry, write_log
+from selverify.audit.records import PARQUET
+from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.storage import check_place
 
 IMPORTERS: Mapping[str, Importer] = MappingProxyType(
     {
         "prm800k": Importer(
             "steps rated by people (OpenAI), lists with labels",
             read_prm800k,
-            marks(["question", "label"], ["state_id", "problem", "candidates"]),
+            ({"question", "label"}, {"state_id", "problem", "candidates"}),
         ),
         "omegaprm": Importer(
             "OpenR's trees, lists with Monte-Carlo values",
             read_omegaprm,
-            marks(["question", "reasoning_steps"], ["tree", "question", "candidates"]),
+            (
+                {"question", "reasoning_steps"},
+                {"tree", "question", "candidates"},
+            ),
         ),
         "tree_of_thought": Importer(
             "breadth-first logs of tree-of-thought-llm, lists with values",
             read_tree_of_thought,
-            marks(["idx", "steps"], ["idx", "ys"], ["puzzle_idx", "depth", "candidates"]),
+            (
+                {"idx", "steps"},
+                {"idx", "ys"},
+                {"puzzle_idx", "depth", "candidates"},
+            ),
         ),
         "search_and_learn": Importer(
             "completions of Hugging Face's search-and-learn (JSON lines, Parquet)",
             read_search_and_learn,
-            marks(["problem", "completions"]),
+            ({"problem", "completions"},),
             (*JSON_FILES, PARQUET),
         ),
         "sample_rows": Importer(
             "one solution a row, with step scores",
             read_sample_rows,
-            marks(["cand", "steps"], ["cand", "text"]),
+            ({"cand", "steps"}, {"cand", "text"}),
         ),
     }
 )
@@ -53,4 +65,36 @@ def format_of(record: object) -> str | None:
     return next((name for name, one in IMPORTERS.items() if one.describes(record)), None)
 
 
-__all__ = ["IMPORTERS", "Imported", "Importer", "format_of"]
+def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
+    """Write ``source`` as a log, and say what was left out and why.
+
+    Raises:
+        ParamsError: ``form`` is no importer's name.
+        ArtifactError, SchemaError: as the importer and :func:`write_log` do, or nothing to import.
+    """
+    if form not in IMPORTERS:
+        raise ParamsError(f"FORMAT: given {form!r}, expected among {', '.join(IMPORTERS)}")
+    check_place(target)
+    if not source.exists():
+        raise ArtifactError(f"{source}: no such file; expected one to import, or a folder")
+    if target.resolve().is_relative_to(source.resolve()):
+        raise ParamsError(
+            f"target: given {target}, which is {source} or below it, expected a path outside; the "
+            "next import would read its own log"
+        )
+    imported = Imported()
+    write_log(_some(IMPORTERS[form](source, imported), source, form), target)
+    yield from imported.sentences()
+    yield f"Written to {target}; ask it: selverify audit {target}"
+
+
+def _some(entries: Iterable[LogEntry], source: Path, form: str) -> Iterator[LogEntry]:
+    nothing = True
+    for entry in entries:
+        nothing = False
+        yield entry
+    if nothing:
+        raise SchemaError(f"{source}: given nothing that {form!r} can import, expected some")
+
+
+__all__ = ["IMPORTERS", "Imported", "Importer", "format_of", "import_log"]

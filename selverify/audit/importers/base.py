@@ -1,6 +1,6 @@
 """What importers share: files, records of others, and a count of what was left out and why.
 
-Knows: how a record is checked and an entry made. Does not know: any format.
+Knows: the files of a source, ids and labels. Does not know: any format.
 """
 
 from __future__ import annotations
@@ -8,16 +8,15 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from selverify.audit.lines import COMPRESSED, fault
-from selverify.audit.log import Entry
-from selverify.audit.schema import LONGEST_NAME, PRINTABLE, RecordedList, RecordedSample
+from selverify.audit.log import LONGEST_NAME, PRINTABLE, LogEntry
+from selverify.audit.records import COMPRESSED
 from selverify.errors import ArtifactError, SchemaError, SelverifyError
 
 JSON_FILES = (".jsonl", ".json", ".jsonl.gz", ".json.gz")
@@ -25,7 +24,7 @@ NOT_RECORDED = "not recorded"
 """The model of a run whose file does not name it."""
 STEP_END = "\n\n"
 MOST_FAULTS = 10
-"""Files that could not be read which are named to people."""
+"""Unreadable files that are named to people."""
 
 
 def _as_number(label: object) -> object:
@@ -34,7 +33,6 @@ def _as_number(label: object) -> object:
 
 Label = Annotated[int, Field(ge=0, le=1), BeforeValidator(_as_number)]
 """0, 1, false or true."""
-Made = TypeVar("Made", RecordedList, RecordedSample)
 
 
 class Foreign(BaseModel):
@@ -63,10 +61,19 @@ class Imported:
     def sentences(self) -> tuple[str, ...]:
         """For people: the number of entries, each remark with its number, the files left out."""
         head = f"{self.entries:,} {'entry' if self.entries == 1 else 'entries'}"
-        told = [f"file left out: {fault}" for fault in self.faults[:MOST_FAULTS]]
+        left_out = [f"file left out: {fault}" for fault in self.faults[:MOST_FAULTS]]
         if len(self.faults) > MOST_FAULTS:
-            told.append(f"{len(self.faults) - MOST_FAULTS:,} more files left out")
-        return (head, *(f"{times:,} {what}" for what, times in self.remarks.most_common()), *told)
+            left_out.append(f"{len(self.faults) - MOST_FAULTS:,} more files left out")
+        remarks = (f"{times:,} {reason}" for reason, times in self.remarks.most_common())
+        return (head, *remarks, *left_out)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file to read, and the name of its run: its path below what was given, no suffix."""
+
+    file: Path
+    run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +82,17 @@ class Importer:
 
     Attributes:
         title: what it reads, in a line.
-        read: entries of a source in what was given; what is not translated goes into the count.
-        marks: fields that a record has in one of the format's layouts and in no other format.
+        read: entries of a file of what was given; what is not translated goes into the count.
+        marks: for each of the format's layouts, fields that no other format has together.
         suffixes: of the files that are read in a folder.
     """
 
     title: str
-    read: Callable[[Path, Source, Imported], Iterator[Entry]]
-    marks: tuple[frozenset[str], ...]
+    read: Callable[[Path, SourceFile, Imported], Iterator[LogEntry]]
+    marks: tuple[Set[str], ...]
     suffixes: tuple[str, ...] = JSON_FILES
 
-    def __call__(self, path: Path, imported: Imported | None = None) -> Iterator[Entry]:
+    def __call__(self, path: Path, imported: Imported | None = None) -> Iterator[LogEntry]:
         """The entries of a file or a folder, one after the other; ``imported`` counts.
 
         Of a folder, a file that cannot be read is left out as a whole.
@@ -96,15 +103,15 @@ class Importer:
                 the message says where and why.
         """
         counted = Imported() if imported is None else imported
-        found = sources(path, self.suffixes)
-        for source in found:
-            whole = self._whole if path.is_dir() else self.read
-            for entry in whole(path, source, counted):
+        files = self._files(path)
+        for source in files:
+            read = self._whole if path.is_dir() else self.read
+            for entry in read(path, source, counted):
                 counted.entries += 1
                 yield entry
         if counted.faults and not counted.entries:
             raise SchemaError(
-                f"{path}: no entry, {len(counted.faults)} of {len(found)} files cannot be read, "
+                f"{path}: no entry, {len(counted.faults)} of {len(files)} files cannot be read, "
                 f"expected some: {counted.faults[0]}"
             )
 
@@ -112,7 +119,23 @@ class Importer:
         """Whether ``record`` has the fields of this format."""
         return isinstance(record, dict) and any(mark <= record.keys() for mark in self.marks)
 
-    def _whole(self, path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
+    def _files(self, path: Path) -> list[SourceFile]:
+        """``path`` itself, or the files below it that end in one of ``suffixes``, by name."""
+        if not path.is_dir():
+            return [SourceFile(path, stem(path))]
+        found = sorted(
+            file for file in path.rglob("*") if file.name.endswith(self.suffixes) and file.is_file()
+        )
+        if not found:
+            raise ArtifactError(
+                f"{path}: no file that ends in {', '.join(self.suffixes)}; expected one"
+            )
+        return [
+            SourceFile(file, file.relative_to(path).with_name(stem(file)).as_posix())
+            for file in found
+        ]
+
+    def _whole(self, path: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
         """The entries of a file once all were read; none where it has a fault, which is kept."""
         own = Imported()
         try:
@@ -124,44 +147,13 @@ class Importer:
         yield from entries
 
 
-def marks(*layouts: Collection[str]) -> tuple[frozenset[str], ...]:
-    """The fields of each layout, for :class:`Importer`."""
-    return tuple(map(frozenset, layouts))
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A file to read, and the name of its run: its path below what was given, no suffix."""
-
-    file: Path
-    run: str
-
-
-def sources(path: Path, suffixes: Sequence[str] = JSON_FILES) -> tuple[Source, ...]:
-    """``path`` itself, or the files below it that end in one of ``suffixes``, by name.
-
-    Raises:
-        ArtifactError: there is no such file, or none in the folder.
-    """
-    if not path.is_dir():
-        return (Source(path, stem(path)),)
-    found = sorted(
-        file for file in path.rglob("*") if file.name.endswith(tuple(suffixes)) and file.is_file()
-    )
-    if not found:
-        raise ArtifactError(f"{path}: no file that ends in {', '.join(suffixes)}; expected one")
-    return tuple(
-        Source(file, file.relative_to(path).with_name(stem(file)).as_posix()) for file in found
-    )
-
-
 def stem(path: Path) -> str:
     """A file's name without the suffixes of its format; a folder's name."""
     return folder_name(path) if path.is_dir() else Path(path.name.removesuffix(COMPRESSED)).stem
 
 
 def folder_name(path: Path) -> str:
-    """The name of a folder, for a model or a run that stands nowhere else."""
+    """The name of a folder, for a model or a run that is named nowhere else."""
     return path.resolve().name or NOT_RECORDED
 
 
@@ -180,15 +172,3 @@ def as_name(text: str) -> str:
 def as_label(label: int | None) -> bool | None:
     """1 is right, 0 is wrong."""
     return None if label is None else label == 1
-
-
-def made(kind: type[Made], where: str, **fields: Any) -> Made:
-    """An entry of ``kind``.
-
-    Raises:
-        SchemaError: a record gave more than an entry may hold.
-    """
-    try:
-        return kind(**fields)
-    except ValidationError as error:
-        raise SchemaError(f"{where}: {fault(error)}") from error

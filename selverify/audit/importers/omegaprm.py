@@ -12,26 +12,27 @@ OpenR's other layouts, solution prefixes and rollouts by state, hold no tree and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from selverify.audit.importers.base import (
     NOT_RECORDED,
     Foreign,
     Imported,
-    Source,
-    made,
+    SourceFile,
     stem,
     text_id,
 )
-from selverify.audit.lines import Record, checked, read_records
-from selverify.audit.log import Entry
-from selverify.audit.schema import RecordedList, Score, Text
+from selverify.audit.log import LogEntry, RecordedList, Score, Text
+from selverify.audit.records import Record, read_records, validated
 
 
-class _Node(Foreign):
+class _Child(Foreign):
     text: Text
     mc_value: Score | None
+
+
+class _Node(_Child):
     children: list[_Node]
 
 
@@ -40,48 +41,42 @@ class _Tree(Foreign):
     reasoning_steps: _Node
 
 
-class _RowCandidate(Foreign):
-    text: Text
-    mc_value: Score | None
-
-
 class _Row(Foreign):
     """A state of the tree with the number ``tree``."""
 
     tree: int
     question: Text
     prefix: list[Text]
-    candidates: list[_RowCandidate]
+    candidates: list[_Child]
 
 
-def read_omegaprm(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
+def read_omegaprm(path: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
     """A list a node that has children; the files of a folder are one run."""
-    run = stem(path)
+    run, name = stem(path), f"{source.run}-" if path.is_dir() else ""
     states: Counter[int] = Counter()
     for record in read_records(source.file):
         value = record.value
         if isinstance(value, dict) and _holds_no_tree(value):
             imported.remark("records left out: prefixes or rollouts, no tree")
         elif isinstance(value, dict) and "candidates" in value:
-            row = checked(_Row, value, record.where)
+            row = validated(_Row, value, record.where)
             states[row.tree] += 1
-            name = f"{row.tree}-{states[row.tree]}"
-            yield from _of_row(row, record, run, _named(path, source, name), imported)
+            if row.candidates:
+                state_id = f"{name}{row.tree}-{states[row.tree]}"
+                place = {"run": run, "state_id": state_id, "prefix": row.prefix}
+                yield _list(record, row.question, row.candidates, place)
+            else:
+                imported.remark("states left out: no candidate")
         else:
-            name = _named(path, source, str(record.number))
-            yield from _of_tree(record, run, name, imported)
+            yield from _of_tree(record, run, f"{name}{record.number}", imported)
 
 
 def _holds_no_tree(value: dict[str, object]) -> bool:
     return "states" in value or isinstance(value.get("reasoning_steps"), list)
 
 
-def _named(path: Path, source: Source, name: str) -> str:
-    return f"{source.run}-{name}" if path.is_dir() else name
-
-
-def _of_tree(record: Record, run: str, name: str, imported: Imported) -> Iterator[Entry]:
-    tree = checked(_Tree, record.value, record.where)
+def _of_tree(record: Record, run: str, name: str, imported: Imported) -> Iterator[LogEntry]:
+    tree = validated(_Tree, record.value, record.where)
     waiting: list[tuple[_Node, tuple[str, ...], str]] = [(tree.reasoning_steps, (), name)]
     if not tree.reasoning_steps.children:
         imported.remark("trees left out: nothing but a root")
@@ -89,54 +84,24 @@ def _of_tree(record: Record, run: str, name: str, imported: Imported) -> Iterato
         node, prefix, state_id = waiting.pop()
         if not node.children:
             continue
-        yield _list(
-            record.where,
-            node.children,
-            run=run,
-            state_id=state_id,
-            question=tree.question,
-            prefix=prefix,
-        )
+        place = {"run": run, "state_id": state_id, "prefix": prefix}
+        yield _list(record, tree.question, node.children, place)
         below = [
-            (child, (*prefix, child.text), f"{state_id}.{place}")
-            for place, child in enumerate(node.children)
+            (child, (*prefix, child.text), f"{state_id}.{number}")
+            for number, child in enumerate(node.children)
         ]
         waiting.extend(reversed(below))
 
 
-def _of_row(
-    row: _Row, record: Record, run: str, state_id: str, imported: Imported
-) -> Iterator[Entry]:
-    if not row.candidates:
-        imported.remark("states left out: no candidate")
-        return
-    yield _list(
-        record.where,
-        row.candidates,
-        run=run,
-        state_id=state_id,
-        question=row.question,
-        prefix=row.prefix,
-    )
-
-
 def _list(
-    where: str,
-    children: list[_Node] | list[_RowCandidate],
-    *,
-    run: str,
-    state_id: str,
-    question: str,
-    prefix: Sequence[str],
+    record: Record, question: str, children: Sequence[_Child], place: Mapping[str, object]
 ) -> RecordedList:
-    return made(
-        RecordedList,
-        where,
-        problem_id=text_id(question),
-        state_id=state_id,
-        run=run,
-        model=NOT_RECORDED,
-        question=question,
-        prefix=prefix,
-        candidates=[{"text": child.text, "score": child.mc_value} for child in children],
-    )
+    """``place``: run, state_id and prefix of the state."""
+    fields = {
+        **place,
+        "problem_id": text_id(question),
+        "model": NOT_RECORDED,
+        "question": question,
+        "candidates": [{"text": child.text, "score": child.mc_value} for child in children],
+    }
+    return validated(RecordedList, fields, record.where)

@@ -28,20 +28,19 @@ from selverify.audit.importers.base import (
     Foreign,
     Imported,
     Label,
-    Source,
+    SourceFile,
     as_label,
-    made,
     text_id,
 )
-from selverify.audit.lines import Record, checked, read_records
-from selverify.audit.log import Entry
-from selverify.audit.schema import Name, RecordedList, Text
+from selverify.audit.log import LogEntry, Name, RecordedList, Text
+from selverify.audit.records import Record, read_records, validated
 from selverify.errors import SchemaError
 
-MODEL = "PRM800K generator"
-BROKEN = "bad_problem"
-ANSWER = "\n\n# Answer"
-"""What stands before the answer in a completion that ends a solution."""
+_MODEL = "PRM800K generator"
+_BROKEN = "bad_problem"
+_BY_PEOPLE = "steps by people kept in prefixes, not as candidates"
+_ANSWER = "\n\n# Answer"
+"""What precedes the answer in a completion that ends a solution."""
 
 
 class _Completion(Foreign):
@@ -91,9 +90,8 @@ class _Row(Foreign):
     math500_id: Name | None = None
 
 
-def read_prm800k(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
+def read_prm800k(_: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
     """A list a step that has completions and a known prefix."""
-    del path
     for record in read_records(source.file):
         if isinstance(record.value, dict) and "candidates" in record.value:
             yield from _of_row(record, source.run, imported)
@@ -101,38 +99,37 @@ def read_prm800k(path: Path, source: Source, imported: Imported) -> Iterator[Ent
             yield from _of_record(record, source.run, imported)
 
 
-def _of_record(record: Record, run: str, imported: Imported) -> Iterator[Entry]:
-    found = checked(_Record, record.value, record.where)
-    if found.label.finish_reason == BROKEN:
+def _of_record(record: Record, run: str, imported: Imported) -> Iterator[LogEntry]:
+    found = validated(_Record, record.value, record.where)
+    if found.label.finish_reason == _BROKEN:
         imported.remark("records left out: the problem was called broken")
         return
     prefix: tuple[str, ...] | None = ()
     for number, step in enumerate(found.label.steps, start=1):
-        where = f"{record.where}, step {number}"
         if prefix is None:
             imported.remark("states left out: no choice was recorded before them")
             continue
+        where = f"{record.where}, step {number}"
         if step.completions:
-            yield made(
-                RecordedList,
-                where,
-                problem_id=text_id(found.question.problem),
-                state_id=f"{record.number}-{number}",
-                run=run + _purpose(found),
-                model=MODEL,
-                question=found.question.problem,
-                prefix=prefix,
-                candidates=[
+            fields = {
+                "problem_id": text_id(found.question.problem),
+                "state_id": f"{record.number}-{number}",
+                "run": run + _purpose(found),
+                "model": _MODEL,
+                "question": found.question.problem,
+                "prefix": prefix,
+                "candidates": [
                     {"text": one.text, "label": None if one.rating is None else one.rating >= 0}
                     for one in step.completions
                 ],
-                committed=step.chosen_completion,
-            )
+                "committed": step.chosen_completion,
+            }
+            yield validated(RecordedList, fields, where)
         else:
             imported.remark("states left out: no completion")
         chosen = _chosen(step, where)
         if chosen is not None and step.chosen_completion is None:
-            imported.remark("steps by people kept in prefixes, not as candidates")
+            imported.remark(_BY_PEOPLE)
         prefix = None if chosen is None else (*prefix, chosen)
 
 
@@ -155,8 +152,8 @@ def _chosen(step: _Step, where: str) -> str | None:
     return completions[step.chosen_completion].text
 
 
-def _of_row(record: Record, run: str, imported: Imported) -> Iterator[Entry]:
-    row = checked(_Row, record.value, record.where)
+def _of_row(record: Record, run: str, imported: Imported) -> Iterator[LogEntry]:
+    row = validated(_Row, record.value, record.where)
     texts = [one.text for one in row.candidates]
     if row.prefix is None:
         imported.remark("states left out: their prefix is unknown")
@@ -164,27 +161,26 @@ def _of_row(record: Record, run: str, imported: Imported) -> Iterator[Entry]:
     if not texts:
         imported.remark("states left out: no completion")
         return
-    yield made(
-        RecordedList,
-        record.where,
-        problem_id=row.math500_id or text_id(row.problem),
-        state_id=row.state_id,
-        run=run,
-        model=MODEL,
-        question=row.problem,
-        prefix=row.prefix,
-        candidates=[{"text": one.text, "label": as_label(one.label)} for one in row.candidates],
-        committed=None if row.committed is None else _place(row.committed, texts, imported),
-    )
+    fields = {
+        "problem_id": row.math500_id or text_id(row.problem),
+        "state_id": row.state_id,
+        "run": run,
+        "model": _MODEL,
+        "question": row.problem,
+        "prefix": row.prefix,
+        "candidates": [{"text": one.text, "label": as_label(one.label)} for one in row.candidates],
+        "committed": None if row.committed is None else _place(row.committed, texts, imported),
+    }
+    yield validated(RecordedList, fields, record.where)
 
 
 def _place(committed: str, texts: Sequence[str], imported: Imported) -> int | None:
     """Of the candidate that ``committed`` is, if it is one."""
     if committed in texts:
         return texts.index(committed)
-    same = [place for place, text in enumerate(texts) if text.partition(ANSWER)[0] == committed]
+    same = [place for place, text in enumerate(texts) if text.partition(_ANSWER)[0] == committed]
     if not same:
-        imported.remark("steps by people kept in prefixes, not as candidates")
+        imported.remark(_BY_PEOPLE)
     elif len(same) > 1:
         imported.remark("states without a choice: candidates differ in their answers only")
     else:

@@ -6,7 +6,7 @@ A row has ``unique_id`` or ``problem_id``; ``cand``, the sample's place from 0; 
 ``text`` with empty lines between steps. It may have ``prm`` (scores by step, or an object with
 one such list, whose key names the reward model), ``gold``, ``answer``, ``correct``, ``n_tokens``,
 ``run``, ``repo``, ``model`` and ``question``. Other fields are not read. Without ``run`` the file
-is the run; ``repo`` stands before it, where equal runs of several repositories are together.
+is the run; ``repo`` is put before it, where equal runs of several repositories are together.
 """
 
 from __future__ import annotations
@@ -17,17 +17,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from selverify.audit.importers.base import (
-    NOT_RECORDED,
-    STEP_END,
-    Foreign,
-    Imported,
-    Source,
-    made,
-)
-from selverify.audit.lines import Record, checked, read_records
-from selverify.audit.log import Entry
-from selverify.audit.schema import Name, RecordedSample, Score, Text
+from selverify.audit.importers.base import NOT_RECORDED, STEP_END, Foreign, Imported, SourceFile
+from selverify.audit.log import LogEntry, Name, RecordedSample, Score, Text
+from selverify.audit.records import Record, read_records, validated
 from selverify.errors import SchemaError
 
 
@@ -48,15 +40,14 @@ class _Row(Foreign):
     question: Text | None = None
 
 
-def read_sample_rows(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
+def read_sample_rows(_: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
     """A sample a row."""
-    del path
     for record in read_records(source.file):
         yield _sample(record, source.run, imported)
 
 
 def _sample(record: Record, run: str, imported: Imported) -> RecordedSample:
-    row = checked(_Row, record.value, record.where)
+    row = validated(_Row, record.value, record.where)
     steps = row.text.split(STEP_END) if row.steps is None and row.text is not None else row.steps
     problem = row.unique_id or row.problem_id
     if problem is None or steps is None:
@@ -67,21 +58,16 @@ def _sample(record: Record, run: str, imported: Imported) -> RecordedSample:
     scores = _scores(row, record.where)
     if scores is not None and len(scores) != len(steps):
         imported.remark("samples whose step scores are not as many as their steps")
-    return made(
-        RecordedSample,
-        record.where,
-        problem_id=problem,
-        run=f"{row.repo}: {row.run or run}" if row.repo else row.run or run,
-        model=row.model or NOT_RECORDED,
-        question=row.question,
-        gold=row.gold,
-        sample=row.cand,
-        steps=steps,
-        answer=row.answer,
-        step_scores=scores,
-        correct=row.correct,
-        tokens=row.n_tokens,
-    )
+    fields = row.model_dump(include={"question", "gold", "answer", "correct"}) | {
+        "problem_id": problem,
+        "run": f"{row.repo}: {row.run or run}" if row.repo else row.run or run,
+        "model": row.model or NOT_RECORDED,
+        "sample": row.cand,
+        "steps": steps,
+        "step_scores": scores,
+        "tokens": row.n_tokens,
+    }
+    return validated(RecordedSample, fields, record.where)
 
 
 def _scores(row: _Row, where: str) -> list[float] | None:

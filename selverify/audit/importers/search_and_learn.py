@@ -3,9 +3,9 @@ r"""Completions of Hugging Face's search-and-learn, as samples.
 Knows: its JSON lines, and its public datasets: Parquet in ``data`` or in a folder a configuration.
 Does not know: which answer is right (``correct`` is left to grading against ``gold``).
 
-A completion is a sample; its steps are what stands between empty lines, kept as they are so that
+A completion is a sample; its steps are the parts between empty lines, kept as they are so that
 they can be joined again, or the lines that are not empty where a reward model scored those. The
-answer is what the text states. The file does not name its model: the folder that it stands in, or
+answer is what the text states. The file does not name its model: the folder that holds it, or
 that of the dataset, does. Beam search fills its list up with copies, which nothing marks.
 
 Until its fix (pull request 32) best-of-N gave the problems of a batch each other's completions. The
@@ -20,36 +20,29 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from selverify.audit.importers.base import (
     STEP_END,
     Foreign,
     Imported,
-    Source,
+    SourceFile,
     folder_name,
-    made,
     text_id,
 )
-from selverify.audit.lines import (
-    LONGEST_LINE,
-    MOST_LINES,
+from selverify.audit.log import LogEntry, Name, RecordedSample, Score, Text
+from selverify.audit.records import (
+    PARQUET,
     Record,
-    checked,
+    opened_table,
     read_records,
+    table_records,
+    validated,
 )
-from selverify.audit.log import Entry
-from selverify.audit.schema import Name, RecordedSample, Score, Text
 from selverify.domains.answers import stated_answer
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import SchemaError
 
-PARQUET = ".parquet"
-SPLITS = ("data", "train", "test")
+_NO_CONFIGURATION = ("data", "train", "test")
 """Folders that name no configuration."""
-COLUMNS = ("problem", "completions", "scores", "answer", "unique_id", "completion_tokens")
-ROWS_AT_ONCE = 8
-HEADER = re.compile(r"\s*<\|start_header_id\|>assistant<\|end_header_id\|>")
+_HEADER = re.compile(r"\s*<\|start_header_id\|>assistant<\|end_header_id\|>")
 
 
 class _Row(Foreign):
@@ -61,7 +54,7 @@ class _Row(Foreign):
     completion_tokens: list[int] | int | None = None
 
 
-def read_search_and_learn(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
+def read_search_and_learn(path: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
     """A sample a completion; tables without completions are left out."""
     if source.file.suffix == PARQUET:
         run, model = _of_dataset(path, source)
@@ -73,18 +66,27 @@ def read_search_and_learn(path: Path, source: Source, imported: Imported) -> Ite
         yield from _samples(record, run, model, imported)
 
 
-def _of_dataset(path: Path, source: Source) -> tuple[str, str]:
+def _rows(path: Path, imported: Imported) -> Iterator[Record]:
+    with opened_table(path) as table:
+        columns = [name for name in _Row.model_fields if name in table.schema_arrow.names]
+        if {"problem", "completions"} <= set(columns):
+            yield from table_records(table, path, columns)
+        else:
+            imported.remark("tables left out: no completions")
+
+
+def _of_dataset(path: Path, source: SourceFile) -> tuple[str, str]:
     """The configuration, and the name of the dataset: the model's, mostly."""
     if not path.is_dir():
         return folder_name(path.parent), folder_name(path.parent.parent)
-    folders = [part for part in Path(source.run).parent.parts if part not in SPLITS]
+    folders = [part for part in Path(source.run).parent.parts if part not in _NO_CONFIGURATION]
     return "/".join(folders) or folder_name(path), folder_name(path)
 
 
-def _samples(record: Record, run: str, model: str, imported: Imported) -> Iterator[Entry]:
-    row = checked(_Row, record.value, record.where)
+def _samples(record: Record, run: str, model: str, imported: Imported) -> Iterator[LogEntry]:
+    row = validated(_Row, record.value, record.where)
     count = len(row.completions)
-    if count > 1 and any(map(HEADER.match, row.completions)):
+    if count > 1 and any(map(_HEADER.match, row.completions)):
         imported.remark("samples left out: of a version that mixed problems up", count)
         return
     scores = _one_each(row.scores, count, "scores", record.where)
@@ -97,20 +99,20 @@ def _samples(record: Record, run: str, model: str, imported: Imported) -> Iterat
         steps = _steps(text, of_steps)
         if of_steps is not None and len(of_steps) != len(steps):
             imported.remark("samples whose step scores are not as many as their steps")
-        yield made(
-            RecordedSample,
-            record.where,
-            problem_id=row.unique_id or text_id(row.problem),
-            run=run,
-            model=model,
-            question=row.problem,
-            gold=row.answer,
-            sample=place,
-            steps=steps,
-            answer=stated_answer(text),
-            step_scores=of_steps,
-            tokens=_positive(counted[place]),
-        )
+        fields = {
+            "problem_id": row.unique_id or text_id(row.problem),
+            "run": run,
+            "model": model,
+            "question": row.problem,
+            "gold": row.answer,
+            "sample": place,
+            "steps": steps,
+            "answer": stated_answer(text),
+            "step_scores": of_steps,
+            # A count that was not made is 0 or -1 in the original.
+            "tokens": counted[place] if (counted[place] or 0) > 0 else None,
+        }
+        yield validated(RecordedSample, fields, record.where)
 
 
 def _one_each(values: Sequence[Any] | None, count: int, field: str, where: str) -> Sequence[Any]:
@@ -124,57 +126,8 @@ def _one_each(values: Sequence[Any] | None, count: int, field: str, where: str) 
     return values
 
 
-def _positive(tokens: int | None) -> int | None:
-    """A count that was not made stands as 0 or -1 in the original."""
-    return tokens if tokens is not None and tokens > 0 else None
-
-
 def _steps(text: str, scores: Sequence[float] | None) -> list[str]:
     parts = text.split(STEP_END)
     lines = [line for line in text.split("\n") if line]
     scored = 0 if scores is None else len(scores)
     return lines if scored == len(lines) != len(parts) else parts
-
-
-def _rows(path: Path, imported: Imported) -> Iterator[Record]:
-    """The rows of a table, a few at a time."""
-    number = 0
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; expected a Parquet table")
-    try:
-        with _table(path) as table:
-            names = table.schema_arrow.names
-            if not {"problem", "completions"} <= set(names):
-                imported.remark("tables left out: no completions")
-                return
-            columns = [name for name in COLUMNS if name in names]
-            for batch in table.iter_batches(batch_size=ROWS_AT_ONCE, columns=columns):
-                if batch.nbytes > ROWS_AT_ONCE * LONGEST_LINE:
-                    raise SchemaError(
-                        f"{path}: given {batch.nbytes:,} bytes in {batch.num_rows} rows, "
-                        f"expected at most {LONGEST_LINE:,} bytes a row"
-                    )
-                for value in _values(batch, path):
-                    number += 1
-                    yield Record(f"{path}, row {number}", number, value)
-    except (pa.ArrowException, OSError) as error:
-        raise SchemaError(f"{path}: expected a Parquet table: {error}") from error
-
-
-def _table(path: Path) -> pq.ParquetFile:
-    table = pq.ParquetFile(path)
-    rows = table.metadata.num_rows
-    if rows > MOST_LINES:
-        table.close()
-        raise SchemaError(f"{path}: given {rows:,} rows, expected at most {MOST_LINES:,}")
-    return table
-
-
-def _values(batch: pa.RecordBatch, path: Path) -> list[dict[str, Any]]:
-    try:
-        values: list[dict[str, Any]] = batch.to_pylist()
-    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond Python's
-        raise SchemaError(
-            f"{path}: expected a Parquet table of text and numbers: {error}"
-        ) from error
-    return values

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,30 +27,26 @@ from selverify.audit.importers.base import (
     Foreign,
     Imported,
     Label,
-    Source,
+    SourceFile,
     as_label,
     as_name,
-    made,
 )
-from selverify.audit.lines import Record, checked, read_records
-from selverify.audit.log import Entry
-from selverify.audit.schema import Name, RecordedList, Score, Text
+from selverify.audit.log import LogEntry, Name, RecordedList, Score, Text
+from selverify.audit.records import Record, read_records, validated
 from selverify.errors import SchemaError
 
-MODEL = re.compile(r"(?P<model>.+?)_\d+(?:\.\d+)?_")
+_MODEL = re.compile(r"(?P<model>.+?)_\d+(?:\.\d+)?_")
 """The beginning of the original's file names: model, temperature."""
-
-MOST_STATES = 200
+_MOST_STATES = 200
 """Of one step of a search: each proposal is compared with as many."""
-
-Moves = tuple[str, ...]
+_Moves = tuple[str, ...]
 
 
 class _Level(Foreign):
     """One step of the search: partial solutions ``ys``, and ``new_ys`` that continue them."""
 
     x: Text
-    ys: Annotated[list[Text], Field(max_length=MOST_STATES)]
+    ys: Annotated[list[Text], Field(max_length=_MOST_STATES)]
     new_ys: list[Text] | None = None
     values: list[Score] | None = None
     select_new_ys: list[Text] | None = None
@@ -80,9 +76,8 @@ class _Row(Foreign):
     candidates: list[_Proposal]
 
 
-def read_tree_of_thought(path: Path, source: Source, imported: Imported) -> Iterator[Entry]:
+def read_tree_of_thought(_: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
     """A list a visited state."""
-    del path
     visited: Counter[tuple[str, int, int]] = Counter()
     for record in read_records(source.file):
         value = record.value
@@ -94,10 +89,10 @@ def read_tree_of_thought(path: Path, source: Source, imported: Imported) -> Iter
             yield from _of_record(record, source.run, imported)
 
 
-def _of_record(record: Record, run: str, imported: Imported) -> Iterator[Entry]:
-    found = checked(_Record, record.value, record.where)
-    model = MODEL.match(run.rpartition("/")[2])
-    written: dict[str, Moves] = {"": ()}
+def _of_record(record: Record, run: str, imported: Imported) -> Iterator[LogEntry]:
+    found = validated(_Record, record.value, record.where)
+    model = _MODEL.match(run.rpartition("/")[2])
+    written: dict[str, _Moves] = {"": ()}
     imported.remark("records left out: stopped before the first step", int(not found.steps))
     for depth, level in enumerate(found.steps or ()):
         where = f"{record.where}, step {depth}"
@@ -119,7 +114,7 @@ def _of_record(record: Record, run: str, imported: Imported) -> Iterator[Entry]:
 
 
 def _by_state(
-    level: _Level, written: dict[str, Moves], where: str, imported: Imported
+    level: _Level, written: dict[str, _Moves], where: str, imported: Imported
 ) -> dict[str, list[_Proposal]]:
     """What was proposed at each state; ``written`` learns the moves of each continuation."""
     proposed, values = _valued(level, where, imported)
@@ -162,8 +157,8 @@ def _valued(
 
 def _of_row(
     record: Record, visited: Counter[tuple[str, int, int]], imported: Imported
-) -> Iterator[Entry]:
-    row = checked(_Row, record.value, record.where)
+) -> Iterator[LogEntry]:
+    row = validated(_Row, record.value, record.where)
     if not row.candidates:
         imported.remark("states left out: no proposal")
         return
@@ -195,18 +190,15 @@ def _list(
         place for place, same in enumerate(merged.values()) if any(one.selected for one in same)
     ]
     imported.remark("states with several selected moves: none is committed", int(len(chosen) > 1))
-    return made(
-        RecordedList,
-        where,
-        candidates=[_candidate(text, same) for text, same in merged.items()],
-        committed=chosen[0] if len(chosen) == 1 else None,
-        **names,
-    )
+    fields = names | {
+        "candidates": [_candidate(text, same) for text, same in merged.items()],
+        "committed": chosen[0] if len(chosen) == 1 else None,
+    }
+    return validated(RecordedList, fields, where)
 
 
-def _candidate(text: str, same: Iterable[_Proposal]) -> Mapping[str, object]:
-    """Equal proposals as one; the first one's label stands."""
-    same = tuple(same)
+def _candidate(text: str, same: Sequence[_Proposal]) -> Mapping[str, object]:
+    """Equal proposals as one; the first one's label counts."""
     values = [one.value for one in same if one.value is not None]
     return {
         "text": text,

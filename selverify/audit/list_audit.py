@@ -14,30 +14,30 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from selverify.audit.lists.counterfactual import (
+from selverify.audit.counterfactual import (
     Allocator,
     Outcomes,
     Ranking,
     choose_allocation,
-    curves,
     differences,
     first_k,
+    found_curves,
     one_by_one,
-    rank,
+    rank_states,
     split_problems,
-    summary,
+    summarise,
     verify_all,
 )
-from selverify.audit.lists.judging import (
-    Coverage,
+from selverify.audit.judged_lists import (
+    Accepts,
     JudgedList,
-    Verdict,
+    ListCoverage,
     by_label,
     by_score,
     judge,
 )
-from selverify.audit.lists.rankers import RECORDED, in_order, rankers_for, scores_of
-from selverify.audit.schema import RecordedList
+from selverify.audit.log import RecordedList
+from selverify.audit.orders import RECORDED, orders_for, rankers_in_order
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.experiment.statistics import Bootstrap
@@ -50,8 +50,14 @@ LABEL, SCORE = "label", "score"
 EVERY_K_UP_TO = 10
 LARGER_BY = 1.25
 """Beyond every k up to 10, each k is this much larger: lists may hold thousands of candidates."""
+BETA = 0.5
+"""Of k(w)."""
+CHOICE_FOLDS, CHOICE_REPETITIONS = 2, 20
+"""Of the choice of settings."""
+CURVE_RESAMPLES = 2_000
+"""Of the intervals in the figure, at most."""
 
-Learned = Callable[[Sequence[JudgedList]], Mapping[str, Ranking]]
+LearnedOrders = Callable[[Sequence[JudgedList]], Mapping[str, Ranking]]
 """Orders by name, each state's learned on other problems."""
 
 
@@ -60,26 +66,21 @@ class AuditSettings:
     """How a log is audited.
 
     ``by``: accept by ``label``, or by ``score`` at least ``tau``; None: what the log can serve,
-    labels first. ``tau``: None is the middle of [0, 1], if all scores lie there. ``complete``: use
+    labels first. ``tau``: None is the middle of [0, 1], if all scores are within. ``complete``: use
     only lists without misses. ``wanted``: the share of the reachable states in which a chosen
-    setting is to find an accepted move. ``folds``, ``repetitions``, ``seed``: of that choice.
-    ``betas``: of k(w), to choose among; the first one is drawn. ``resamples``: of the intervals in
-    tables and, ``curve_resamples``, in the figure.
+    setting is to find an accepted move. ``resamples``: of the intervals. ``seed``: of these and of
+    the folds.
     """
 
-    by: str | None
-    tau: float | None
-    complete: bool
-    wanted: float
-    folds: int
-    repetitions: int
-    betas: tuple[float, ...]
-    resamples: int
-    curve_resamples: int
-    seed: int
+    by: str | None = None
+    tau: float | None = None
+    complete: bool = False
+    wanted: float = 0.98
+    resamples: int = 10_000
+    seed: int = 0
 
 
-class Option(NamedTuple):
+class AuditOption(NamedTuple):
     """An order and an allocation of one of the ``FAMILIES``; ``k`` is k_base for k(w)."""
 
     ranker: str
@@ -88,16 +89,16 @@ class Option(NamedTuple):
     beta: float
 
 
-class Rule(NamedTuple):
+class AcceptRule(NamedTuple):
     """What counts as accepted, as a function and in words."""
 
-    verdict: Verdict
+    accepts: Accepts
     words: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Audit:
-    """The tables of an audit, as :mod:`selverify.audit.lists.counterfactual` gives them.
+class ListAudit:
+    """The tables of an audit, as :mod:`selverify.audit.counterfactual` gives them.
 
     ``rule``: what counts as accepted. ``chosen``: how often each option was chosen for a row of
     ``summary``, by (ranker, allocator).
@@ -105,14 +106,14 @@ class Audit:
 
     rule: str
     wanted: float
-    coverage: Coverage
+    coverage: ListCoverage
     summary: pd.DataFrame
     differences: pd.DataFrame
     curves: pd.DataFrame
-    chosen: Mapping[tuple[str, str], Counter[Option]]
+    chosen: Mapping[tuple[str, str], Counter[AuditOption]]
 
 
-def accept_rule(lists: Sequence[RecordedList], *, by: str | None, tau: float | None) -> Rule:
+def accept_rule(lists: Sequence[RecordedList], *, by: str | None, tau: float | None) -> AcceptRule:
     """The rule that ``by`` and ``tau`` ask for, or the one that the lists can serve.
 
     Raises:
@@ -137,14 +138,17 @@ def accept_rule(lists: Sequence[RecordedList], *, by: str | None, tau: float | N
             + ("" if there else f"nor has any a {other}; expected one of the two")
         )
     if by == LABEL:
-        return Rule(by_label, "its label says that it is right")
+        return AcceptRule(by_label, "its label says that it is right")
     level = _middle(scores) if tau is None else tau
-    return Rule(by_score(level), f"its recorded score is at least {level:g}")
+    return AcceptRule(by_score(level), f"its recorded score is at least {level:g}")
 
 
-def audit(
-    lists: Sequence[RecordedList], *, settings: AuditSettings, learned: Learned | None = None
-) -> Audit:
+def audit_lists(
+    lists: Sequence[RecordedList],
+    *,
+    settings: AuditSettings,
+    learned: LearnedOrders | None = None,
+) -> ListAudit:
     """Every order that the lists can serve, under several allocations, against verify-all.
 
     Raises:
@@ -152,33 +156,35 @@ def audit(
             settings on some of them and score on others.
     """
     rule = accept_rule(lists, by=settings.by, tau=settings.tau)
-    states, coverage = judge(lists, rule.verdict, complete=settings.complete)
+    states, coverage = judge(lists, rule.accepts, complete=settings.complete)
     if not coverage.reachable:
         raise SchemaError(
             f"of {coverage.lists} lists of the log {coverage.used} can be used, and none of them "
             f"holds an accepted candidate (one is accepted if {rule.words}); expected some"
         )
-    rankings = _rankings(states, rule.verdict, learned)
-    options = _options(states, rankings, settings.betas)
+    rankings = _rankings(states, rule.accepts, learned)
+    options = _options(states, rankings)
     rows, chosen = _rows(states, options, settings)
     rows = {(RANDOM, VERIFY_ALL): rankings[RANDOM].outcomes(verify_all())} | rows
+    drawn: dict[tuple[str, str, float], Outcomes] = {
+        (one.ranker, one.family, one.k): own
+        for one, own in options.items()
+        if one.family != ONE_BY_ONE
+    }
     bootstrap = Bootstrap(settings.resamples, settings.seed)
-    return Audit(
+    of_curves = Bootstrap(min(settings.resamples, CURVE_RESAMPLES), settings.seed)
+    return ListAudit(
         rule.words,
         settings.wanted,
         coverage,
-        summary(states, rows, bootstrap=bootstrap),
+        summarise(states, rows, bootstrap=bootstrap),
         differences(states, rows, against=(RANDOM, RECORDED), bootstrap=bootstrap),
-        curves(
-            states,
-            _drawn(options, settings.betas[0]),
-            bootstrap=Bootstrap(settings.curve_resamples, settings.seed),
-        ),
+        found_curves(states, drawn, bootstrap=of_curves),
         chosen,
     )
 
 
-def flat(audit: Audit) -> pd.DataFrame:
+def flat(found: ListAudit) -> pd.DataFrame:
     """``summary`` with the setting chosen most often, and its differences from other orders.
 
     Columns beyond those of ``summary``: k, beta; calls_less_random, found_less_random,
@@ -187,13 +193,13 @@ def flat(audit: Audit) -> pd.DataFrame:
     keys = ["ranker", "allocator"]
     settings = [
         (*key, option.k, option.beta)
-        for key, counts in audit.chosen.items()
+        for key, counts in found.chosen.items()
         for option, _ in counts.most_common(1)
     ]
-    table = audit.summary.merge(
+    table = found.summary.merge(
         pd.DataFrame(settings, columns=[*keys, "k", "beta"]), on=keys, how="left"
     )
-    for other, own in audit.differences.groupby("against"):
+    for other, own in found.differences.groupby("against"):
         gaps = own.drop(columns="against")
         names = {name: re.sub("^(calls|found)", rf"\1_less_{other}", name) for name in gaps.columns}
         table = table.merge(gaps.rename(columns=names), on=keys, how="left")
@@ -210,30 +216,33 @@ def _middle(scores: Sequence[float]) -> float:
 
 
 def _rankings(
-    states: Sequence[JudgedList], verdict: Verdict, learned: Learned | None
+    states: Sequence[JudgedList], accepts: Accepts, learned: LearnedOrders | None
 ) -> dict[str, Ranking]:
     lists = [state.recorded for state in states]
     found = {
-        name: rank(states, scores_of(ranker, lists))
-        for name, ranker in rankers_for(lists, verdict).items()
+        name: rank_states(states, [scores(item) for item in lists])
+        for name, scores in orders_for(lists, accepts).items()
     }
     found |= {} if learned is None else learned(states)
-    return {name: found[name] for name in in_order(list(found))}
+    return {name: found[name] for name in rankers_in_order(list(found))}
 
 
 def _options(
-    states: Sequence[JudgedList], rankings: Mapping[str, Ranking], betas: Sequence[float]
-) -> dict[Option, Outcomes]:
+    states: Sequence[JudgedList], rankings: Mapping[str, Ranking]
+) -> dict[AuditOption, Outcomes]:
     """Every order under every allocation that is tried.
 
     k(w) is not tried on scores that say nothing or too much: at random it is the first k, and the
-    oracle's spread tells how many moves are right.
+    oracle's spread shows how many moves are right.
     """
     sizes = _sizes(states)
     plain = {(ONE_BY_ONE, 1, 0.0): one_by_one()} | {(FIRST_K, k, 0.0): first_k(k) for k in sizes}
-    spread = {(ADAPTIVE, k, beta): _adaptive(k, beta, sizes[-1]) for beta in betas for k in sizes}
+    spread = {
+        (ADAPTIVE, k, BETA): Allocator("adaptive", k, BETA, k_max=sizes[-1], retries=0)
+        for k in sizes
+    }
     return {
-        Option(ranker, *setting): ranking.outcomes(allocator)
+        AuditOption(ranker, *setting): ranking.outcomes(allocator)
         for ranker, ranking in rankings.items()
         for setting, allocator in (plain if ranker in (RANDOM, ORACLE) else plain | spread).items()
     }
@@ -248,29 +257,17 @@ def _sizes(states: Sequence[JudgedList]) -> list[int]:
     return found
 
 
-def _adaptive(k_base: int, beta: float, longest: int) -> Allocator:
-    return Allocator("adaptive", k_base=k_base, beta=beta, k_min=1, k_max=longest, retries=0)
-
-
-def _drawn(
-    options: Mapping[Option, Outcomes], beta: float
-) -> dict[tuple[str, str, float], Outcomes]:
-    return {
-        (one.ranker, one.family, one.k): own
-        for one, own in options.items()
-        if one.family == FIRST_K or (one.family == ADAPTIVE and one.beta == beta)
-    }
-
-
 def _rows(
-    states: Sequence[JudgedList], options: Mapping[Option, Outcomes], settings: AuditSettings
-) -> tuple[dict[tuple[str, str], Outcomes], dict[tuple[str, str], Counter[Option]]]:
+    states: Sequence[JudgedList],
+    options: Mapping[AuditOption, Outcomes],
+    settings: AuditSettings,
+) -> tuple[dict[tuple[str, str], Outcomes], dict[tuple[str, str], Counter[AuditOption]]]:
     """Each order and family with the settings chosen for it, and the choice among all but the
     oracle's."""
     splits = split_problems(
-        states, folds=settings.folds, repetitions=settings.repetitions, seed=settings.seed
+        states, folds=CHOICE_FOLDS, repetitions=CHOICE_REPETITIONS, seed=settings.seed
     )
-    groups: dict[tuple[str, str], dict[Option, Outcomes]] = {}
+    groups: dict[tuple[str, str], dict[AuditOption, Outcomes]] = {}
     for family in FAMILIES:
         for one, own in options.items():
             if one.family == family:

@@ -25,7 +25,6 @@ def breadth_first(
     width: int,
     gates: bool,
     max_moves: int,
-    traced: bool = False,
 ) -> Asking[Outcome]:
     """The answer of the finished state with the highest score.
 
@@ -33,7 +32,7 @@ def breadth_first(
     (state, move) pair is one verifier call, and the ``width`` states of highest score are kept,
     ties to the first proposed. A finished state leaves the search, its place is open again in the
     next round. Where answers check for free, a finished state that checks wins before the scores.
-    ``traced``: notes a ``keep`` with its score for each state that is kept.
+    Notes a ``keep`` with its score for each state that is kept.
     """
     most = proposals * width * max_moves
     kept: list[State] = [domain.initial_state(problem, budget=most)]
@@ -41,9 +40,8 @@ def breadth_first(
     for _ in range(max_moves):
         scored = yield from _values(domain, kept, proposals, gates=gates)
         best = sorted(scored, key=lambda pair: -pair[1])[:width]
-        if traced:
-            for state, score in best:
-                yield note("keep", state, score=score)
+        for state, score in best:
+            yield note("keep", state, score=score)
         finished += [pair for pair in best if domain.is_final(pair[0])]
         kept = [state for state, _ in best if not domain.is_final(state)]
         if not kept:

@@ -1,24 +1,24 @@
 """Recorded lists as a verifier judged them: repeats merged, and whatever is missing counted.
 
 Knows: lists, verdicts by label or by score. Does not know: rankers, calls, files. A verdict that
-was not recorded is never invented: the candidate costs a call when it is asked about and cannot be
+was not recorded is never invented: the candidate costs a call when it is verified and cannot be
 accepted, for every order and for verify-all alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
 
-from selverify.audit.schema import Candidate, RecordedList
+from selverify.audit.log import RecordedCandidate, RecordedList
 from selverify.errors import ParamsError
 from selverify.experiment.audits import BoolArray
 
-Verdict = Callable[[Candidate], bool | None]
-"""What the verifier says of a candidate: accepted, rejected, or None where nothing is recorded."""
+Accepts = Callable[[RecordedCandidate], bool | None]
+"""The verifier's verdict: accepted, rejected, or None where nothing is recorded."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,13 +42,12 @@ class JudgedList:
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class ListCoverage:
     """What a log holds and what of it could be used.
 
     Attributes:
         lists: candidate lists in the log.
         used: lists that were judged; the figures below are of these.
-        left_out: lists without any verdict, or with too few of them where all are asked for.
         problems, runs, models: distinct ones.
         candidates: distinct texts, summed over states.
         repeats: further mentions of a text in its list. They cost no call.
@@ -61,7 +60,6 @@ class Coverage:
 
     lists: int
     used: int
-    left_out: int
     problems: int
     runs: int
     models: int
@@ -73,13 +71,18 @@ class Coverage:
     reachable: int
     decided_by_order: int
 
+    @property
+    def left_out(self) -> int:
+        """Lists without any verdict, or with too few of them where all are required."""
+        return self.lists - self.used
 
-def by_label(candidate: Candidate) -> bool | None:
+
+def by_label(candidate: RecordedCandidate) -> bool | None:
     """The verdict of a person or of exact truth."""
     return candidate.label
 
 
-def by_score(tau: float) -> Verdict:
+def by_score(tau: float) -> Accepts:
     """The recorded verifier's: accepted where its score is at least ``tau``.
 
     Raises:
@@ -88,19 +91,19 @@ def by_score(tau: float) -> Verdict:
     if not isfinite(tau):
         raise ParamsError(f"tau: given {tau}, expected a finite number")
 
-    def verdict(candidate: Candidate) -> bool | None:
+    def accepts(candidate: RecordedCandidate) -> bool | None:
         return None if candidate.score is None else candidate.score >= tau
 
-    return verdict
+    return accepts
 
 
 def merge_repeats(item: RecordedList) -> RecordedList:
     """The list with every text once, at its first place.
 
     ``times`` adds up; of score, label and log probability the first that is recorded counts, as a
-    verifier that remembers its replies would say it again.
+    verifier that remembers its replies would repeat it.
     """
-    merged: dict[str, Candidate] = {}
+    merged: dict[str, RecordedCandidate] = {}
     for one in item.candidates:
         first = merged.get(one.text)
         merged[one.text] = one if first is None else _together(first, one)
@@ -113,8 +116,8 @@ def merge_repeats(item: RecordedList) -> RecordedList:
 
 
 def judge(
-    lists: Sequence[RecordedList], verdict: Verdict, *, complete: bool
-) -> tuple[tuple[JudgedList, ...], Coverage]:
+    lists: Sequence[RecordedList], accepts: Accepts, *, complete: bool
+) -> tuple[tuple[JudgedList, ...], ListCoverage]:
     """The lists that hold a verdict, repeats merged, and a count of what is there and missing.
 
     Args:
@@ -123,47 +126,17 @@ def judge(
     """
     judged, repeats, disagreeing = [], 0, 0
     for item in lists:
-        one = _judged(merge_repeats(item), verdict)
+        one = _judged(merge_repeats(item), accepts)
         if one.known.all() or (one.known.any() and not complete):
             judged.append(one)
             repeats += sum(c.times for c in one.recorded.candidates) - len(one.known)
-            disagreeing += _disagreeing(item, one, verdict)
-    return tuple(judged), _coverage(len(lists), judged, repeats, disagreeing)
-
-
-def _together(first: Candidate, again: Candidate) -> Candidate:
-    return first.model_copy(
-        update={
-            "times": first.times + again.times,
-            "score": again.score if first.score is None else first.score,
-            "label": again.label if first.label is None else first.label,
-            "logprob": again.logprob if first.logprob is None else first.logprob,
-        }
-    )
-
-
-def _judged(item: RecordedList, verdict: Verdict) -> JudgedList:
-    said = [verdict(candidate) for candidate in item.candidates]
-    return JudgedList(
-        item,
-        np.array([one is True for one in said], dtype=np.bool_),
-        np.array([one is not None for one in said], dtype=np.bool_),
-    )
-
-
-def _disagreeing(item: RecordedList, judged: JudgedList, verdict: Verdict) -> int:
-    kept = {c.text: verdict(c) for c in judged.recorded.candidates}
-    return sum(verdict(one) not in (None, kept[one.text]) for one in item.candidates)
-
-
-def _coverage(lists: int, judged: Sequence[JudgedList], repeats: int, disagreeing: int) -> Coverage:
-    return Coverage(
-        lists=lists,
+            disagreeing += _disagreeing(item, one, accepts)
+    coverage = ListCoverage(
+        lists=len(lists),
         used=len(judged),
-        left_out=lists - len(judged),
-        problems=_distinct(one.problem_id for one in judged),
-        runs=_distinct(one.recorded.run for one in judged),
-        models=_distinct(one.recorded.model for one in judged),
+        problems=len({one.problem_id for one in judged}),
+        runs=len({one.recorded.run for one in judged}),
+        models=len({one.recorded.model for one in judged}),
         candidates=sum(len(one.known) for one in judged),
         repeats=repeats,
         disagreeing=disagreeing,
@@ -172,7 +145,26 @@ def _coverage(lists: int, judged: Sequence[JudgedList], repeats: int, disagreein
         reachable=sum(bool(one.accepted.any()) for one in judged),
         decided_by_order=sum(bool(one.accepted.any() and not one.accepted.all()) for one in judged),
     )
+    return tuple(judged), coverage
 
 
-def _distinct(names: Iterable[str]) -> int:
-    return len(set(names))
+def _together(first: RecordedCandidate, again: RecordedCandidate) -> RecordedCandidate:
+    known = {
+        name: getattr(again if getattr(first, name) is None else first, name)
+        for name in ("score", "label", "logprob")
+    }
+    return first.model_copy(update={"times": first.times + again.times, **known})
+
+
+def _judged(item: RecordedList, accepts: Accepts) -> JudgedList:
+    verdicts = [accepts(candidate) for candidate in item.candidates]
+    return JudgedList(
+        item,
+        np.array([one is True for one in verdicts], dtype=np.bool_),
+        np.array([one is not None for one in verdicts], dtype=np.bool_),
+    )
+
+
+def _disagreeing(item: RecordedList, judged: JudgedList, accepts: Accepts) -> int:
+    kept = {c.text: accepts(c) for c in judged.recorded.candidates}
+    return sum(accepts(one) not in (None, kept[one.text]) for one in item.candidates)

@@ -1,7 +1,7 @@
-"""A ranker trained on some recorded lists and asked about others, so that none scores itself.
+"""Orders learned from a log itself: trained on some recorded lists and scored on others.
 
-Knows: judged lists, their embeddings, folds, the training. Does not know: logs, how texts become
-numbers, figures.
+Knows: judged lists, their embeddings, folds, the training, which learned scorers are worth a row.
+Does not know: logs, how texts become numbers, how an audit goes on.
 """
 
 from __future__ import annotations
@@ -10,44 +10,55 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 import torch
 
-from selverify.audit.lists.counterfactual import Ranking, rank, split_problems
-from selverify.audit.lists.judging import JudgedList
-from selverify.audit.lists.rankers import LIKELIHOOD
-from selverify.audit.schema import RecordedList
+from selverify.audit.counterfactual import Ranking, rank_states, split_problems
+from selverify.audit.encoders import Embedder, open_embedder
+from selverify.audit.judged_lists import JudgedList
+from selverify.audit.list_audit import LearnedOrders
+from selverify.audit.log import RecordedList
 from selverify.errors import LeakError, ParamsError, SchemaError
 from selverify.experiment.statistics import FloatArray
-from selverify.models.heuristic.embedding import Embeddings, concatenate
+from selverify.models.heuristic.embedding import concatenate
 from selverify.models.heuristic.hybrid import Scorer, scorers
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList, split_lists, train_policy
 
-DIGITS = 6
-"""Of a score. Equal moves differ in the last bits by where they stand in a batch, and that must not
+FOLDS = 5
+SETTINGS = Residual(
+    hidden=16,
+    epochs=25,
+    rate=1e-2,
+    weight_decay=0.1,
+    pairs_per_state=16,
+    trajectory_weight=0.05,
+    trajectory_scale=0.2,
+    rank_on="hybrid",
+    validation_fraction=0.2,
+    familiar=0.99,
+    retrieval_patterns=0,
+    seed=0,
+)
+SCORE_DIGITS = 6
+"""Of a score. Equal moves differ in the last bits by where they are in a batch, and that must not
 decide their order."""
-
-
-class Embeds(Protocol):
-    """What turns recorded lists into embeddings (``recorded.encoders.Embedder``)."""
-
-    def embed(self, lists: Sequence[RecordedList]) -> list[Embeddings]:
-        """One row a candidate of each list."""
-        ...
+WITH_TRAJECTORIES = ("distance", "hybrid")
+"""They are of use where texts are embedded, since else all distances are 0, and where the log says
+which move each run went on with."""
+ALWAYS = ("residual", "reject_probability")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scored:
-    """What a heuristic that did not see a list's problem says of its moves.
+class HeldOutScores:
+    """The scores of a list's moves by a heuristic that did not see the list's problem.
 
     Attributes:
-        scores: [move] by name of scorer, lower first, in ``DIGITS`` significant digits: those of
-            ``heuristic.hybrid.scorers``, and ``reject_probability``, the chance in [0, 1] that
+        scores: [move] by name of scorer, lower first, in ``SCORE_DIGITS`` significant digits: those
+            of ``heuristic.hybrid.scorers``, and ``reject_probability``, the chance in [0, 1] that
             the verifier rejects the move.
         dispersion: sigma-bar by the same names, for k(w): the mean of sigma(w) over the lists of at
             least two moves that were trained on. One move has no spread, and where logs hold mostly
@@ -58,13 +69,52 @@ class Scored:
     dispersion: Mapping[str, float]
 
 
+def learned_orders(encoder: str, *, seed: int) -> LearnedOrders:
+    """Orders by the embeddings of ``encoder`` (``encoders.open_embedder``), by cross-validation.
+
+    Raises:
+        ParamsError: no such encoder, or its package is not installed; later, a candidate without
+            a verdict.
+        SchemaError: later, too few problems, or a fold whose training lists cannot teach an order.
+    """
+    embedder = open_embedder(encoder)
+
+    def orders(states: Sequence[JudgedList]) -> Mapping[str, Ranking]:
+        if not all(state.known.all() for state in states):
+            raise ParamsError(
+                "encoder: given, but some candidates have no verdict to learn from; expected "
+                "--complete, which leaves their states out"
+            )
+        settings = SETTINGS.model_copy(update={"seed": seed})
+        (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=seed)
+        scored = cross_fit(labelled(states, embedder), folds, settings, report=lambda *_: None)
+        with_runs = embedder.encoder is not None and any(
+            state.recorded.committed is not None for state in states
+        )
+        names = ALWAYS + WITH_TRAJECTORIES * with_runs
+        return {name: learned_ranking(states, scored, name) for name in names}
+
+    return orders
+
+
+def learned_ranking(
+    states: Sequence[JudgedList], scored: Sequence[HeldOutScores], scorer: str
+) -> Ranking:
+    """The states in the order of one scorer, with sigma-bar of each state's own training."""
+    return rank_states(
+        states,
+        [one.scores[scorer] for one in scored],
+        references=[one.dispersion[scorer] for one in scored],
+    )
+
+
 def cross_fit(
     lists: Sequence[LabelledList],
     folds: Sequence[int],
     settings: Residual,
     *,
     report: Callable[[int, Epoch], None],
-) -> list[Scored]:
+) -> list[HeldOutScores]:
     """Each list scored by a heuristic that was trained on the other folds.
 
     Args:
@@ -77,12 +127,9 @@ def cross_fit(
         One a list, in their order.
 
     Raises:
-        ParamsError: not one fold a list, or fewer than two folds.
-        LeakError: a problem's lists are in two folds.
-        SchemaError: a fold's training lists cannot teach an order (``fit_on``).
+        LeakError, SchemaError: as :func:`fit_on`.
     """
-    _check_folds(lists, folds)
-    found: dict[int, Scored] = {}
+    found: dict[int, HeldOutScores] = {}
     for fold in sorted(set(folds)):
         held = [place for place, own in enumerate(folds) if own == fold]
         train = [item for item, own in zip(lists, folds, strict=True) if own != fold]
@@ -98,11 +145,11 @@ def fit_on(
     settings: Residual,
     *,
     report: Callable[[Epoch], None],
-) -> list[Scored]:
+) -> list[HeldOutScores]:
     """The lists ``others``, in their order, scored by a heuristic trained on ``train``.
 
     Raises:
-        LeakError: a problem stands on both sides.
+        LeakError: a problem is on both sides.
         SchemaError: where the training splits ``train``, one of the two parts holds no list with
             both an accepted and a rejected move.
     """
@@ -124,62 +171,18 @@ def fit_on(
     }
     columns = [_scores(scorer, others) for scorer in named.values()]
     return [
-        Scored(dict(zip(named, scores, strict=True)), references)
+        HeldOutScores(dict(zip(named, scores, strict=True)), references)
         for scores in zip(*columns, strict=True)
     ]
 
 
-def learned_rankings(
-    states: Sequence[JudgedList],
-    embedder: Embeds,
-    settings: Residual,
-    *,
-    folds: int,
-    seed: int,
-    report: Callable[[int, Epoch], None],
-) -> dict[str, Ranking]:
-    """The states in the order of every learned scorer, none of which saw the state's problem.
-
-    Args:
-        folds: how many parts the problems are dealt into, by ``seed``.
-
-    Returns:
-        By name of scorer; k(w) is measured against sigma-bar of the lists that were trained on.
-
-    Raises:
-        SchemaError: a candidate without a verdict, fewer problems than folds, or a fold whose
-            training lists cannot teach an order.
-    """
-    splits = split_problems(states, folds=folds, repetitions=1, seed=seed)
-    scored = cross_fit(labelled(states, embedder), splits[0], settings, report=report)
-    return {name: ranking(states, scored, name) for name in scored[0].scores if name != LIKELIHOOD}
-
-
-def ranking(states: Sequence[JudgedList], scored: Sequence[Scored], scorer: str) -> Ranking:
-    """The states in the order of one scorer, with sigma-bar of each state's own training."""
-    return rank(
-        states,
-        [one.scores[scorer] for one in scored],
-        references=[one.dispersion[scorer] for one in scored],
-    )
-
-
-def labelled(states: Sequence[JudgedList], embedder: Embeds) -> list[LabelledList]:
+def labelled(states: Sequence[JudgedList], embedder: Embedder) -> list[LabelledList]:
     """The states with their embeddings, verdicts and what became of them, in their order.
 
-    g(w) is counted along the run: a run that ends with an accepted move is taken for one that came
-    to a right answer, and the moves from the state to its end are those that remain.
-
-    Raises:
-        SchemaError: a candidate has no verdict; a ranker must not learn one that was invented.
+    Every candidate has a verdict: a ranker must not learn one that was invented. g(w) is counted
+    along the run: a run that ends with an accepted move is taken for one that came to a right
+    answer, and the moves from the state to its end are those that remain.
     """
-    for state in states:
-        if not state.known.all():
-            raise SchemaError(
-                f"state {state.recorded.state_id!r} of {state.problem_id!r}: "
-                f"{int(state.known.sum())} of {len(state.known)} candidates have a verdict, "
-                "expected all: a ranker learns from complete lists only"
-            )
     rows = embedder.embed([state.recorded for state in states])
     ends = _ends(states)
     return [
@@ -194,18 +197,13 @@ def labelled(states: Sequence[JudgedList], embedder: Embeds) -> list[LabelledLis
     ]
 
 
-def is_mixed(item: LabelledList) -> bool:
-    """Whether the list holds both an accepted and a rejected move, so that an order matters."""
-    return any(item.labels) and not all(item.labels)
-
-
 @torch.inference_mode()
 def _scores(scorer: Scorer, lists: Sequence[LabelledList]) -> list[FloatArray]:
-    """Of every list, in ``DIGITS`` digits; all rows at once, because most lists are short."""
+    """Of every list, in ``SCORE_DIGITS`` digits; all rows at once, because most lists are short."""
     if not lists:
         return []
     scores = scorer(concatenate([item.rows for item in lists])).tolist()
-    rounded = np.array([float(f"{score:.{DIGITS}g}") for score in scores])
+    rounded = np.array([float(f"{score:.{SCORE_DIGITS}g}") for score in scores])
     ends = np.cumsum([len(item.labels) for item in lists])
     return np.split(rounded, ends[:-1])
 
@@ -226,7 +224,7 @@ def _ends(states: Sequence[JudgedList]) -> dict[bytes, tuple[int, bool]]:
 def _end(state: JudgedList) -> tuple[int, bool]:
     """How long the run is after this state, and whether what it went on with was accepted.
 
-    Where that is not known, because a person wrote it, an accepted candidate will do.
+    Where that is unknown, because a person wrote it, an accepted candidate will do.
     """
     committed = state.recorded.committed
     went_on = state.accepted if committed is None else state.accepted[committed]
@@ -257,24 +255,9 @@ def _key(before: bytes, text: str) -> bytes:
     return hashlib.blake2b(before + text.encode("utf-8", "surrogatepass")).digest()
 
 
-def _check_folds(lists: Sequence[LabelledList], folds: Sequence[int]) -> None:
-    if len(folds) != len(lists) or len(set(folds)) < 2:
-        raise ParamsError(
-            f"folds: given {len(folds)} of {len(set(folds))} kinds for {len(lists)} lists, "
-            "expected one a list, and at least two kinds"
-        )
-    fold_of: dict[str, int] = {}
-    for item, fold in zip(lists, folds, strict=True):
-        if fold_of.setdefault(item.problem_id, fold) != fold:
-            raise LeakError(
-                f"folds: lists of problem {item.problem_id!r} are in folds "
-                f"{fold_of[item.problem_id]} and {fold}, expected a problem in one fold"
-            )
-
-
 def _check_contrast(train: Sequence[LabelledList], settings: Residual) -> None:
     for name, part in zip(("trained on", "held out"), split_lists(train, settings), strict=True):
-        if not any(is_mixed(item) for item in part):
+        if not any(any(item.labels) and not all(item.labels) for item in part):
             raise SchemaError(
                 f"recorded lists: of {len(train)} lists for training, none of the {len(part)} "
                 f"{name} holds both an accepted and a rejected move; expected at least one"

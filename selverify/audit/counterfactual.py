@@ -1,7 +1,7 @@
 """What any order and any allocation of verifier calls would have found on recorded lists.
 
 Knows: judged lists, scores of rankers, k(w), batches. Does not know: logs, how scores were made,
-figures. Equal scores stand in a uniformly random order, and every figure is the exact expectation
+figures. Equal scores are in a uniformly random order, and every figure is the exact expectation
 over it. States of one problem are not independent: every interval resamples problems.
 
 An allocation verifies the best-ranked k moves at once and, where it may try again, the next k of
@@ -22,60 +22,43 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from selverify.audit.lists.judging import JudgedList
+from selverify.audit.judged_lists import JudgedList
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.audits import calls_to_first_accept, first_target
 from selverify.experiment.statistics import (
     DIGITS,
     Bootstrap,
     FloatArray,
-    Interval,
     clustered_ratios,
 )
-from selverify.search.allocation import ALLOCATIONS, calls_at, dispersion
+from selverify.search.allocation import calls_at, dispersion
 
-Key = TypeVar("Key", bound=Hashable)
+_Key = TypeVar("_Key", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Allocator:
+class Allocator(NamedTuple):
     """How many of the best-ranked moves are verified at once, and how often again.
 
-    ``allocation``, ``k_base``, ``beta``, ``k_min``, ``k_max``: as :func:`allocation.calls_at`
-    takes them. ``retries``: further batches while none is accepted; None: until one is, or none is
-    left.
-
-    Raises:
-        ParamsError: an ``allocation`` of another name, ``k_min`` below 1 or above ``k_max``, or
-            ``retries`` below 0.
+    ``allocation``, ``k_base``, ``beta``, ``k_max``: as :func:`allocation.calls_at` takes them, with
+    a k_min of 1. ``retries``: further batches while none is accepted; None: until one is, or none
+    is left.
     """
 
     allocation: str
     k_base: float
     beta: float
-    k_min: int
     k_max: int
     retries: int | None
-
-    def __post_init__(self) -> None:
-        if self.allocation not in ALLOCATIONS:
-            raise ParamsError(f"allocation: given {self.allocation!r}, expected {ALLOCATIONS}")
-        if not 1 <= self.k_min <= self.k_max:
-            raise ParamsError(
-                f"k_min, k_max: given {self.k_min} and {self.k_max}, expected 1 <= k_min <= k_max"
-            )
-        if self.retries is not None and self.retries < 0:
-            raise ParamsError(f"retries: given {self.retries}, expected at least 0, or None")
 
 
 def verify_all() -> Allocator:
     """Every candidate, at once."""
-    return Allocator("all", k_base=1.0, beta=0.0, k_min=1, k_max=1, retries=0)
+    return Allocator("all", k_base=1.0, beta=0.0, k_max=1, retries=0)
 
 
 def first_k(k: int, *, retries: int | None = 0) -> Allocator:
     """The k best-ranked at once; then, ``retries`` times, the next k."""
-    return Allocator("fixed", k_base=k, beta=0.0, k_min=1, k_max=k, retries=retries)
+    return Allocator("fixed", k_base=k, beta=0.0, k_max=k, retries=retries)
 
 
 def one_by_one() -> Allocator:
@@ -86,14 +69,12 @@ def one_by_one() -> Allocator:
 class Outcomes(NamedTuple):
     """What an allocation comes to at each state, in expectation over ties.
 
-    ``calls`` and ``batches`` [state]: verifier calls, and how many times they are waited for.
-    ``found`` [state]: the chance that an accepted move was found, NaN where the list holds none.
-    ``to_first`` [state]: calls to the first accepted move if they were made one by one, NaN where
-    there is none; it tells of the order alone.
+    ``calls`` [state]: verifier calls. ``found`` [state]: the chance that an accepted move was
+    found, NaN where the list holds none. ``to_first`` [state]: calls to the first accepted move if
+    they were made one by one, NaN where there is none; it depends on the order alone.
     """
 
     calls: FloatArray
-    batches: FloatArray
     found: FloatArray
     to_first: FloatArray
 
@@ -115,21 +96,14 @@ class Ranking:
     to_first: FloatArray
 
     def outcomes(self, allocator: Allocator) -> Outcomes:
-        """Expected calls, batches and finds at every state."""
-        calls, batches, found = np.array(
-            [
-                _outcome(scores, reach, reference, allocator)
-                for scores, reach, reference in zip(
-                    self.scores, self.reach, self.references, strict=True
-                )
-            ],
-            dtype=np.float64,
-        ).T
+        """Expected calls and finds at every state."""
+        rows = zip(self.scores, self.reach, self.references, strict=True)
+        calls, found = np.array([_outcome(*row, allocator) for row in rows], dtype=np.float64).T
         found = np.where(np.isnan(self.to_first), np.nan, found)
-        return Outcomes(calls, batches, found, self.to_first)
+        return Outcomes(calls, found, self.to_first)
 
 
-def rank(
+def rank_states(
     states: Sequence[JudgedList],
     scores: Sequence[npt.ArrayLike],
     *,
@@ -142,18 +116,12 @@ def rank(
         references: [state], sigma-bar of the scores; None: the mean of sigma(w) over the states of
             more than one move (0 without any), which needs no verdict. One move has no spread, and
             with many such states all others would seem spread.
-
-    Raises:
-        SchemaError: no state, or scores that do not fit the moves or are not finite.
     """
     arrays = [np.asarray(own, dtype=np.float64) for own in scores]
-    _check_scores(states, arrays)
     rising = tuple(tuple(np.sort(own).tolist()) for own in arrays)
     if references is None:
         spreads = [dispersion(own) for own in rising if len(own) > 1]
         references = [sum(spreads) / max(len(spreads), 1)] * len(rising)
-    if len(references) != len(states):
-        raise SchemaError(f"given {len(references)} references, expected {len(states)}")
     pairs = list(zip(states, arrays, strict=True))
     return Ranking(
         rising,
@@ -163,7 +131,7 @@ def rank(
     )
 
 
-def summary(
+def summarise(
     states: Sequence[JudgedList],
     outcomes: Mapping[tuple[str, str], Outcomes],
     *,
@@ -173,23 +141,21 @@ def summary(
 
     Returns:
         ranker, allocator, states, reachable (states that hold an accepted move), and with the ends
-        of their intervals (``_low``, ``_high``): calls (a state), calls_ratio (over those of
-        verify-all), found (share of the reachable), calls_where_reachable (a reachable state),
-        to_first (as in :class:`Outcomes`).
+        of their intervals (``_low``, ``_high``): found (share of the reachable),
+        calls_where_reachable (a reachable state), to_first (as in :class:`Outcomes`), calls (a
+        state), calls_ratio (over those of verify-all).
     """
     reachable = np.array([state.accepted.any() for state in states])
+    own = list(outcomes.values())
+    columns = {
+        "found": [one.found for one in own],
+        "calls_where_reachable": [np.where(reachable, one.calls, np.nan) for one in own],
+        "to_first": [one.to_first for one in own],
+        "calls": [one.calls for one in own],
+    }
     table = _labels(outcomes, ("ranker", "allocator"))
     table = table.assign(states=len(states), reachable=int(reachable.sum()))
-    columns = {
-        "found": [own.found for own in outcomes.values()],
-        "calls_where_reachable": [
-            np.where(reachable, own.calls, np.nan) for own in outcomes.values()
-        ],
-        "to_first": [own.to_first for own in outcomes.values()],
-        "calls": [own.calls for own in outcomes.values()],
-    }
-    table = table.join(_means(columns, states, bootstrap))
-    return table.join(_ratios(outcomes.values(), states, bootstrap))
+    return table.join(_means(columns, states, bootstrap)).join(_ratios(own, states, bootstrap))
 
 
 def differences(
@@ -219,7 +185,7 @@ def differences(
     return table.join(_means(gaps, states, bootstrap))
 
 
-def curves(
+def found_curves(
     states: Sequence[JudgedList],
     outcomes: Mapping[tuple[str, str, float], Outcomes],
     *,
@@ -229,15 +195,12 @@ def curves(
 
     Returns:
         ranker, family, setting (k, or k_base), and with intervals: found, calls, calls_ratio, as in
-        :func:`summary`.
+        :func:`summarise`.
     """
     table = _labels(outcomes, ("ranker", "family", "setting"))
-    columns = {
-        "found": [own.found for own in outcomes.values()],
-        "calls": [own.calls for own in outcomes.values()],
-    }
-    table = table.join(_means(columns, states, bootstrap))
-    return table.join(_ratios(outcomes.values(), states, bootstrap))
+    own = list(outcomes.values())
+    columns = {"found": [one.found for one in own], "calls": [one.calls for one in own]}
+    return table.join(_means(columns, states, bootstrap)).join(_ratios(own, states, bootstrap))
 
 
 def split_problems(
@@ -266,16 +229,16 @@ def split_problems(
     return found
 
 
-class Choice(NamedTuple, Generic[Key]):
+class AllocationChoice(NamedTuple, Generic[_Key]):
     """Outcomes under settings chosen on other problems, and how often each setting was chosen."""
 
     outcomes: Outcomes
-    chosen: Counter[Key]
+    chosen: Counter[_Key]
 
 
 def choose_allocation(
-    options: Mapping[Key, Outcomes], splits: Sequence[Sequence[int]], *, wanted: float
-) -> Choice[Key]:
+    options: Mapping[_Key, Outcomes], splits: Sequence[Sequence[int]], *, wanted: float
+) -> AllocationChoice[_Key]:
     """Each fold is scored with the setting that the other folds choose, so none scores itself.
 
     Chosen is the option with the fewest calls among those that find an accepted move in at least
@@ -286,23 +249,21 @@ def choose_allocation(
         splits: for each repetition the fold of each state; outcomes are means over repetitions.
 
     Raises:
-        ParamsError: no option, or ``wanted`` outside [0, 1].
+        ParamsError: ``wanted`` outside [0, 1].
     """
     if not 0.0 <= wanted <= 1.0:
         raise ParamsError(f"wanted: given {wanted:g}, expected a share from 0 to 1")
-    if not options:
-        raise ParamsError("options: given none to choose among, expected at least one")
-    keys, columns = list(options), [np.stack(one) for one in zip(*options.values(), strict=True)]
-    chosen: Counter[Key] = Counter()
-    total = np.zeros((len(columns), columns[0].shape[1]))
+    keys, columns = list(options), Outcomes(*map(np.stack, zip(*options.values(), strict=True)))
+    chosen: Counter[_Key] = Counter()
+    total = np.zeros((len(columns), columns.calls.shape[1]))
     for split in splits:
         folds = np.asarray(split)
         for fold in np.unique(folds):
             held = folds == fold
-            best = _best(columns[0][:, ~held], columns[2][:, ~held], wanted)
+            best = _best(columns.calls[:, ~held], columns.found[:, ~held], wanted)
             chosen[keys[best]] += 1
             total[:, held] += np.stack([one[best, held] for one in columns])
-    return Choice(Outcomes(*(total / len(splits))), chosen)
+    return AllocationChoice(Outcomes(*(total / len(splits))), chosen)
 
 
 def _best(calls: FloatArray, found: FloatArray, wanted: float) -> int:
@@ -315,19 +276,19 @@ def _best(calls: FloatArray, found: FloatArray, wanted: float) -> int:
 
 def _outcome(
     scores: tuple[float, ...], reach: tuple[float, ...], reference: float, allocator: Allocator
-) -> tuple[float, float, float]:
-    calls, batches, before = 0.0, 0.0, 0
+) -> tuple[float, float]:
+    calls, before = 0.0, 0
     for cut in _cuts(scores, reference, allocator):
-        asked = 1.0 - reach[before]  # the chance that it comes to this batch
-        calls, batches, before = calls + (cut - before) * asked, batches + asked, cut
-    return calls, batches, reach[before]
+        # Calls of this batch, times the chance that it comes to it.
+        calls, before = calls + (cut - before) * (1.0 - reach[before]), cut
+    return calls, reach[before]
 
 
 def _cuts(scores: tuple[float, ...], reference: float, allocator: Allocator) -> Iterator[int]:
     """After how many moves in all each batch ends; k(w) is of the moves that are left."""
     cut, tries = 0, 0
     while cut < len(scores) and (allocator.retries is None or tries <= allocator.retries):
-        # The first k ask for no scores, and lists may be long.
+        # The first k need no scores, and lists may be long.
         left = () if allocator.allocation == "fixed" else scores[cut:]
         cut += calls_at(
             left,
@@ -335,7 +296,7 @@ def _cuts(scores: tuple[float, ...], reference: float, allocator: Allocator) -> 
             reference=reference,
             k_base=allocator.k_base,
             beta=allocator.beta,
-            k_min=allocator.k_min,
+            k_min=1,
             k_max=allocator.k_max,
         )
         cut, tries = min(cut, len(scores)), tries + 1
@@ -358,19 +319,6 @@ def _to_first(state: JudgedList, scores: FloatArray) -> float:
     return np.nan if place is None else float(calls_to_first_accept([place])[0])
 
 
-def _check_scores(states: Sequence[JudgedList], scores: Sequence[FloatArray]) -> None:
-    if not states or len(scores) != len(states):
-        raise SchemaError(
-            f"given scores of {len(scores)} lists for {len(states)}, expected as many, and some"
-        )
-    for state, own in zip(states, scores, strict=True):
-        if own.shape != state.accepted.shape or not np.isfinite(own).all():
-            raise SchemaError(
-                f"state {state.recorded.state_id!r} of {state.problem_id!r}: given scores of shape "
-                f"{own.shape}, expected {state.accepted.shape} and all finite"
-            )
-
-
 def _labels(keys: Iterable[Sequence[object]], names: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame([list(key) for key in keys], columns=list(names))
 
@@ -379,42 +327,37 @@ def _means(
     columns: Mapping[str, Sequence[FloatArray]], states: Sequence[JudgedList], bootstrap: Bootstrap
 ) -> pd.DataFrame:
     """Means over states, a row an outcome; one resampling serves all of them."""
-    return _ends(columns, states, bootstrap, weights=np.ones(len(states)))
+    return _intervals(columns, states, bootstrap, weights=np.ones(len(states)))
 
 
 def _ratios(
-    outcomes: Iterable[Outcomes], states: Sequence[JudgedList], bootstrap: Bootstrap
+    outcomes: Sequence[Outcomes], states: Sequence[JudgedList], bootstrap: Bootstrap
 ) -> pd.DataFrame:
     """All calls over those of verify-all, which makes one a candidate."""
     columns = {"calls_ratio": [own.calls for own in outcomes]}
     sizes = np.array([len(state.accepted) for state in states], dtype=np.float64)
-    return _ends(columns, states, bootstrap, weights=sizes)
+    return _intervals(columns, states, bootstrap, weights=sizes)
 
 
-def _ends(
+def _intervals(
     columns: Mapping[str, Sequence[FloatArray]],
     states: Sequence[JudgedList],
     bootstrap: Bootstrap,
     *,
     weights: FloatArray,
 ) -> pd.DataFrame:
-    found = clustered_ratios(
-        [one for own in columns.values() for one in own],
-        weights,
-        [state.problem_id for state in states],
-        bootstrap=bootstrap,
+    """Values with the ends of their intervals (``_low``, ``_high``), NaN where there is none."""
+    found = iter(
+        clustered_ratios(
+            [one for own in columns.values() for one in own],
+            weights,
+            [state.problem_id for state in states],
+            bootstrap=bootstrap,
+        )
     )
-    cells = iter(found)
-    return pd.DataFrame(
-        {
-            f"{name}{suffix}": values
-            for name, own in columns.items()
-            for suffix, values in _parts([next(cells) for _ in own])
-        }
-    )
-
-
-def _parts(found: Sequence[Interval | None]) -> Iterator[tuple[str, list[float]]]:
-    """Values and ends as columns, NaN where there is none."""
-    for suffix, part in (("", "value"), ("_low", "low"), ("_high", "high")):
-        yield suffix, [np.nan if one is None else getattr(one, part) for one in found]
+    table = {}
+    for name, own in columns.items():
+        cells = [next(found) for _ in own]
+        for suffix, part in (("", "value"), ("_low", "low"), ("_high", "high")):
+            table[name + suffix] = [np.nan if one is None else getattr(one, part) for one in cells]
+    return pd.DataFrame(table)

@@ -1,10 +1,6 @@
 """What a log of sampled solutions says that selective verification would have saved.
 
-Knows: runs, what was not recorded, the tables. Does not know: files, how results are shown
-(``text`` does). What the command line needs is::
-
-    for found in audit_samples(log.samples, settings=USUAL, grader=grader):
-        yield from render(found)
+Knows: runs, what was not recorded, the tables. Does not know: files, how results are shown.
 """
 
 from __future__ import annotations
@@ -15,25 +11,23 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from selverify.audit.samples.answer_groups import (
-    Pool,
-    Refused,
+from selverify.audit.answer_groups import (
+    AnswerGroups,
     SampleCoverage,
     by_run,
-    coverage,
     graded,
-    pools,
+    group_answers,
+    sample_coverage,
     usable,
 )
-from selverify.audit.samples.savings import Saved, SolutionSettings, saved
-from selverify.audit.samples.solutions import Curve, curves
-from selverify.audit.schema import RecordedSample
+from selverify.audit.log import RecordedSample
+from selverify.audit.savings import Savings, SolutionSettings, savings
+from selverify.audit.solutions import AccuracyCurve, Subsets, accuracy_curves
 from selverify.data.grading import Grader
-from selverify.errors import ParamsError
 from selverify.experiment.statistics import Bootstrap, mean_interval
 
 MOST_CELLS = 2_000_000
-"""Problems times samples of the largest: what selection follows, for every setting."""
+"""Problems times samples of the largest: selection follows so many, for every setting."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +39,7 @@ class SampleAudit:
         accuracy: method, aggregation, n (as :func:`budgets` gives, where enough problems have so
             many), problems (that have n usable samples), and with interval ends (``_low``,
             ``_high``): accuracy; calls and steps (step scores) are means a problem.
-        saved: empty where ``unsaved`` says why.
+        savings: empty where ``unsaved`` says why.
         left_out: problems that selection cannot use, for want of some sample's scores.
         unsaved: why nothing is said of selective verification; empty where something is.
     """
@@ -55,46 +49,43 @@ class SampleAudit:
     coverage: SampleCoverage
     graded: int
     accuracy: pd.DataFrame
-    saved: tuple[Saved, ...]
+    savings: tuple[Savings, ...]
     left_out: int
     unsaved: str
 
 
 def audit_samples(
-    samples: Sequence[RecordedSample],
-    *,
-    settings: SolutionSettings,
-    grader: Grader | None,
-    refused: Refused | None = None,
+    samples: Sequence[RecordedSample], *, settings: SolutionSettings, grader: Grader
 ) -> Iterator[SampleAudit]:
     """Each run of a log: accuracy by number of samples, and the calls that selection needs.
 
     Works without step scores (then only pass@N and majority) and without ``correct`` (then graded
-    against ``gold``). ``refused``: whether a deterministic check refuses a step of a sample.
+    against ``gold``).
 
     Raises:
-        SchemaError: a sample has neither ``correct`` nor ``gold``, or stands twice.
-        ParamsError: a sample has to be graded and there is no grader.
+        SchemaError: a sample has neither ``correct`` nor ``gold``, or a problem too many of them.
     """
     for (run, model), own in by_run(samples).items():
-        found = pools(graded(own, grader), refused=refused)
-        held = coverage(found)
-        rows = curves(found, budgets=budgets(found), subsets=settings.subsets, seed=settings.seed)
-        whole = [pool for pool in found if len(usable(pool)) == len(pool)]
+        found = group_answers(graded(own, grader))
+        held = sample_coverage(found)
+        curves = accuracy_curves(found, Subsets(budgets(found), settings.subsets, settings.seed))
+        whole = [one for one in found if len(usable(one)) == len(one)]
         why = _why_not(held, whole, settings)
         yield SampleAudit(
             run,
             model,
             held,
             sum(one.correct is None for one in own),
-            table(rows, fewest=min(settings.fewest, len(found)), bootstrap=settings.bootstrap),
-            () if why else tuple(saved(whole, settings=settings)),
+            accuracy_table(
+                curves, fewest=min(settings.fewest, len(found)), bootstrap=settings.bootstrap
+            ),
+            () if why else tuple(savings(whole, settings=settings)),
             len(found) - len(whole),
             why,
         )
 
 
-def budgets(found: Sequence[Pool]) -> tuple[int, ...]:
+def budgets(found: Sequence[AnswerGroups]) -> tuple[int, ...]:
     """1, 2, 4, ... up to the most samples that more than half of the problems have, and that."""
     most = sorted(map(len, found), reverse=True)[len(found) // 2]
     fewest = min(map(len, found))
@@ -109,13 +100,15 @@ def widest(rows: pd.DataFrame) -> pd.Series:
     return found
 
 
-def table(rows: Sequence[Curve], *, fewest: int, bootstrap: Bootstrap) -> pd.DataFrame:
+def accuracy_table(
+    curves: Sequence[AccuracyCurve], *, fewest: int, bootstrap: Bootstrap
+) -> pd.DataFrame:
     """One row a method and budget; see :class:`SampleAudit`. Intervals resample problems.
 
     Budgets that fewer than ``fewest`` problems have samples for are left out.
     """
     found = []
-    for curve in rows:
+    for curve in curves:
         for place, size in enumerate(curve.budgets):
             known = ~np.isnan(curve.right[:, place])
             if known.sum() >= max(fewest, 1):
@@ -136,10 +129,10 @@ def table(rows: Sequence[Curve], *, fewest: int, bootstrap: Bootstrap) -> pd.Dat
     return pd.DataFrame(found)
 
 
-def _why_not(held: SampleCoverage, whole: Sequence[Pool], settings: SolutionSettings) -> str:
-    if settings.fewest < 2:
-        raise ParamsError(f"fewest: given {settings.fewest}, expected at least 2")
-    known = [pool for pool in whole if pool.scored.any()]
+def _why_not(
+    held: SampleCoverage, whole: Sequence[AnswerGroups], settings: SolutionSettings
+) -> str:
+    known = [one for one in whole if one.scored.any()]
     if not known:
         return (
             f"of {held.samples - held.unanswered:,} samples that answer, {held.unscored:,} have no "
@@ -150,14 +143,11 @@ def _why_not(held: SampleCoverage, whole: Sequence[Pool], settings: SolutionSett
             f"{len(known)} problems with all scores are too few to choose settings on some and "
             f"score on others (fewer than {settings.fewest})"
         )
-    cells = len(whole) * held.most
-    if cells > MOST_CELLS:
+    if len(whole) * held.most > MOST_CELLS:
         return (
             f"{len(whole):,} problems of up to {held.most:,} samples are too many to lay out "
             f"(more than {MOST_CELLS:,} together)"
         )
-    scores = np.concatenate(
-        [pool.scores[how][pool.scored] for pool in known for how in pool.scores]
-    )
+    scores = np.concatenate([own[one.scored] for one in known for own in one.scores.values()])
     inside = np.all((scores >= 0.0) & (scores <= 1.0))
     return "" if inside else "the recorded scores do not lie in [0, 1]"

@@ -1,6 +1,7 @@
-"""JSON that others wrote, a line or a file at a time, within caps that a hostile file meets first.
+"""Records that others wrote, as JSON or Parquet, within caps that a hostile file meets first.
 
-Knows: files, gzip, JSON, how a fault is told in one sentence. Does not know: what a record means.
+Knows: files, gzip, JSON, tables, how a fault becomes one sentence. Does not know: what a record
+means.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
 from reprlib import Repr
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
@@ -28,7 +31,7 @@ LONGEST_VALUE = 64 << 20
 MOST_LINES = 2_000_000
 MOST_BYTES = 4 << 30
 """Bytes of one file of lines, decompressed: what a gzip bomb meets."""
-COMPRESSED = ".gz"
+COMPRESSED, PARQUET = ".gz", ".parquet"
 
 _SHOWN = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
@@ -43,13 +46,15 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]{1,40}")
 _MOST_PARTS = 8
 """Of a field's place, in a message: a tree may be deep."""
 _EXPECTED = re.compile(r"^(?:\w+ should (?:be|have) )")
+_ROWS_AT_ONCE = 8
+"""Of a table; its rows may be large."""
 
-Model = TypeVar("Model", bound=BaseModel)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One JSON value of a file: where it stands, in words, its number from 1, and the value."""
+    """One value of a file: its place in words, its number from 1, and the value."""
 
     where: str
     number: int
@@ -84,26 +89,51 @@ def read_records(path: Path) -> Iterator[Record]:
     if not _is_one_value(path):
         for number, line in read_lines(path):
             where = f"{path}, line {number}"
-            yield Record(where, number, parse_json(line, where))
+            yield Record(where, number, _parsed(line, where))
         return
-    value = parse_json(_read_value(path), str(path))
+    value = _parsed(_read_value(path), str(path))
     for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
         yield Record(f"{path}, record {number}", number, item)
 
 
-def parse_json(data: bytes, where: str) -> object:
-    """The JSON value that ``data`` holds; without infinities and NaN.
+@contextmanager
+def opened_table(path: Path) -> Iterator[pq.ParquetFile]:
+    """A Parquet table, closed afterwards.
 
     Raises:
-        SchemaError: it holds none.
+        ArtifactError: no such file.
+        SchemaError: it is no table, now or while it is read, or has more rows than the cap.
     """
+    if not path.is_file():
+        raise ArtifactError(f"{path}: no such file; expected a Parquet table")
     try:
-        return from_json(data, allow_inf_nan=False)
-    except ValueError as error:
-        raise SchemaError(f"{where}: given {shown(data)}, expected JSON: {error}") from error
+        with pq.ParquetFile(path) as table:
+            if (rows := table.metadata.num_rows) > MOST_LINES:
+                raise SchemaError(f"{path}: given {rows:,} rows, expected at most {MOST_LINES:,}")
+            yield table
+    except (pa.ArrowException, OSError) as error:
+        raise SchemaError(f"{path}: expected a Parquet table: {error}") from error
 
 
-def checked(model: type[Model], value: object, where: str) -> Model:
+def table_records(table: pq.ParquetFile, path: Path, columns: Sequence[str]) -> Iterator[Record]:
+    """The rows of the table at ``path``, of these columns only.
+
+    Raises:
+        SchemaError: rows that are too large, or that Python cannot hold.
+    """
+    number = 0
+    for batch in table.iter_batches(batch_size=_ROWS_AT_ONCE, columns=list(columns)):
+        if batch.nbytes > _ROWS_AT_ONCE * LONGEST_LINE:
+            raise SchemaError(
+                f"{path}: given {batch.nbytes:,} bytes in {batch.num_rows} rows, "
+                f"expected at most {LONGEST_LINE:,} bytes a row"
+            )
+        for value in _values(batch, path):
+            number += 1
+            yield Record(f"{path}, row {number}", number, value)
+
+
+def validated(model: type[_Model], value: object, where: str) -> _Model:
     """``value`` as a ``model``.
 
     Raises:
@@ -139,12 +169,30 @@ def shown(value: object) -> str:
 
 
 def _place(parts: Sequence[str | int]) -> str:
-    """The end of a field's place; a key that is no plain word stands as a string cut short."""
-    told = [
+    """The end of a field's place; a key that is no plain word is shown as a string cut short."""
+    named = [
         part if isinstance(part, str) and _PLAIN.fullmatch(part) else shown(part)
         for part in parts[-_MOST_PARTS:]
     ]
-    return ".".join(["...", *told] if len(parts) > _MOST_PARTS else told)
+    return ".".join(["...", *named] if len(parts) > _MOST_PARTS else named)
+
+
+def _parsed(data: bytes, where: str) -> object:
+    """The JSON value that ``data`` holds; without infinities and NaN."""
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise SchemaError(f"{where}: given {shown(data)}, expected JSON: {error}") from error
+
+
+def _values(batch: pa.RecordBatch, path: Path) -> list[dict[str, Any]]:
+    try:
+        values: list[dict[str, Any]] = batch.to_pylist()
+    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond Python's
+        raise SchemaError(
+            f"{path}: expected a Parquet table of text and numbers: {error}"
+        ) from error
+    return values
 
 
 @contextmanager

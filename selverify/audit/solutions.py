@@ -1,7 +1,7 @@
 """What N recorded solutions of a problem, one chosen or all voting, would have answered.
 
-Knows: pools of recorded samples. Does not know: files, which samples are worth a verifier call
-(``selective`` does), how results are shown.
+Knows: the recorded samples of a problem. Does not know: files, which samples are worth a verifier
+call (``selective`` does), how results are shown.
 
 N of a problem's n recorded samples are a random subset. pass@N and best-of-N have an exact
 expectation over it, and so has everything at N = 1 and N = n. Votes between have not: they are
@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from selverify.audit.samples.answer_groups import BoolArray, Pool, usable
-from selverify.errors import ParamsError
+from selverify.audit.answer_groups import AnswerGroups, usable
+from selverify.experiment.audits import BoolArray
 from selverify.experiment.statistics import DIGITS, FloatArray, IntArray, pass_at_k
 from selverify.search.best_of_n import AGGREGATIONS
 
 PASS, MAJORITY, BEST, WEIGHTED = "pass@N", "majority", "best-of-N", "weighted vote"
 
 
-class Curve(NamedTuple):
+class AccuracyCurve(NamedTuple):
     """A method's expected accuracy, verifier calls and step scores, [problem, budget].
 
     ``aggregation`` is empty for a method that needs no scores. A problem with fewer usable samples
@@ -41,27 +41,6 @@ class Curve(NamedTuple):
     steps: FloatArray
 
 
-def curves(
-    found: Sequence[Pool], *, budgets: Sequence[int], subsets: int, seed: int
-) -> tuple[Curve, ...]:
-    """Every method at every budget: pass@N and majority, and what needs scores where some are.
-
-    ``subsets``: random orders of a problem's samples for votes on some of them. They derive from
-    ``seed`` and the problem's name.
-    """
-    if min(budgets, default=0) < 1 or subsets < 1:
-        raise ParamsError(
-            f"given budgets {tuple(budgets)} and {subsets} subsets, expected at least 1 of each"
-        )
-    how = Subsets(tuple(budgets), subsets, seed)
-    rows = [_curve(PASS, "", found, how), _curve(MAJORITY, "", found, how)]
-    if any(one.scored.any() for one in found):
-        with_scores = [usable(one) for one in found]
-        for method in (BEST, WEIGHTED):
-            rows += [_curve(method, name, with_scores, how) for name in AGGREGATIONS]
-    return tuple(rows)
-
-
 class Subsets(NamedTuple):
     """Which sizes of subsets, and how many random orders they come from."""
 
@@ -70,43 +49,65 @@ class Subsets(NamedTuple):
     seed: int
 
 
-def passing(pool: Pool, how: Subsets) -> FloatArray:
+def accuracy_curves(found: Sequence[AnswerGroups], how: Subsets) -> tuple[AccuracyCurve, ...]:
+    """Every method at every budget: pass@N and majority, and what needs scores where some are.
+
+    The random orders of a problem's samples derive from the seed and the problem's name.
+    """
+    rows = [_curve(PASS, "", found, how), _curve(MAJORITY, "", found, how)]
+    if any(one.scored.any() for one in found):
+        with_scores = [usable(one) for one in found]
+        for method in (BEST, WEIGHTED):
+            rows += [_curve(method, name, with_scores, how) for name in AGGREGATIONS]
+    return tuple(rows)
+
+
+def expected_right(method: str, aggregation: str, own: AnswerGroups, how: Subsets) -> FloatArray:
+    """[budget], the chance that a method answers the problem rightly."""
+    if method == PASS:
+        return passing(own, how)
+    if method == BEST:
+        return best_of(own, aggregation, how)
+    return voted(own, np.ones(len(own)) if method == MAJORITY else own.scores[aggregation], how)
+
+
+def passing(own: AnswerGroups, how: Subsets) -> FloatArray:
     """[budget], the chance that one of N samples is right; unbiased (Chen et al. 2021)."""
-    right = int((pool.correct * pool.answered).sum())
-    return pass_at_k(right, samples=len(pool), k=how.budgets)
+    right = int((own.correct * own.answered).sum())
+    return pass_at_k(right, samples=len(own), k=how.budgets)
 
 
-def best_of(pool: Pool, aggregation: str, how: Subsets) -> FloatArray:
+def best_of(own: AnswerGroups, aggregation: str, how: Subsets) -> FloatArray:
     """[budget], the chance that the best-scored of N samples is right; equal scores share it.
 
     Exact: with F(s) the chance that no drawn sample scores above s, the best one scores s with
     chance F(s) less F of the next lower score.
     """
-    scores = np.where(pool.answered, pool.scores[aggregation], -np.inf)
+    scores = np.where(own.answered, own.scores[aggregation], -np.inf)
     _, place = np.unique(scores, return_inverse=True)
-    right = np.bincount(place, weights=pool.correct * pool.answered) / np.bincount(place)
+    right = np.bincount(place, weights=own.correct * own.answered) / np.bincount(place)
     above = len(scores) - np.cumsum(np.bincount(place))
-    reached = 1.0 - pass_at_k(above[:, None], samples=len(pool), k=np.array(how.budgets)[None, :])
+    reached = 1.0 - pass_at_k(above[:, None], samples=len(own), k=np.array(how.budgets)[None, :])
     return right @ np.diff(reached, axis=0, prepend=0.0)
 
 
-def voted(pool: Pool, weights: FloatArray, how: Subsets) -> FloatArray:
+def voted(own: AnswerGroups, weights: FloatArray, how: Subsets) -> FloatArray:
     """[budget], the chance that the answer of the largest summed weight is right.
 
     Equal sums share it, as do the samples of an answer whose correctness differs.
     """
-    heavy = np.where(pool.answered, weights, 0.0)
-    which = np.where(pool.answered, pool.answers, pool.answers.max() + 1)  # none counts as the last
+    heavy = np.where(own.answered, weights, 0.0)
+    which = np.where(own.answered, own.answers, own.answers.max() + 1)  # none counts as the last
     counts = np.bincount(which, minlength=which.max() + 1)
-    share = np.bincount(which, weights=pool.correct * pool.answered) / np.maximum(counts, 1)
-    given = _Ballots(which, pool.answered, heavy, share)
-    rng = np.random.default_rng([how.seed, zlib.crc32(pool.problem_id.encode())])
-    orders = rng.permuted(np.tile(np.arange(len(pool)), (how.number, 1)), axis=1)
+    share = np.bincount(which, weights=own.correct * own.answered) / np.maximum(counts, 1)
+    given = _Ballots(which, own.answered, heavy, share)
+    rng = np.random.default_rng([how.seed, zlib.crc32(own.problem_id.encode())])
+    orders = rng.permuted(np.tile(np.arange(len(own)), (how.number, 1)), axis=1)
     return np.array(
         [
-            float(share[which].sum() / len(pool))  # a single sample, whatever its weight
+            float(share[which].sum() / len(own))  # a single sample, whatever its weight
             if size == 1
-            else _vote(orders[: 1 if size == len(pool) else None, :size], given)
+            else _vote(orders[: 1 if size == len(own) else None, :size], given)
             for size in how.budgets
         ]
     )
@@ -143,26 +144,19 @@ def _vote(orders: IntArray, given: _Ballots) -> float:
     return float(found.sum() / len(orders))
 
 
-def _curve(method: str, aggregation: str, found: Sequence[Pool], how: Subsets) -> Curve:
-    """The method on every pool; at a budget above the pool's size nothing is known."""
+def _curve(
+    method: str, aggregation: str, found: Sequence[AnswerGroups], how: Subsets
+) -> AccuracyCurve:
+    """The method on every problem; NaN at a budget above the number of its samples."""
     shape = (len(found), len(how.budgets))
     right, calls, steps = (np.full(shape, np.nan) for _ in range(3))
-    for row, pool in enumerate(found):
-        within = [place for place, size in enumerate(how.budgets) if size <= len(pool)]
+    for row, own in enumerate(found):
+        within = [place for place, size in enumerate(how.budgets) if size <= len(own)]
         if not within:
             continue
-        own = how._replace(budgets=tuple(how.budgets[place] for place in within))
-        right[row, within] = _right(method, aggregation, pool, own)
-        asked = np.array(own.budgets) * (method in (BEST, WEIGHTED))
-        calls[row, within] = asked * pool.answered.mean()
-        steps[row, within] = asked * (pool.answered * pool.steps).mean()
-    return Curve(method, aggregation, how.budgets, right, calls, steps)
-
-
-def _right(method: str, aggregation: str, pool: Pool, how: Subsets) -> FloatArray:
-    if method == PASS:
-        return passing(pool, how)
-    if method == BEST:
-        return best_of(pool, aggregation, how)
-    weights = np.ones(len(pool)) if method == MAJORITY else pool.scores[aggregation]
-    return voted(pool, weights, how)
+        sizes = tuple(how.budgets[place] for place in within)
+        right[row, within] = expected_right(method, aggregation, own, how._replace(budgets=sizes))
+        made = np.array(sizes) * (method in (BEST, WEIGHTED))
+        calls[row, within] = made * own.answered.mean()
+        steps[row, within] = made * (own.answered * own.steps).mean()
+    return AccuracyCurve(method, aggregation, how.budgets, right, calls, steps)

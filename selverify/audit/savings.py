@@ -12,11 +12,17 @@ from itertools import product
 
 import numpy as np
 
-from selverify.audit.samples.answer_groups import Pool
-from selverify.audit.samples.padded import MEAN
-from selverify.audit.samples.selective import Policy
-from selverify.audit.samples.solutions import BEST, WEIGHTED, Subsets, best_of, voted
-from selverify.audit.samples.tuning import Chosen, Goal, Halving, Setting, choose, reach
+from selverify.audit.answer_groups import AnswerGroups
+from selverify.audit.selective import CallPolicy
+from selverify.audit.solutions import BEST, WEIGHTED, Subsets, expected_right
+from selverify.audit.tuning import (
+    ChosenSettings,
+    Goal,
+    Halving,
+    StopSetting,
+    choose_settings,
+    reach,
+)
 from selverify.experiment.statistics import (
     Bootstrap,
     FloatArray,
@@ -35,21 +41,24 @@ class SolutionSettings:
     ``weights``, ``orders``: of the policies to choose among; ``thresholds``: rising, where they may
     stop. ``margins``: rising, to choose among by how much a policy is to beat the target where it
     is chosen; ``inner_repetitions``: how often the choosing half is halved for that.
-    ``repetitions``: how often problems are halved. ``fewest``: problems below which nothing is
-    chosen, and no accuracy shown. ``resamples``: of the intervals.
+    ``repetitions``: how often problems are halved. ``fewest``: problems, 2 or more, below which
+    nothing is chosen, and no accuracy shown. ``resamples``: of the intervals.
     """
 
-    subsets: int
-    exponents: tuple[float, ...]
-    weights: tuple[float, ...]
-    orders: tuple[str, ...]
-    thresholds: tuple[float, ...]
-    margins: tuple[float, ...]
-    inner_repetitions: int
-    repetitions: int
-    fewest: int
-    resamples: int
-    seed: int
+    subsets: int = 200
+    exponents: tuple[float, ...] = (0.25, 0.5, 1.0)
+    weights: tuple[float, ...] = (1.0, 4.0)
+    orders: tuple[str, ...] = ("shortest", "not refused")
+    thresholds: tuple[float, ...] = (
+        *(0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85),
+        *(1.0, 1.25, 1.5, 2.0, 3.0, np.inf),
+    )
+    margins: tuple[float, ...] = (0.0, 0.01, 0.02)
+    inner_repetitions: int = 5
+    repetitions: int = 5
+    fewest: int = 20
+    resamples: int = 10_000
+    seed: int = 0
 
     @property
     def bootstrap(self) -> Bootstrap:
@@ -66,39 +75,24 @@ class SolutionSettings:
         inner = Halving(self.inner_repetitions, self.seed)
         return reach(right, margins=self.margins, halving=inner)
 
-    def policies(self, aggregation: str, *, prior: str = MEAN) -> tuple[Policy, ...]:
+    def policies(self, aggregation: str) -> tuple[CallPolicy, ...]:
         """The policies to choose among."""
         grid = product(self.exponents, self.weights, self.orders)
-        return tuple(Policy(aggregation, *one, prior) for one in grid)
+        return tuple(CallPolicy(aggregation, *one) for one in grid)
 
 
-USUAL = SolutionSettings(
-    subsets=200,
-    exponents=(0.25, 0.5, 1.0),
-    weights=(1.0, 4.0),
-    orders=("shortest", "not refused"),
-    thresholds=(
-        *(0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85),
-        *(1.0, 1.25, 1.5, 2.0, 3.0, np.inf),
-    ),
-    margins=(0.0, 0.01, 0.02),
-    inner_repetitions=5,
-    repetitions=5,
-    fewest=20,
-    resamples=10_000,
-    seed=0,
-)
-"""The settings of the command line and of the project's own page."""
+USUAL = SolutionSettings()
+"""The settings of the project's own page; the command line has no check of steps to order by."""
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
+class Savings:
     """Selective verification against scoring every sample with one method and aggregation.
 
     Each problem is under the setting that halves without it chose; means over the halvings.
-    ``open_calls``: what scoring every sample takes if unanimous problems, where no score can
-    change the answer, are not asked about. ``difference``: its accuracy less the target's, on the
-    same problems. ``settings``: how often each was chosen.
+    ``open_calls``: what scoring every sample takes without unanimous problems, where no score can
+    change the answer. ``difference``: its accuracy less the target's, on the same problems.
+    ``settings``: how often each was chosen.
     """
 
     method: str
@@ -111,43 +105,34 @@ class Saved:
     difference: Interval
     calls: Interval
     steps: Interval
-    settings: Counter[Setting]
+    settings: Counter[StopSetting]
 
 
-def saved(found: Sequence[Pool], *, settings: SolutionSettings) -> Iterator[Saved]:
+def savings(found: Sequence[AnswerGroups], *, settings: SolutionSettings) -> Iterator[Savings]:
     """Selective verification to the accuracy of each way to score everything."""
     targets = full_scoring(found, subsets=settings.subsets, seed=settings.seed)
     for aggregation in AGGREGATIONS:
-        own = [(key, right) for key, right in targets.items() if key[1] == aggregation]
-        goals = [settings.reaching(right) for _, right in own]
-        chosen = choose(
+        own = {key: right for key, right in targets.items() if key[1] == aggregation}
+        chosen = choose_settings(
             found,
             settings.policies(aggregation),
             settings.thresholds,
-            goals,
+            [settings.reaching(right) for right in own.values()],
             halving=settings.halving,
         )
-        for ((method, _), right), one in zip(own, chosen, strict=True):
-            yield compare(found, right, one, name=(method, aggregation), settings=settings)
+        for (name, right), one in zip(own.items(), chosen, strict=True):
+            yield against_full(found, right, one, name=name, bootstrap=settings.bootstrap)
 
 
 def full_scoring(
-    found: Sequence[Pool], *, subsets: int, seed: int
+    found: Sequence[AnswerGroups], *, subsets: int, seed: int
 ) -> Mapping[tuple[str, str], FloatArray]:
     """By method and aggregation, [problem]: how right it is with all of a problem's samples."""
-
-    def all_of(pool: Pool) -> Subsets:
-        return Subsets((len(pool),), subsets, seed)
-
     return {
         (method, how): np.array(
             [
-                (
-                    best_of(pool, how, all_of(pool))
-                    if method == BEST
-                    else voted(pool, pool.scores[how], all_of(pool))
-                )[0]
-                for pool in found
+                expected_right(method, how, own, Subsets((len(own),), subsets, seed))[0]
+                for own in found
             ]
         )
         for method in (BEST, WEIGHTED)
@@ -155,24 +140,24 @@ def full_scoring(
     }
 
 
-def compare(
-    found: Sequence[Pool],
+def against_full(
+    found: Sequence[AnswerGroups],
     right: FloatArray,
-    chosen: Chosen,
+    chosen: ChosenSettings,
     *,
     name: tuple[str, str],
-    settings: SolutionSettings,
-) -> Saved:
-    """What was chosen against scoring everything, which is ``right``, [problem]."""
-    outcome, bootstrap = chosen.outcome, settings.bootstrap
-    calls = np.array([float(pool.answered.sum()) for pool in found])
-    undecided = np.array([not pool.unanimous for pool in found])
-    return Saved(
+    bootstrap: Bootstrap,
+) -> Savings:
+    """The chosen settings against scoring everything, which is ``right``, [problem]."""
+    outcome = chosen.outcome
+    calls = np.array([float(own.answered.sum()) for own in found])
+    undecided = np.array([not own.unanimous for own in found])
+    return Savings(
         *name,
         target=mean_interval(right, bootstrap),
         target_calls=float(calls.mean()),
         open_calls=float((calls * undecided).mean()),
-        target_steps=float(np.mean([pool.steps[pool.answered].sum() for pool in found])),
+        target_steps=float(np.mean([own.steps[own.answered].sum() for own in found])),
         accuracy=mean_interval(outcome.right, bootstrap),
         difference=paired_difference(outcome.right, right, bootstrap=bootstrap),
         calls=mean_interval(outcome.calls, bootstrap),

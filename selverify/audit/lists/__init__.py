@@ -1,1 +1,0 @@
-"""Lists of candidates at a state: what an order and a number of calls would have found."""
