@@ -128,14 +128,14 @@ class CausalModel(SamplingGenerator):
         state, first = past.hidden[rows], past.logits[rows]
         lengths = torch.tensor(list(map(len, moves)), device=rows.device)
         tokens = pad_sequence(list(map(torch.tensor, moves)), batch_first=True).to(rows.device)
-        read = self._prefixes.extend(past.take(rows), tokens)
-        logprobs = torch.cat((first[:, None], read.logits[:, :-1]), 1).log_softmax(-1)
+        logits, hidden = self._prefixes.extend(past.take(rows), tokens)
+        logprobs = torch.cat((first[:, None], logits[:, :-1]), 1).log_softmax(-1)
         said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
         mask = torch.arange(tokens.shape[1], device=rows.device) < lengths[:, None]
         return embeddings_of(
             state=state,
             goal=goals.to(rows.device)[rows],
-            hidden=read.hidden,
+            hidden=hidden,
             said=said,
             seen=least_probable(said, said - logprobs.amax(-1), mask),
             lengths=lengths,

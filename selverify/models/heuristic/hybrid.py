@@ -74,6 +74,7 @@ class Heuristic(nn.Module):
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
         super().__init__()
+        self.sizes = {"width": width, "seen": seen, "hidden": hidden}
         self.distance = LearnedDistance(width, hidden)
         self.residual = MoveHead(width, seen, hidden)
         self.acceptance = MoveHead(width, seen, hidden)
