@@ -122,7 +122,8 @@ class CausalModel(SamplingGenerator):
         rows: Tensor,
         goals: Tensor,
     ) -> Embeddings:
-        """A row a move, which continues the prompt that ``rows`` says; ``goals`` one a prompt."""
+        """One row a move. ``rows`` [moves] are the places of the prompts that the moves continue;
+        ``goals`` [prompts, D] are the hidden states of the prompts' goals."""
         past = self._prefixes.read(prompts)
         rows = rows.to(past.lengths.device)
         state, first = past.hidden[rows], past.logits[rows]

@@ -51,7 +51,7 @@ class RewardModel:
 
     @property
     def multiplies(self) -> bool:
-        """Whether a state's score is the product of its moves'; else a move's stands for both."""
+        """Whether a state's score is the product of its moves' scores, not the last move's."""
         return isinstance(self.head, TokenLogprobHead)
 
     @torch.inference_mode()
