@@ -50,9 +50,6 @@ def run(
     save_ranker_checkpoint(
         folder,
         heuristic,
-        width=lists[0].rows.state.shape[1],
-        seen=lists[0].rows.token_logprobs.shape[1],
-        hidden=settings.hidden,
         backbone=models.backbone,
         reference_dispersion=dispersion,
         patterns=store.patterns(settings.retrieval_patterns),

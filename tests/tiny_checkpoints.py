@@ -92,9 +92,6 @@ def _save_policy(folder: Path, backbone: Path) -> None:
     save_ranker_checkpoint(
         folder,
         heuristic,
-        width=WIDTH,
-        seen=SEEN,
-        hidden=HIDDEN,
         backbone=digest(backbone),
         reference_dispersion={"distance": 0.02, "hybrid": 0.2},
         patterns=("answer",),

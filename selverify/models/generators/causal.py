@@ -122,20 +122,21 @@ class CausalModel(SamplingGenerator):
         rows: Tensor,
         goals: Tensor,
     ) -> Embeddings:
-        """A row a move, which continues the prompt that ``rows`` says; ``goals`` one a prompt."""
+        """One row a move. ``rows`` [moves] are the places of the prompts that the moves continue;
+        ``goals`` [prompts, D] are the hidden states of the prompts' goals."""
         past = self._prefixes.read(prompts)
         rows = rows.to(past.lengths.device)
         state, first = past.hidden[rows], past.logits[rows]
         lengths = torch.tensor(list(map(len, moves)), device=rows.device)
         tokens = pad_sequence(list(map(torch.tensor, moves)), batch_first=True).to(rows.device)
-        read = self._prefixes.extend(past.take(rows), tokens)
-        logprobs = torch.cat((first[:, None], read.logits[:, :-1]), 1).log_softmax(-1)
+        logits, hidden = self._prefixes.extend(past.take(rows), tokens)
+        logprobs = torch.cat((first[:, None], logits[:, :-1]), 1).log_softmax(-1)
         said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
         mask = torch.arange(tokens.shape[1], device=rows.device) < lengths[:, None]
         return embeddings_of(
             state=state,
             goal=goals.to(rows.device)[rows],
-            hidden=read.hidden,
+            hidden=hidden,
             said=said,
             seen=least_probable(said, said - logprobs.amax(-1), mask),
             lengths=lengths,

@@ -51,7 +51,7 @@ class RewardModel:
 
     @property
     def multiplies(self) -> bool:
-        """Whether a state's score is the product of its moves'; else a move's stands for both."""
+        """Whether a state's score is the product of its moves' scores, not the last move's."""
         return isinstance(self.head, TokenLogprobHead)
 
     @torch.inference_mode()
@@ -135,9 +135,6 @@ def save_ranker_checkpoint(
     folder: Path,
     heuristic: Heuristic,
     *,
-    width: int,
-    seen: int,
-    hidden: int,
     backbone: str,
     reference_dispersion: dict[str, float],
     patterns: Sequence[str],
@@ -146,9 +143,7 @@ def save_ranker_checkpoint(
     save_file(heuristic.state_dict(), folder / "heuristic.safetensors")
     described = {
         "schema": _RANKER_SCHEMA,
-        "width": width,
-        "seen": seen,
-        "hidden": hidden,
+        **heuristic.sizes,
         "backbone": backbone,
         "reference_dispersion": reference_dispersion,
         "patterns": list(patterns),

@@ -116,14 +116,6 @@ class Past:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
-    """Logits [B, T, V] and hidden states [B, T, D] of new tokens, both in float32."""
-
-    logits: Tensor
-    hidden: Tensor
-
-
 class PrefixCache:
     """Reads prompts with a causal model and keeps at most ``capacity`` tokens' keys and values."""
 
@@ -155,9 +147,11 @@ class PrefixCache:
         return self._read(prompts, [self._longest(prompt) for prompt in prompts], keep=-1)
 
     @torch.inference_mode()
-    def extend(self, past: Past, tokens: Tensor) -> Continued:
-        """Tokens [B, T] read after every prompt of ``past``, which is used up; for padding at their
-        right end any token will do."""
+    def extend(self, past: Past, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [B, T, V] and hidden states [B, T, D] of tokens read after the prompts.
+
+        ``past`` is used up; for padding at the right end of ``tokens`` [B, T] any token will do.
+        """
         steps = torch.arange(tokens.shape[1], device=self._model.device)
         mask = torch.cat((past.mask, past.mask.new_ones(tokens.shape)), 1)
         return self._forward(tokens, mask, past.lengths[:, None] + steps, past.cache, last=False)
@@ -166,8 +160,9 @@ class PrefixCache:
     def step(self, past: Past, tokens: Tensor) -> Past:
         """One more token [B] after every row."""
         mask = torch.cat((past.mask, past.mask.new_ones((len(tokens), 1))), 1)
-        read = self._forward(tokens[:, None], mask, past.lengths[:, None], past.cache, last=True)
-        return Past(past.cache, mask, past.lengths + 1, read.logits[:, -1], read.hidden[:, -1])
+        positions = past.lengths[:, None]
+        logits, hidden = self._forward(tokens[:, None], mask, positions, past.cache, last=True)
+        return Past(past.cache, mask, past.lengths + 1, logits[:, -1], hidden[:, -1])
 
     def _longest(self, prompt: Sequence[int]) -> Tensor | None:
         return self._kept.longest(prompt, most=len(prompt) - 1)
@@ -191,15 +186,16 @@ class PrefixCache:
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
         positions = (lengths[:, None] - fresh.sum(1, keepdim=True) + fresh.cumsum(1) - 1).clamp(0)
         mask = torch.cat((mask.to(device), fresh), 1)
-        read = self._forward(tokens, mask, positions, cache, last=True)
+        logits, hidden = self._forward(tokens, mask, positions, cache, last=True)
         for row, prompt in enumerate(prompts):
             self._kept.add(prompt[:keep], cache, mask, row)
-        return Past(cache, mask, lengths, read.logits[:, -1], read.hidden[:, -1])
+        return Past(cache, mask, lengths, logits[:, -1], hidden[:, -1])
 
     def _forward(
         self, tokens: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache, *, last: bool
-    ) -> Continued:
-        """Logits of all tokens, or of the last one only: a vocabulary is wide."""
+    ) -> tuple[Tensor, Tensor]:
+        """Logits of all tokens, or of the last one only (a vocabulary is wide), hidden states of
+        all; both in float32."""
         out = self._model(
             input_ids=tokens,
             attention_mask=mask,
@@ -213,7 +209,7 @@ class PrefixCache:
             raise ProtocolError(
                 f"{type(self._model).__name__}: its decoder gave no last hidden state, expected one"
             )
-        return Continued(out.logits.float(), hidden.float())
+        return out.logits.float(), hidden.float()
 
     def _take_hidden(self, _: object, __: object, out: Any) -> None:
         """The decoder's last state: to ask the model for it would keep every layer's."""

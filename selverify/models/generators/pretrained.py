@@ -17,7 +17,7 @@ from selverify.models.prompting import Prompt, plain_text
 from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
 
 _DATE = "26 Jul 2024"
-"""What templates are told that show a date (Llama 3): today's would change every prompt."""
+"""The date for templates that show one (Llama 3): today's would change every prompt."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Embeddings of states, moves and goals from a server's embeddings endpoint.
 
-Knows: which text stands for what (``models.heuristic.embedding``). Does not know: servers. An
-endpoint tells nothing of how probable a model held a move, so token log probabilities are 0.
+Knows: which text each embedding is of (``models.heuristic.embedding``). Does not know: servers. An
+endpoint gives no probabilities of a move, so token log probabilities are 0.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class ServedStates:
 
     def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
         """Embeddings of every item's moves at its state; all log probabilities are 0."""
-        told = [self._domain.serialise(item.state) for item in items]
+        serialised = [self._domain.serialise(item.state) for item in items]
         wanted = dict.fromkeys(
             text
-            for item, state in zip(items, told, strict=True)
+            for item, state in zip(items, serialised, strict=True)
             for text in self._texts(item, state)
         )
         vectors = self._embeddings.embed_texts(list(wanted))
         known = {text: torch.tensor(one) for text, one in zip(wanted, vectors, strict=True)}
         found = []
-        for item, state in zip(items, told, strict=True):
+        for item, state in zip(items, serialised, strict=True):
             texts = [known[text] for text in self._texts(item, state)]
             count = len(item.moves)
             found.append(

@@ -1,4 +1,4 @@
-"""Embeddings of states, moves and goals: what the frozen generator backbone says of them.
+"""Embeddings of states, moves and goals: hidden states of the frozen generator backbone.
 
 Knows: which hidden state stands for what. Does not know: how they are computed, batches, models.
 """
@@ -21,7 +21,7 @@ class Embeddings:
     ``state`` is z_w, the hidden state after the last word of w. ``move`` is z_m, the mean of the
     hidden states over the move's words read after w. ``after`` is z_w', the hidden state after
     the move's last word. ``goal`` is z_w*, the hidden state after the question read alone.
-    ``token_logprobs`` [rows, SEEN] says how probable the generator held each of the move's words
+    ``token_logprobs`` [rows, SEEN] are the generator's log probabilities of the move's words
     (``models.verifiers.reward.token_logprobs``). ``logprob`` [rows] is its log probability of the
     whole move at w, in nats.
     """

@@ -47,8 +47,9 @@ class LearnedDistance(nn.Module):
 class MoveHead(nn.Module):
     """g([z_w; z_m; z_w*; e_m]): the paper's inputs, and the move's token log probabilities e_m.
 
-    Hidden states say what a move is about; how probable its words were says how sure the generator
-    is of it, which hidden states of a small model tell badly (docs/decisions/0024).
+    Hidden states represent the content of a move, the log probabilities of its words the
+    generator's confidence in it, which hidden states of a small model hardly show
+    (docs/decisions/0024).
     """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
@@ -66,14 +67,15 @@ class MoveHead(nn.Module):
 class Heuristic(nn.Module):
     """The trained distance and residual, and how likely the verifier is to accept a move.
 
-    ``residual`` orders the moves of one state. Its level says nothing across states, so whether a
-    state deserves a call at all is asked of ``acceptance``, which knows states like those of its
-    training only: ``familiarity`` says which. ``plain`` is the residual without the trajectory term
-    of its loss, for the comparison only.
+    ``residual`` orders the moves of one state. Its level is not comparable across states, so
+    ``acceptance`` decides whether a state deserves a call at all. It is valid for states like those
+    of its training only, which ``familiarity`` detects. ``plain`` is the residual without the
+    trajectory term of its loss, for the comparison only.
     """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
         super().__init__()
+        self.sizes = {"width": width, "seen": seen, "hidden": hidden}
         self.distance = LearnedDistance(width, hidden)
         self.residual = MoveHead(width, seen, hidden)
         self.acceptance = MoveHead(width, seen, hidden)

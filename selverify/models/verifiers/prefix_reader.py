@@ -1,12 +1,12 @@
 """A backbone read over many lines of tokens, and one score at each step's end.
 
-Knows: batches, beginnings that lines share, keys and values, what was scored before. Does not know:
+Knows: batches, prefixes that lines share, keys and values, what was scored before. Does not know:
 texts, layouts, how a score follows from a hidden state.
 
-A line is read after the longest beginning of it whose keys and values are at hand: one that lines
-of the same state share, or one that an earlier call ended with. Padding stands at the right, where
-a causal model cannot see it, and before shorter beginnings, where the mask hides it. In float32 a
-score does not depend on the batch; in half precision its last digits may.
+A line is read after the longest prefix of it whose keys and values are kept: one that lines of the
+same state share, or one that an earlier call ended with. Padding is at the right, where a causal
+model cannot see it, and before shorter prefixes, where the mask hides it. In float32 a score does
+not depend on the batch; in half precision its last digits may.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class _Row:
 class _Pass:
     """One forward pass over the rows at ``places``: hidden states [B, S, D] of their new tokens.
 
-    ``mask`` [B, P] says which places of ``cache`` a row may see; None where none is kept.
+    A row may see the places of ``cache`` that ``mask`` [B, P] shows; all are empty unless kept.
     """
 
     places: list[int]
     hidden: Tensor
-    cache: DynamicCache | None
+    cache: DynamicCache
     mask: Tensor
 
 
@@ -169,20 +169,18 @@ class HiddenStateVerifier:
                 jobs.append(job)
                 rows.append(_Row(job.line.tokens, prefix))
         found: dict[bytes, float] = {}
-        for done in self._passes(rows, keep=self._kept.capacity > 0):
+        keep = self._kept.capacity > 0
+        for done in self._passes(rows, keep=keep):
             wanted = [
-                (at, step) for at, place in enumerate(done.places) for step in jobs[place].wanted
+                (at, rows[place].old, jobs[place].line, step)
+                for at, place in enumerate(done.places)
+                for step in jobs[place].wanted
             ]
-            lines = [jobs[done.places[at]].line for at, _ in wanted]
-            places = [
-                (at, line.reads[step] - rows[done.places[at]].old)
-                for (at, step), line in zip(wanted, lines, strict=True)
-            ]
-            keys = [line.keys[step] for (_, step), line in zip(wanted, lines, strict=True)]
-            found |= zip(keys, self._score(done.hidden, places), strict=True)
-            for at, place in enumerate(done.places):
-                if done.cache is not None:
-                    self._kept.add(rows[place].tokens, done.cache, done.mask, at)
+            columns = [(at, line.reads[step] - old) for at, old, line, step in wanted]
+            keys = [line.keys[step] for _, _, line, step in wanted]
+            found |= zip(keys, self._score(done.hidden, columns), strict=True)
+            for at, place in enumerate(done.places if keep else ()):
+                self._kept.add(rows[place].tokens, done.cache, done.mask, at)
         return found
 
     def _shared(self, states: Sequence[Sequence[_Job]]) -> dict[int, Tensor]:
@@ -199,7 +197,6 @@ class HiddenStateVerifier:
             names[place]: row_of(done.cache, done.mask, at, len(rows[names[place]].tokens))
             for done in self._passes(list(rows.values()), keep=True)
             for at, place in enumerate(done.places)
-            if done.cache is not None
         }
 
     def _passes(self, rows: Sequence[_Row], *, keep: bool) -> Iterator[_Pass]:
@@ -231,7 +228,7 @@ class HiddenStateVerifier:
             past_key_values=used,
             use_cache=used is not None,
         )
-        return _Pass(places, out.last_hidden_state, cache if keep else None, mask)
+        return _Pass(places, out.last_hidden_state, cache, mask)
 
     def _score(self, hidden: Tensor, places: Sequence[tuple[int, int]]) -> list[float]:
         """Scores at (row, column) of ``hidden``."""
