@@ -25,6 +25,7 @@ import random
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from selverify.domains.base import (
@@ -38,6 +39,8 @@ from selverify.errors import SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
 PRIME = 23
+_REMEMBERED = 2**14
+"""Moves that are kept as they were read: samples of one problem say the same ones."""
 DRILL_NAMES = (2, 8)
 DRILL_MOVES = (4, 7)
 # fmt: off
@@ -111,10 +114,10 @@ def _said(pattern: re.Pattern[str], text: str) -> dict[str, str] | None:
     if found is None:
         return None
     said = found.groupdict()
-    known = all(
-        word in (_NAME_SET if slot in _NAME_SLOTS else NUMBERS) for slot, word in said.items()
-    )
-    return said if known else None
+    for slot, word in said.items():
+        if word not in (_NAME_SET if slot in _NAME_SLOTS else NUMBERS):
+            return None
+    return said
 
 
 _MOVE_PATTERNS = MappingProxyType({op: _pattern(form) for op, form in _MOVES.items()})
@@ -622,10 +625,11 @@ def _answer_move(value: int) -> Move:
     return _move("answer", NumberAnswer(value=value))
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def _read_move(text: str) -> Move | None:
     """The move that ``text`` spells, as in ``_MOVES``."""
     for op, pattern in _MOVE_PATTERNS.items():
         if said := _said(pattern, text):
             args = {slot: NUMBERS.get(word, word) for slot, word in said.items()}
-            return _move(op, _OPERATORS[op].model_validate(args))
+            return Move(op, _OPERATORS[op].model_validate(args), text)
     return None
