@@ -1,7 +1,7 @@
 """Grade-school word problems told in text, with an exact hidden truth.
 
-Knows: how a dependency graph of quantities becomes shuffled sentences, what a move is, what
-applying it does, which facts the gates may use. Does not know: models, search, verdicts.
+Knows: what a move is, what applying it does, which facts the gates may use; ``relations`` tells
+the sentences. Does not know: models, search, verdicts.
 
 Arithmetic is modulo a small prime, so every number is one word. A move *defines* one quantity and
 repeats the values it used, which lets a gate check it against the tracked context alone::
@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import json
 import random
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import MappingProxyType
 
 from selverify.domains.base import (
@@ -34,40 +34,31 @@ from selverify.domains.base import (
     arguments_of,
     context_of,
 )
+from selverify.domains.relations import (
+    NAME_SET,
+    NAMES,
+    NUMBERS,
+    PHRASES,
+    PRIME,
+    SUMS,
+    Relation,
+    draw_relation,
+    draw_relations,
+    misread_as,
+    needed_by_each,
+    pattern_of,
+    read_statements,
+    require_derivable,
+    said_in,
+    tell,
+)
 from selverify.errors import SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
-PRIME = 23
+_REMEMBERED = 2**14
+"""Moves that are kept as they were read: samples of one problem say the same ones."""
 DRILL_NAMES = (2, 8)
 DRILL_MOVES = (4, 7)
-# fmt: off
-NAMES = (
-    "apples", "pears", "plums", "figs", "limes", "nuts", "dates", "beans", "peas", "corns", "cups",
-    "pens", "books", "coins", "cards", "balls", "kites", "drums", "boats", "carts", "ducks",
-    "hens", "goats", "foxes", "bears", "wolves", "crows", "moths", "frogs", "snails",
-)
-# fmt: on
-FACTORS = (2, 3, 4, 5)
-PHRASES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "given": ("of {x} {v} are there .", "we count {x} {v} .", "someone brings {x} {v} ."),
-        "add": (
-            "{x} equal {a} plus {b} .",
-            "{x} are {a} and {b} together .",
-            "{x} number as many as {a} with {b} .",
-        ),
-        "subtract": (
-            "{x} equal {a} minus {b} .",
-            "{x} are {a} less {b} .",
-            "{x} remain when {b} leave {a} .",
-        ),
-        "scale": (
-            "{x} equal {v} times {a} .",
-            "{x} are {a} taken {v} times .",
-            "{x} come {v} for each of {a} .",
-        ),
-    }
-)
 QUESTIONS = ("how many {x} ?", "find {x} ?")
 _MOVES: Mapping[str, str] = MappingProxyType(
     {
@@ -80,47 +71,9 @@ _MOVES: Mapping[str, str] = MappingProxyType(
         "answer": "answer {value} ;",
     }
 )
-_SUMS = frozenset({"add", "subtract"})
-_NAME_SLOTS = frozenset({"x", "a", "b", "quantity", "left", "right", "operand"})
-"""Of the phrases and the moves; the other slots hold numbers."""
-NUMBERS = MappingProxyType({str(value): value for value in range(PRIME)})
 RANKS = MappingProxyType({str(rank): rank for rank in range(len(NAMES))})
-_NAME_SET = frozenset(NAMES)
 _QUESTION_SET = frozenset(form.format(x=name) for form in QUESTIONS for name in NAMES)
-
-
-def _pattern(form: str) -> re.Pattern[str]:
-    """The texts that ``form`` spells, a group a slot; a slot that stands twice is said alike."""
-    parts: list[str] = []
-    slots: set[str] = set()
-    for word in form.removesuffix(" .").split():
-        slot = word.strip("{}")
-        if slot == word:
-            parts.append(re.escape(word))
-        elif slot in slots:
-            parts.append(f"(?P={slot})")
-        else:
-            slots.add(slot)
-            parts.append(f"(?P<{slot}>{'[a-z]+' if slot in _NAME_SLOTS else '[0-9]+'})")
-    return re.compile(" ".join(parts))
-
-
-def _said(pattern: re.Pattern[str], text: str) -> dict[str, str] | None:
-    """What stands in the slots of ``pattern``; None where ``text`` is none of its texts."""
-    found = pattern.fullmatch(text)
-    if found is None:
-        return None
-    said = found.groupdict()
-    known = all(
-        word in (_NAME_SET if slot in _NAME_SLOTS else NUMBERS) for slot, word in said.items()
-    )
-    return said if known else None
-
-
-_MOVE_PATTERNS = MappingProxyType({op: _pattern(form) for op, form in _MOVES.items()})
-_PHRASE_PATTERNS = tuple(
-    (op, _pattern(phrase)) for op, phrases in PHRASES.items() for phrase in phrases
-)
+_MOVE_PATTERNS = MappingProxyType({op: pattern_of(form) for op, form in _MOVES.items()})
 
 
 class Definition(Arguments):
@@ -150,15 +103,6 @@ class Scale(Definition):
 _OPERATORS: Mapping[str, type[Arguments]] = MappingProxyType(
     {"given": Definition, "add": Binary, "subtract": Binary, "scale": Scale, "answer": NumberAnswer}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """How the text defines one quantity: ``number`` is a given value or a factor."""
-
-    op: str
-    operands: tuple[str, ...]
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +154,13 @@ class WordProblems(GeneratedDomain):
 
         ``hard`` is the share of relations that are told in the last phrasing of their kind.
         """
-        relations = _graph(rng, rng.randint(minimum, maximum))
-        needed = _needed(relations)
+        relations = draw_relations(rng, rng.randint(minimum, maximum))
+        needed = needed_by_each(relations)
         deepest = max(map(len, needed.values()))
         asked = rng.choice([name for name in relations if len(needed[name]) == deepest])
         question = rng.choice(QUESTIONS).format(x=asked)
         told_hard = [name for name in relations if rng.random() < hard]
-        text = f"{_tell(rng, relations, told_hard)} {question}"
+        text = f"{tell(rng, relations, told_hard)} {question}"
         problem = Problem(problem_id, self.name, text, question)
         values: dict[str, int] = {}
         for name, relation in relations.items():
@@ -242,14 +186,14 @@ class WordProblems(GeneratedDomain):
                 f"{problem_id}: given a text that ends in {question[-MAX_MOVE_TEXT:]!r}, expected "
                 f"a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
             )
-        relations = _read_statements(told.split(" . ") if told else (), problem_id)
+        relations = read_statements(told.split(" . ") if told else (), problem_id)
         asked = question.split()[-2]
         if asked not in relations:
             raise SchemaError(
                 f"{problem_id}: given a question about {asked}, expected one about a quantity that "
                 f"a statement tells: {', '.join(relations) or 'there is none'}"
             )
-        _require_derivable(relations, problem_id)
+        require_derivable(relations, problem_id)
         return Problem(problem_id, self.name, text, question)
 
     def solution(
@@ -270,7 +214,7 @@ class WordProblems(GeneratedDomain):
             name = rng.choice(ready)
             relation = relations[name]
             if name in facts["hard"] and rng.random() < misread:
-                relation = _misread(rng, relation, values)
+                relation = misread_as(rng, relation, values)
             move = _define(name, relation, values)
             open_names.remove(name)
             moves.append(move)
@@ -291,8 +235,8 @@ class WordProblems(GeneratedDomain):
         said = rng.choices(givens, k=2 * len(givens)) if recall else []
         moves = [" + ".join(f"{name} {values[name]}" for name in said) + " ;"] if recall else []
         for _ in range(rng.randint(*DRILL_MOVES)):
-            moves.append(_define(names.pop(), _relation(rng, list(values)), values).text)
-        return _tell(rng, relations, ()), " ".join(moves)
+            moves.append(_define(names.pop(), draw_relation(rng, list(values)), values).text)
+        return tell(rng, relations, ()), " ".join(moves)
 
     def fingerprint(self, problem: Problem) -> str:
         """The problem's sentences without their order."""
@@ -310,7 +254,7 @@ class WordProblems(GeneratedDomain):
                 f"{problem.problem_id}: given the text {problem.text[:MAX_MOVE_TEXT]!r}, expected "
                 f"one that ends in a question like {QUESTIONS[0].format(x=NAMES[0])!r}"
             )
-        symbols = tuple(dict.fromkeys(word for word in words if word in _NAME_SET))
+        symbols = tuple(dict.fromkeys(word for word in words if word in NAME_SET))
         return State(problem, (), Context(symbols, words[-2], (), None), budget)
 
     def parse(self, text: str) -> Candidate:
@@ -433,108 +377,6 @@ class WordProblems(GeneratedDomain):
         return (_define(targets[0], relation, values),)
 
 
-def _graph(rng: random.Random, size: int) -> dict[str, Relation]:
-    """Quantities in an order in which each depends on earlier ones only."""
-    names = rng.sample(NAMES, size)
-    givens = rng.randint(2, max(2, size // 2))
-    relations = {name: Relation("given", (), rng.randrange(PRIME)) for name in names[:givens]}
-    for index in range(givens, size):
-        relations[names[index]] = _relation(rng, names[:index])
-    return relations
-
-
-def _relation(rng: random.Random, earlier: Sequence[str]) -> Relation:
-    """A sum, a difference or a multiple of ``earlier`` quantities, two or more."""
-    op = rng.choice(("add", "subtract", "scale", "add", "subtract"))
-    if op == "scale":
-        return Relation(op, (rng.choice(earlier),), rng.choice(FACTORS))
-    return Relation(op, tuple(rng.sample(earlier, 2)), 0)
-
-
-def _needed(relations: Mapping[str, Relation]) -> dict[str, frozenset[str]]:
-    """For each quantity the quantities (itself too) that its value depends on."""
-    needed: dict[str, frozenset[str]] = {}
-    for name, relation in relations.items():
-        needed[name] = frozenset({name}).union(*(needed[operand] for operand in relation.operands))
-    return needed
-
-
-def _misread(rng: random.Random, relation: Relation, values: Mapping[str, int]) -> Relation:
-    """How a careless reader takes a sum or a difference; other relations stay as they are."""
-    if relation.op not in _SUMS:
-        return relation
-    left, right = relation.operands
-    others = [name for name in values if name not in relation.operands]
-    kinds = ["sign"] * 3 + ["order"] * 2 * (relation.op == "subtract") + ["operand"] * bool(others)
-    kind = rng.choice(kinds)
-    if kind == "sign":
-        return replace(relation, op="add" if relation.op == "subtract" else "subtract")
-    if kind == "order":
-        return replace(relation, operands=(right, left))
-    other = rng.choice(others)
-    return replace(relation, operands=rng.choice([(left, other), (other, right)]))
-
-
-def _tell(rng: random.Random, relations: Mapping[str, Relation], hard: Collection[str]) -> str:
-    sentences = []
-    for name, relation in relations.items():
-        slots = dict(zip("ab", relation.operands, strict=False))
-        phrases = PHRASES[relation.op]
-        phrase = phrases[-1] if name in hard else rng.choice(phrases[:-1])
-        sentences.append(phrase.format(x=name, v=relation.number, **slots))
-    rng.shuffle(sentences)
-    return " ".join(sentences)
-
-
-def _read_statements(sentences: Sequence[str], problem_id: str) -> dict[str, Relation]:
-    """The relation that each sentence tells, by the quantity that it defines."""
-    relations: dict[str, Relation] = {}
-    for sentence in sentences:
-        read = _read_statement(sentence)
-        if read is None:
-            example = PHRASES["given"][1].format(x=NAMES[0], v=7)
-            raise SchemaError(
-                f"{problem_id}: given the sentence {sentence[:MAX_MOVE_TEXT]!r}, expected a "
-                f"statement like {example!r} before the question"
-            )
-        name, relation = read
-        if name in relations:
-            raise SchemaError(f"{problem_id}: given {name} again, expected each quantity told once")
-        relations[name] = relation
-    return relations
-
-
-def _read_statement(sentence: str) -> tuple[str, Relation] | None:
-    """The quantity that a sentence defines, and how; None where it is no statement."""
-    text = " ".join(sentence.split())
-    for op, pattern in _PHRASE_PATTERNS:
-        if said := _said(pattern, text):
-            operands = tuple(said[slot] for slot in "ab" if slot in said)
-            return said["x"], Relation(op, operands, NUMBERS[said.get("v", "0")])
-    return None
-
-
-def _require_derivable(relations: Mapping[str, Relation], problem_id: str) -> None:
-    """Raise SchemaError unless every quantity follows from given ones."""
-    for name, relation in relations.items():
-        for operand in relation.operands:
-            if operand not in relations:
-                raise SchemaError(
-                    f"{problem_id}: given {name} by {operand}, which no statement tells, expected "
-                    "a statement of each quantity"
-                )
-    derived: set[str] = set()
-    rest = set(relations)
-    while ready := {name for name in rest if derived >= set(relations[name].operands)}:
-        derived |= ready
-        rest -= ready
-    if rest:
-        raise SchemaError(
-            f"{problem_id}: given {', '.join(sorted(rest))} by each other in a circle, expected "
-            "quantities that follow from given numbers"
-        )
-
-
 def _relations(facts: Mapping[str, object]) -> dict[str, Relation]:
     stored: Mapping[str, tuple[str, list[str], int]] = facts["relations"]  # type: ignore[assignment]
     return {
@@ -604,7 +446,7 @@ def _read_pattern(pattern: str) -> tuple[str, str, int, tuple[int, ...]] | None:
         return None
     match pattern.split():
         case [op, ("asked" | "next") as role, "0", left, right] if (
-            op in _SUMS and {left, right} <= RANKS.keys()
+            op in SUMS and {left, right} <= RANKS.keys()
         ):
             return op, role, 0, (RANKS[left], RANKS[right])
         case ["scale", ("asked" | "next") as role, factor, rank] if (
@@ -622,10 +464,11 @@ def _answer_move(value: int) -> Move:
     return _move("answer", NumberAnswer(value=value))
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def _read_move(text: str) -> Move | None:
     """The move that ``text`` spells, as in ``_MOVES``."""
     for op, pattern in _MOVE_PATTERNS.items():
-        if said := _said(pattern, text):
+        if said := said_in(pattern, text):
             args = {slot: NUMBERS.get(word, word) for slot, word in said.items()}
-            return _move(op, _OPERATORS[op].model_validate(args))
+            return Move(op, _OPERATORS[op].model_validate(args), text)
     return None

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.domains.word_problems import NAMES, PRIME, WordProblems, _read_statements
+from selverify.domains.relations import NAMES, PRIME, read_statements
+from selverify.domains.word_problems import WordProblems
 from selverify.errors import SchemaError
 from selverify.search.gates import reject
 from selverify.types import Move, Problem, State, Truth
@@ -155,7 +156,7 @@ def test_every_generated_problem_is_read(seed: int, minimum: int, more: int, har
     sentences = problem.text.split(" . ")[:-1]
     read = {
         name: [relation.op, list(relation.operands), relation.number]
-        for name, relation in _read_statements(sentences, "p").items()
+        for name, relation in read_statements(sentences, "p").items()
     }
     assert read == json.loads(truth.facts)["relations"]
 
