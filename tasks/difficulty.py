@@ -12,7 +12,7 @@ from selverify.data.difficulty import bin_agreement, difficulty_bins
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
 from selverify.params import Params
-from selverify.search.backend import complete
+from selverify.search.backend import sample_completions
 from selverify.search.solutions import read_solution
 from selverify.types import Sample
 from tasks.artifacts import read_tasks, say, write_rows
@@ -68,7 +68,7 @@ def sample_shard(shard: Shard) -> list[list[tuple[bool, bool]]]:
     models = open_models(shard.params, shard.inputs, seed=settings.seed)
     domain = models.domain
     starts = [domain.initial_state(task.problem, budget=1) for task in shard.tasks]
-    replies = complete(models.backend, starts, settings.samples)
+    replies = sample_completions(models.backend, starts, count=settings.samples)
     say(f"difficulty: to {shard.tasks[-1].problem.problem_id}, {settings.samples} samples each")
     with open_grader(shard.params) as grader:
         return [

@@ -41,22 +41,6 @@ PARTS = (
 FILES = (".csv", ".parquet", ".svg", ".png", ".json", ".md")
 OF_OTHERS = {"recorded-runs.md"}
 """Pages whose paths are those of other projects, where their records were found."""
-# Named by the pages before they are merged: to be removed with the other parcels' merge.
-NOT_YET = {
-    f"selverify/{name}.py"
-    for name in (
-        "experiment/methods",
-        "experiment/reuse",
-        "experiment/selection",
-        "experiment/statistics",
-        "models/generators/local",
-        "training/exploration",
-        "search/expand",
-        "search/exploration",
-        "search/gated",
-        "search/recover",
-    )
-}
 README_WORDS, README_ROWS = 600, 8
 """What the README holds at most: words outside its one table, and rows in it."""
 
@@ -135,7 +119,7 @@ def test_every_parameter_exists() -> None:
 
 def test_every_path_exists_or_is_written_by_a_run() -> None:
     """A path in code is in the repository, or a stage or tool writes it."""
-    found = set(paths()) - NOT_YET
+    found = set(paths())
     assert len(found) > 50
     assert [path for path in found if not (ROOT / path).exists() and not is_written(path)] == []
 
@@ -168,8 +152,6 @@ def test_every_function_imports() -> None:
     found = {match for _, span in SPANS for match in re.findall(r"^([\w/]+)\.py:([\w.]+)$", span)}
     assert len(found) > 40
     for file, name in found:
-        if f"{file}.py" in NOT_YET:
-            continue
         module = import_module(file.replace("/", "."))
         assert reduce(getattr, name.split("."), module) is not None
 

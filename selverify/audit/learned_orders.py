@@ -29,7 +29,7 @@ from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList, split_lists, train_policy
 
 FOLDS = 5
-SETTINGS = Residual(
+RANKER_SETTINGS = Residual(
     hidden=16,
     epochs=25,
     rate=1e-2,
@@ -85,7 +85,7 @@ def learned_orders(encoder: str, *, seed: int) -> LearnedOrders:
                 "encoder: given, but some candidates have no verdict to learn from; expected "
                 "--complete, which leaves their states out"
             )
-        settings = SETTINGS.model_copy(update={"seed": seed})
+        settings = RANKER_SETTINGS.model_copy(update={"seed": seed})
         (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=seed)
         scored = cross_fit(labelled(states, embedder), folds, settings, report=lambda *_: None)
         with_runs = embedder.encoder is not None and any(

@@ -11,7 +11,7 @@ from typing import Any, cast
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth, split_moves
-from selverify.search.backend import Backend, complete
+from selverify.search.backend import Backend, sample_completions
 from selverify.search.gates import reject
 from selverify.search.requests import Verify, VerifyItem
 from selverify.types import Candidate, Move, Sample, State, Verdict
@@ -31,7 +31,7 @@ def inspect_samples(
     true of moves that answer, and ``alive`` and ``right`` say whether the answer is right.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
-    replies = complete(backend, starts, samples)
+    replies = sample_completions(backend, starts, count=samples)
     rows: list[dict[str, Any]] = []
     items: list[VerifyItem] = []
     for task, start, reply in zip(tasks, starts, replies, strict=True):
@@ -61,7 +61,7 @@ def _walk(
         if domain.is_final(state):
             break
         move = domain.parse(text)
-        refusal = reject(domain, state, move)
+        refusal = reject(domain, state, candidate=move)
         after = domain.apply(state, move) if isinstance(move, Move) else None
         before, alive, right = _truth(domain, task, state, move, grader=grader)
         before, alive = before and reachable, alive and reachable

@@ -11,12 +11,12 @@ from itertools import chain
 
 from selverify.report.formatting import (
     Column,
-    Record,
-    method_label,
+    TableRow,
+    labelled_method,
     number,
     p_value,
-    plain,
     ranged,
+    verbatim,
     with_deviation,
     words,
 )
@@ -30,32 +30,32 @@ _ratio_ranged = partial(ranged, digits=2)
 _percent_deviation = partial(with_deviation, scale=100)
 
 
-def _lowest_to_highest(record: Record, name: str) -> str:
+def _lowest_to_highest(record: TableRow, name: str) -> str:
     return f"{_percent(record, f'{name}_min')} to {_percent(record, f'{name}_max')}"
 
 
-def _interval(record: Record, name: str) -> str:
+def _interval(record: TableRow, name: str) -> str:
     """The ends of a target's interval; a count has none."""
     low, high = (number(record, end, digits=3) for end in ("low", "high"))
     return low if low == "-" else f"{low} to {high}"
 
 
-def _settings(record: Record, name: str) -> str:
+def _settings(record: TableRow, name: str) -> str:
     """One setting a fold; that of a strategy is the method it chose."""
     return "; ".join(method_name(one) for one in str(record[name]).split(" | "))
 
 
-def _measured(record: Record, name: str) -> str:
+def _measured(record: TableRow, name: str) -> str:
     """Counts without digits, all else with three."""
     return number(record, name, digits=0 if isinstance(record[name], int) else 3)
 
 
-def _yes_or_no(record: Record, name: str) -> str:
+def _yes_or_no(record: TableRow, name: str) -> str:
     return "yes" if record[name] else "no"
 
 
-_METHOD = Column("Method", "method", method_label)
-_CONFIGURATION = Column("Configuration", "method", method_label)
+_METHOD = Column("Method", "method", labelled_method)
+_CONFIGURATION = Column("Configuration", "method", labelled_method)
 _ACCURACY = Column("Accuracy, %", "accuracy", _percent_ranged)
 _CALLS = Column("Verifier calls", "verifier_calls", ranged)
 _TOKENS = Column("Generated tokens", "generated_tokens", partial(number, digits=0))
@@ -77,21 +77,21 @@ MAIN_IN_TERMINAL = (
     Column("Difference to full, points", "difference", _points_ranged),
 )
 TARGETS = (
-    Column("Target", "text", plain),
+    Column("Target", "text", verbatim),
     Column("Measured", "measured", _measured),
     Column("95 % interval", "measured", _interval),
-    Column("Goal", "goal", plain),
+    Column("Goal", "goal", verbatim),
     Column("Met", "met", _yes_or_no),
 )
 HEADLINE = (
-    Column("Full against", "other", method_label),
+    Column("Full against", "other", labelled_method),
     Column("Calls saved at equal accuracy, %", "calls_saved.value", _points_ranged),
     Column("Accuracy gained at equal calls, points", "accuracy_gained.value", _points_ranged),
     Column("Area under the frontier gained, points", "area_gained.value", _points_ranged),
 )
 BY_BUDGET = (
-    Column("N", "n", plain),
-    Column("Best baseline", "baseline", method_label),
+    Column("N", "n", verbatim),
+    Column("Best baseline", "baseline", labelled_method),
     Column("Its accuracy, %", "baseline_accuracy", _percent),
     Column("Full, %", "accuracy", _percent),
     Column("Gain, points", "gain", partial(ranged, signed=True)),
@@ -122,14 +122,14 @@ LEFT_OUT = (
 )
 SEEDS = (
     _METHOD,
-    Column("Seeds", "seeds", plain),
+    Column("Seeds", "seeds", verbatim),
     Column("Accuracy, %", "accuracy_mean", _percent_deviation),
     Column("Lowest to highest, %", "accuracy", _lowest_to_highest),
     Column("Verifier calls", "calls_mean", with_deviation),
 )
 AGAINST_BEST = (
     Column("0-shot, %", "one_shot", _percent),
-    Column("Best baseline with gates", "baseline", method_label),
+    Column("Best baseline with gates", "baseline", labelled_method),
     Column("Its accuracy, %", "baseline_accuracy", _percent),
     Column("Its calls", "baseline_calls", number),
     Column("Full, %", "accuracy", _percent_ranged),
@@ -143,20 +143,20 @@ SETTINGS = (
     Column("Accuracy over repetitions, %", "accuracy_mean", _percent_deviation),
     Column("Calls", "verifier_calls_mean", with_deviation),
 )
-GATES = (
-    Column("Gate", "gate", plain),
-    Column("Reason", "reason", plain),
-    Column("Refused", "refused", plain),
+GATE_SHARES = (
+    Column("Gate", "gate", verbatim),
+    Column("Reason", "reason", verbatim),
+    Column("Refused", "refused", verbatim),
     Column("Share of candidates, %", "share", partial(number, scale=100, digits=2)),
-    Column("False rejects", "false_rejects", plain),
+    Column("False rejects", "false_rejects", verbatim),
 )
 VERIFIER = (
     Column("Measure", "metric", words),
     Column("Value", "value", partial(ranged, digits=3)),
 )
 BY_DEPTH = (
-    Column("Moves so far", "depth", plain),
-    Column("Rounds", "rounds", plain),
+    Column("Moves so far", "depth", verbatim),
+    Column("Rounds", "rounds", verbatim),
     Column("Without a call, %", "trusted", _whole_percent),
     Column("Survivors", "survivors", number),
     Column("sigma(w)", "sigma", partial(with_deviation, digits=2)),
@@ -180,7 +180,7 @@ def frontier_columns(target: float) -> tuple[Column, ...]:
 
 
 def bin_columns(
-    bins: Iterable[int], name: str, write: Callable[[Record, str], str]
+    bins: Iterable[int], name: str, write: Callable[[TableRow, str], str]
 ) -> tuple[Column, ...]:
     """``name`` of each method, one column a difficulty bin."""
     numbers = sorted(set(bins))
@@ -194,7 +194,7 @@ def bin_columns(
 def ranker_columns(metrics: Iterable[str]) -> tuple[Column, ...]:
     """One column a metric."""
     return (
-        Column("Ranker", "ranker", plain),
+        Column("Ranker", "ranker", verbatim),
         *(
             Column(metric.replace("_", " "), f"{metric}.value", _ratio_ranged)
             for metric in dict.fromkeys(metrics)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from selverify.report.names import method_name
 
-Record = Mapping[Any, Any] | pd.Series
+TableRow = Mapping[Any, Any] | pd.Series
 
 
 class Column(NamedTuple):
@@ -22,7 +22,7 @@ class Column(NamedTuple):
 
     heading: str
     name: str
-    write: Callable[[Record, str], str]
+    write: Callable[[TableRow, str], str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class ReportTable:
 
     title: str
     columns: Sequence[Column]
-    records: pd.DataFrame | Sequence[Record]
+    records: pd.DataFrame | Sequence[TableRow]
     note: str = ""
     figure: str = ""
 
@@ -57,23 +57,23 @@ def wide(table: pd.DataFrame, row: str, column: str) -> list[dict[str, Any]]:
     return list(records.values())
 
 
-def plain(record: Record, name: str) -> str:
+def verbatim(record: TableRow, name: str) -> str:
     """The value as it is."""
     return str(record[name])
 
 
-def words(record: Record, name: str) -> str:
+def words(record: TableRow, name: str) -> str:
     """The value with spaces for underscores."""
     return str(record[name]).replace("_", " ")
 
 
-def method_label(record: Record, name: str) -> str:
+def labelled_method(record: TableRow, name: str) -> str:
     """The display name of a method."""
     return method_name(str(record[name]))
 
 
 def number(
-    record: Record,
+    record: TableRow,
     name: str,
     *,
     scale: float = 1,
@@ -90,7 +90,7 @@ def number(
 
 
 def ranged(
-    record: Record | None, name: str, *, scale: float = 1, digits: int = 1, signed: bool = False
+    record: TableRow | None, name: str, *, scale: float = 1, digits: int = 1, signed: bool = False
 ) -> str:
     """A value with its interval in brackets; "-" where there is no value.
 
@@ -106,7 +106,7 @@ def ranged(
     return value if low == "-" else f"{value} [{low}, {high}]"
 
 
-def with_deviation(record: Record, name: str, *, scale: float = 1, digits: int = 1) -> str:
+def with_deviation(record: TableRow, name: str, *, scale: float = 1, digits: int = 1) -> str:
     """A mean, and in brackets its standard deviation (``<name>_sd``)."""
     mean = number(record, name, scale=scale, digits=digits)
     deviation = f"{name.removesuffix('_mean')}_sd"
@@ -115,7 +115,7 @@ def with_deviation(record: Record, name: str, *, scale: float = 1, digits: int =
     return f"{mean} (sd {number(record, deviation, scale=scale, digits=digits)})"
 
 
-def p_value(record: Record, name: str) -> str:
+def p_value(record: TableRow, name: str) -> str:
     """A probability in three digits."""
     p = record[name]
     return "-" if pd.isna(p) else "<0.001" if p < 0.001 else f"{p:.3f}"

@@ -12,7 +12,7 @@ from functools import partial
 import pandas as pd
 
 from selverify.report import columns
-from selverify.report.formatting import Column, ReportTable, number, plain, ranged, wide
+from selverify.report.formatting import Column, ReportTable, number, ranged, verbatim, wide
 from selverify.report.targets import Target
 from selverify.report.variants import rank_agreement
 
@@ -147,10 +147,10 @@ def _variants(report: ReportData) -> Iterator[ReportTable]:
     if len(found["seeds"]):
         yield ReportTable("Sampling seeds", columns.SEEDS, found["seeds"], _SEEDS_NOTE)
     if len(found["backbones"]) > 1:
-        shown = (Column("Backbone", "variant", plain), *columns.AGAINST_BEST)
+        shown = (Column("Backbone", "variant", verbatim), *columns.AGAINST_BEST)
         yield ReportTable("Backbones", shown, found["backbones"], _AGAINST_NOTE, "backbones")
     if len(strengths) > 1:
-        shown = (Column("Verifier", "variant", plain), *columns.AGAINST_BEST)
+        shown = (Column("Verifier", "variant", verbatim), *columns.AGAINST_BEST)
         yield ReportTable("Strength of the verifier", shown, strengths, _AGAINST_NOTE)
         names = strengths["variant"].tolist()
         yield ReportTable(
@@ -186,7 +186,7 @@ def _breakdowns(report: ReportData) -> Iterator[ReportTable]:
 def _audits(report: ReportData) -> Iterator[ReportTable]:
     """The parts of the method by themselves: gates, rankers, verifier, allocation."""
     found = report.tables
-    yield ReportTable("Gates", columns.GATES, found["gates"], figure="gates")
+    yield ReportTable("Gates", columns.GATE_SHARES, found["gates"], figure="gates")
     shown = columns.ranker_columns(found["rankers"]["metric"])
     by_ranker = wide(found["rankers"], "ranker", "metric")
     yield ReportTable("Rankers", shown, by_ranker, figure="rankers")

@@ -128,8 +128,8 @@ class ComposedBackend:
         return [part for part in parts if part is not None]
 
 
-def complete(
-    backend: Backend, states: Sequence[State], count: int
+def sample_completions(
+    backend: Backend, states: Sequence[State], *, count: int
 ) -> tuple[tuple[Sample, ...], ...]:
     """``count`` samples of the rest of a solution from each state."""
     request = Complete(tuple(CompleteItem(state, 0, count) for state in states))

@@ -51,7 +51,7 @@ def inadmissible(
     parse and, where a finished answer can be checked for free, to check: a free check is free for
     every method (protocol).
     """
-    refusal = reject(domain, state, candidate)
+    refusal = reject(domain, state, candidate=candidate)
     if refusal is not None and refusal.gate in gates:
         return refusal
     if isinstance(candidate, Malformed):
@@ -72,4 +72,4 @@ def checked(domain: Domain, state: State) -> bool:
     if not domain.checks_answers() or not domain.is_final(state):
         return False
     start = domain.initial_state(state.problem, budget=state.budget)
-    return passes_every_gate(domain, start, state.derivation) is not None
+    return passes_every_gate(domain, start, moves=state.derivation) is not None

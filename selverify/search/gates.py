@@ -15,7 +15,7 @@ CONTEXT = "context"
 GATES = (STRUCTURAL, CONTEXT)
 
 
-def reject(domain: Domain, state: State, candidate: Candidate) -> Rejection | None:
+def reject(domain: Domain, state: State, *, candidate: Candidate) -> Rejection | None:
     """The first violated condition of ``candidate`` at ``state``, or None when both gates pass.
 
     Implements G_struct and then G_ctx (Eq. gated_moves, Eq. ctx_gate).
@@ -29,10 +29,10 @@ def reject(domain: Domain, state: State, candidate: Candidate) -> Rejection | No
     return None
 
 
-def passes_every_gate(domain: Domain, state: State, moves: Iterable[Candidate]) -> State | None:
+def passes_every_gate(domain: Domain, state: State, *, moves: Iterable[Candidate]) -> State | None:
     """The state after all ``moves``, or None as soon as one of them is refused."""
     for move in moves:
-        if reject(domain, state, move) is not None or not isinstance(move, Move):
+        if reject(domain, state, candidate=move) is not None or not isinstance(move, Move):
             return None
         state = domain.apply(state, move)
     return state

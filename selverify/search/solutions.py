@@ -47,7 +47,7 @@ def read_solution(domain: Domain, start: State, *, text: str, count: int) -> Sol
         move = domain.parse(piece)
         if not isinstance(move, Move):
             return None
-        legal = legal and reject(domain, state, move) is None
+        legal = legal and reject(domain, state, candidate=move) is None
         state = domain.apply(state, move)
         if domain.is_final(state):
             return Solution(state, legal, count)

@@ -13,7 +13,7 @@ from typing import Any
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
-from selverify.search.backend import Backend, complete
+from selverify.search.backend import Backend, sample_completions
 from selverify.search.gates import reject
 from selverify.search.solutions import Solution, read_solution
 from selverify.types import Sample, State
@@ -50,7 +50,7 @@ def sample_training_solutions(
     verifier never sees a move that a gate refuses.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
-    replies = complete(backend, starts, solutions)
+    replies = sample_completions(backend, starts, count=solutions)
     found: list[SampledSolution] = []
     for task, start, samples in zip(tasks, starts, replies, strict=True):
         cut: dict[tuple[str, ...], SampledSolution] = {}
@@ -69,7 +69,7 @@ def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[Sta
     """The states after each move of ``solution`` before the first that a gate refuses."""
     states, state = [], start
     for move in solution.state.derivation:
-        if reject(domain, state, move) is not None:
+        if reject(domain, state, candidate=move) is not None:
             break
         state = domain.apply(state, move)
         states.append(state)
@@ -97,7 +97,9 @@ def value_solutions(
         for state in one.states
         if not domain.is_final(state)
     }
-    replies = complete(backend, [state for _, state in open_states.values()], rollouts)
+    replies = sample_completions(
+        backend, [state for _, state in open_states.values()], count=rollouts
+    )
     values = {
         key: sum(_reaches(domain, state, sample, task.truth.answer, grader) for sample in samples)
         / rollouts

@@ -398,8 +398,8 @@ class Letters:
 def test_an_order_can_be_learned(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Features give two rows a table, embeddings of committed runs four; without all verdicts
     there is nothing to learn from."""
-    quick = learned_orders.SETTINGS.model_copy(update={"epochs": 2, "hidden": 4})
-    monkeypatch.setattr(learned_orders, "SETTINGS", quick)
+    quick = learned_orders.RANKER_SETTINGS.model_copy(update={"epochs": 2, "hidden": 4})
+    monkeypatch.setattr(learned_orders, "RANKER_SETTINGS", quick)
     shown = audited(log, "--encoder", "free").stdout
     for name in ("Residual", "Learned reject probability"):
         assert sum(line.startswith(f"{name}  ") for line in shown.splitlines()) == 4

@@ -89,11 +89,11 @@ def test_a_right_derivation_passes_and_stays_alive(domain: GeneratedDomain, seed
         assert domain.alive(state, truth)
         assert not domain.is_final(state)
         assert domain.answer(state) is None
-        assert reject(domain, state, move) is None
+        assert reject(domain, state, candidate=move) is None
     assert domain.is_final(path[-1])
     assert domain.answer(path[-1]) == truth.answer
     assert domain.alive(path[-1], truth)
-    assert reject(domain, path[-1], moves[-1]) is not None
+    assert reject(domain, path[-1], candidate=moves[-1]) is not None
 
 
 @over_domains
@@ -184,7 +184,7 @@ def test_retrieved_moves_pass_the_gates(domain: GeneratedDomain, seed: int) -> N
     for state in path[:-1]:
         for move in (found for name in names for found in domain.instantiate(state, str(name))):
             assert domain.parse(move.text) == move
-            assert reject(domain, state, move) is None
+            assert reject(domain, state, candidate=move) is None
 
 
 @over_domains
@@ -198,7 +198,7 @@ def test_a_problem_holds_no_answer(domain: GeneratedDomain) -> None:
         assert problem.problem_id == truth.problem_id == "p"
         assert truth.facts not in problem.text + problem.goal
         start = domain.initial_state(problem, budget=1)
-        assert reject(domain, start, moves[-1]) is not None
+        assert reject(domain, start, candidate=moves[-1]) is not None
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ def test_a_drill_is_random_play_to_another_target(recall: bool) -> None:
         assert state.context.target != 24
         for part in solved.split(" ;")[:-1]:
             step = move(f"{part.strip()} ;")
-            assert reject(DOMAIN, state, step) is None
+            assert reject(DOMAIN, state, candidate=step) is None
             state = DOMAIN.apply(state, step)
         assert DOMAIN.answer(state) == str(state.context.target)
     assert sizes == {3, 5}
@@ -256,7 +256,7 @@ def test_long_text_is_cut() -> None:
 )
 def test_gate_reasons(text: str, gate: str, reason: str) -> None:
     """Each broken rule at the hand 4 7 8 13 is refused by its gate with its reason."""
-    assert reject(DOMAIN, start(4, 7, 8, 13), move(text)) == Rejection(gate, reason)
+    assert reject(DOMAIN, start(4, 7, 8, 13), candidate=move(text)) == Rejection(gate, reason)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_gate_reasons(text: str, gate: str, reason: str) -> None:
 )
 def test_gate_reasons_at_other_hands(cards: tuple[int, ...], text: str, reason: str) -> None:
     """Zero divisors, large results and wrong answers are refused with their reason."""
-    rejection = reject(DOMAIN, start(*cards), move(text))
+    rejection = reject(DOMAIN, start(*cards), candidate=move(text))
     assert rejection is not None
     assert rejection.reason == reason
 
@@ -280,7 +280,7 @@ def test_gate_reasons_at_other_hands(cards: tuple[int, ...], text: str, reason: 
 def test_a_move_after_the_answer_is_refused() -> None:
     """Nothing passes once an answer was given."""
     state = run(start(24), "answer = 24 ;")
-    assert reject(DOMAIN, state, move("answer = 24 ;")) == Rejection(
+    assert reject(DOMAIN, state, candidate=move("answer = 24 ;")) == Rejection(
         "structural", "after the answer"
     )
 
@@ -321,7 +321,7 @@ def test_alive_equals_the_slow_solver_on_random_walks(seed: int) -> None:
     while combinations_of(table(state).numbers):
         assert DOMAIN.alive(state, truth()) == whole(table(state).numbers, TARGET)
         step = move(text_of(rng.choice(combinations_of(table(state).numbers))))
-        assert reject(DOMAIN, state, step) is None
+        assert reject(DOMAIN, state, candidate=step) is None
         state = DOMAIN.apply(state, step)
     assert DOMAIN.alive(state, truth()) == (table(state).numbers == (TARGET,))
 

@@ -22,14 +22,14 @@ def start(text: str = TEXT) -> State:
 
 def after(*texts: str) -> State:
     """The state after these steps, which pass every gate."""
-    state = passes_every_gate(DOMAIN, start(), map(DOMAIN.parse, texts))
+    state = passes_every_gate(DOMAIN, start(), moves=map(DOMAIN.parse, texts))
     assert state is not None
     return state
 
 
 def why(state: State, text: str) -> str | None:
     """The reason of the gate that refuses ``text``."""
-    refused = reject(DOMAIN, state, DOMAIN.parse(text))
+    refused = reject(DOMAIN, state, candidate=DOMAIN.parse(text))
     return None if refused is None else f"{refused.gate}: {refused.reason}"
 
 

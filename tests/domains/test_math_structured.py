@@ -62,14 +62,14 @@ def start(text: str = TEXT) -> State:
 
 def after(*texts: str, problem: str = TEXT) -> State:
     """The state after these moves, which pass every gate."""
-    state = passes_every_gate(DOMAIN, start(problem), map(DOMAIN.parse, texts))
+    state = passes_every_gate(DOMAIN, start(problem), moves=map(DOMAIN.parse, texts))
     assert state is not None
     return state
 
 
 def why(state: State, text: str) -> str | None:
     """The reason of the gate that refuses ``text``."""
-    refused = reject(DOMAIN, state, DOMAIN.parse(text))
+    refused = reject(DOMAIN, state, candidate=DOMAIN.parse(text))
     return None if refused is None else f"{refused.gate}: {refused.reason}"
 
 
@@ -395,7 +395,7 @@ def test_hostile_text_is_settled_at_once(text: str) -> None:
     for part in (text, text[:4_000]):
         began = time.process_time()
         candidate = DOMAIN.parse(part)
-        reject(DOMAIN, state, candidate)
+        reject(DOMAIN, state, candidate=candidate)
         if isinstance(candidate, Move):
             DOMAIN.apply(state, candidate)
         assert time.process_time() - began < SECONDS

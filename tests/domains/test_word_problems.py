@@ -69,7 +69,7 @@ SUM = "pears = apples 7 + plums 5 = pears 12 ;"
 )
 def test_gates(before, move, reason):
     """Each condition is refused for its own reason; a misread text passes, for the verifier."""
-    refusal = reject(DOMAIN, after(*before), DOMAIN.parse(move))
+    refusal = reject(DOMAIN, after(*before), candidate=DOMAIN.parse(move))
     assert (refusal.reason if refusal else None) == reason
 
 
@@ -195,7 +195,7 @@ def test_a_misread_derivation_passes_the_gates_and_is_wrong():
         problem, truth = DOMAIN.generate(rng, problem_id="p", minimum=6, maximum=8, hard=hard)
         state = DOMAIN.initial_state(problem, budget=1)
         for move in DOMAIN.solution(problem, truth, rng, misread=1.0):
-            assert reject(DOMAIN, state, move) is None
+            assert reject(DOMAIN, state, candidate=move) is None
             state = DOMAIN.apply(state, move)
         sums = sum(move.op in {"add", "subtract"} for move in state.derivation)
         assert DOMAIN.alive(state, truth) is (hard == 0 or sums == 0)

@@ -40,7 +40,7 @@ def feed(name: str, state: State, text: str) -> State:
     """
     domain = DOMAINS[name]
     candidate = domain.parse(text)
-    refusal = reject(domain, state, candidate)
+    refusal = reject(domain, state, candidate=candidate)
     if isinstance(candidate, Malformed):
         assert refusal is not None
         assert 0 < len(candidate.reason) <= LONGEST_REASON

@@ -48,7 +48,7 @@ def walk(domain: Domain, example: FewShot) -> State:
     state = domain.initial_state(domain.read(example.question, problem_id="p"), budget=1)
     for text in example.steps:
         move = domain.parse(text)
-        assert reject(domain, state, move) is None and isinstance(move, Move)
+        assert reject(domain, state, candidate=move) is None and isinstance(move, Move)
         assert move.text == text
         assert not domain.is_final(state)
         state = domain.apply(state, move)

@@ -144,7 +144,7 @@ def countdown_counts() -> Counter[tuple[str, str]]:
 def ours(one: Visited, text: str) -> str:
     """What the gates say of a candidate, in the records' words."""
     move = DOMAIN.parse(text)
-    refused = reject(DOMAIN, one.state, move)
+    refused = reject(DOMAIN, one.state, candidate=move)
     if refused is not None or not isinstance(move, Move):
         return RECORDED_REASON[refused.reason] if refused else UNSAID
     return "ok_rounded" if made(one.table.numbers, move).rounded else "ok"
@@ -156,7 +156,7 @@ def by_countdown(one: Visited, text: str) -> str:
     move = countdown_move(text)
     if state is None or move is None:
         return UNSAID
-    refused = reject(COUNTDOWN, state, move)
+    refused = reject(COUNTDOWN, state, candidate=move)
     return "ok" if refused is None else COUNTDOWN_REASON[refused.reason]
 
 
@@ -203,7 +203,9 @@ def _visited(row: Record, item: RecordedList) -> Visited:
         move = DOMAIN.parse(text)
         if isinstance(move, Move):
             state = DOMAIN.apply(state, move)
-    kept = tuple(one for one in candidates if reject(DOMAIN, state, DOMAIN.parse(one.text)) is None)
+    kept = tuple(
+        one for one in candidates if reject(DOMAIN, state, candidate=DOMAIN.parse(one.text)) is None
+    )
     passed = whole.model_copy(update={"candidates": kept, "committed": None}) if kept else None
     return Visited(row, state, whole, passed)
 

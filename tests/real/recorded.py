@@ -85,7 +85,7 @@ def walk(name: str, problem: str, steps: Sequence[str]) -> Walked:
     with_claims, refusals = 0, []
     for number, text in enumerate(steps):
         move = DOMAIN.parse(text)
-        refused = reject(DOMAIN, state, move)
+        refused = reject(DOMAIN, state, candidate=move)
         if refused is not None:
             refusals.append(Refusal(name, number, refused.reason, text))
         if isinstance(move, Move):

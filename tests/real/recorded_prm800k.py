@@ -241,7 +241,7 @@ def refusals() -> tuple[Refusal, ...]:
     for at, judged in enumerate(lists().states):
         state = state_of(judged.recorded)
         for place, one in enumerate(judged.recorded.candidates):
-            refused = reject(DOMAIN, state, DOMAIN.parse(one.text))
+            refused = reject(DOMAIN, state, candidate=DOMAIN.parse(one.text))
             if refused is not None:
                 kind = refused.reason.partition(":")[0]
                 found.append(Refusal(at, place, kind, bool(judged.accepted[place])))

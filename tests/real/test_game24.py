@@ -135,7 +135,7 @@ def test_a_decimal_stands_for_a_value_near_it_but_for_no_whole_number(
     text: str, refused: str | None
 ) -> None:
     state = DOMAIN.initial_state(DOMAIN.read("3 3 8 8", problem_id="p"), budget=1)
-    found = reject(DOMAIN, state, DOMAIN.parse(text))
+    found = reject(DOMAIN, state, candidate=DOMAIN.parse(text))
     assert (found.reason if found else None) == refused
 
 
@@ -146,15 +146,15 @@ def test_a_rounded_number_is_worked_on_exactly() -> None:
     for text in ("8 / 3 = 2.67 (left: 3 8 2.67)", "3 - 2.67 = 0.33 (left: 8 0.33)"):
         move = domain.parse(text)
         assert isinstance(move, Move)
-        assert reject(domain, state, move) is None
+        assert reject(domain, state, candidate=move) is None
         state = domain.apply(state, move)
     right = domain.parse("8 / 0.33 = 24 (left: 24)")
     wrong = domain.parse("8 * 0.33 = 2.67 (left: 2.67)")
     assert isinstance(right, Move)
     assert made(state.context.numbers, right).after == (Fraction(24),)  # type: ignore[attr-defined]
-    assert reject(domain, state, right) is None
+    assert reject(domain, state, candidate=right) is None
     assert domain.answer(domain.apply(state, right)) == "24"
-    found = reject(domain, state, wrong)
+    found = reject(domain, state, candidate=wrong)
     assert found is not None
     assert found.reason == "result is not the target"
 

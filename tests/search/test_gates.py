@@ -25,7 +25,7 @@ def move(text: str) -> Move:
 
 def test_malformed_text_fails_the_structural_gate() -> None:
     """Parseability is the first condition of G_struct; the reason of the parse is kept."""
-    rejection = reject(DOMAIN, START, DOMAIN.parse("let us think"))
+    rejection = reject(DOMAIN, START, candidate=DOMAIN.parse("let us think"))
     assert rejection == Rejection(STRUCTURAL, "malformed: not an operator with its arguments")
 
 
@@ -33,25 +33,25 @@ def test_the_structural_gate_speaks_first() -> None:
     """A move that breaks both gates is refused by the structural one."""
     step = move(FIRST_BROKEN)
     assert DOMAIN.context_violation(START, step) is not None
-    rejection = reject(DOMAIN, START, step)
+    rejection = reject(DOMAIN, START, candidate=step)
     assert rejection is not None
     assert rejection.gate == STRUCTURAL
 
 
 def test_the_context_gate_speaks_second() -> None:
     """A move whose symbols fit but whose claim is wrong is refused by the context gate."""
-    assert reject(DOMAIN, START, move(SECOND_BROKEN)) == Rejection(CONTEXT, "arithmetic")
+    assert reject(DOMAIN, START, candidate=move(SECOND_BROKEN)) == Rejection(CONTEXT, "arithmetic")
 
 
 def test_a_right_move_passes() -> None:
     """None means that both gates pass."""
-    assert reject(DOMAIN, START, move(GOOD)) is None
+    assert reject(DOMAIN, START, candidate=move(GOOD)) is None
 
 
 def test_a_passing_derivation_gives_its_last_state() -> None:
     """All moves pass: the state after them comes back, with the budget untouched."""
     texts = (OTHER, "7 - 1 = 6 left 4 6 ;", "4 * 6 = 24 left 24 ;", "answer = 24 ;")
-    state = passes_every_gate(DOMAIN, START, map(DOMAIN.parse, texts))
+    state = passes_every_gate(DOMAIN, START, moves=map(DOMAIN.parse, texts))
     assert state is not None
     assert DOMAIN.answer(state) == "24"
     assert (len(state.derivation), state.budget) == (4, 3)
@@ -60,7 +60,7 @@ def test_a_passing_derivation_gives_its_last_state() -> None:
 def test_one_refused_move_refuses_the_derivation() -> None:
     """A broken, malformed or repeated move anywhere gives None."""
     for last in (SECOND_BROKEN, "nonsense", OTHER):
-        assert passes_every_gate(DOMAIN, START, map(DOMAIN.parse, (OTHER, last))) is None
+        assert passes_every_gate(DOMAIN, START, moves=map(DOMAIN.parse, (OTHER, last))) is None
 
 
 @given(st.integers(0, 10_000))
@@ -70,6 +70,6 @@ def test_gates_never_refuse_a_right_move(seed: int) -> None:
     rng = random.Random(seed)
     problem, truth = DOMAIN.generate(rng, problem_id="p", minimum=4, maximum=4)
     start = DOMAIN.initial_state(problem, budget=1)
-    state = passes_every_gate(DOMAIN, start, DOMAIN.solution(problem, truth, rng))
+    state = passes_every_gate(DOMAIN, start, moves=DOMAIN.solution(problem, truth, rng))
     assert state is not None
     assert DOMAIN.answer(state) == truth.answer

@@ -79,7 +79,7 @@ def test_a_gated_search_never_verifies_a_non_survivor(runs: list[dict[str, objec
     for request in spy.requests:
         if request.kind == "verify":
             assert all(
-                reject(DOMAIN, item.state, step) is None
+                reject(DOMAIN, item.state, candidate=step) is None
                 for item in request.items
                 for step in item.steps
             )
@@ -126,7 +126,7 @@ def test_an_answer_is_what_its_derivation_says(runs: list[dict[str, object]]) ->
     for run, result in zip(runs, results.values(), strict=True):
         state = DOMAIN.initial_state(run["problem"], budget=1)
         for step in result.outcome.derivation:
-            refusal = reject(DOMAIN, state, step)
+            refusal = reject(DOMAIN, state, candidate=step)
             assert refusal is None or refusal.gate not in run["settings"].gates
             state = DOMAIN.apply(state, step)
         assert result.outcome.answer == DOMAIN.answer(state)
