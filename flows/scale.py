@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import pyarrow.parquet as pq
 
-from flows.stages import METRICS_NAME, PARAMS_FILE, Stage, find_stage, load_stages, params_of
+from flows.stages import METRICS_NAME, PARAMS_FILE, Stage, find_stage, load_stages
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.params import Params, load_params
 from tasks.shards import worker_count
@@ -68,7 +68,7 @@ def scale(*arguments: str) -> None:
     name = f"evaluation@{params.backbones[0]}-{params.strengths[0]}"
     evaluation = find_stage(stages, name)
     lines = [_shards(asked), "", *by_method(_metrics(report.metrics), asked)]
-    found = measure(evaluation, params_of(evaluation, params))
+    found = measure(evaluation, params.narrowed(**evaluation.item))
     if found is None:
         lines += ["", f"Time and storage: unknown, {name} is not here (make run)"]
     else:

@@ -29,7 +29,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
 from flows.server import without_secrets
-from flows.stages import PARAMS_FILE, Stage, load_stages, params_of, used_params
+from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
 from selverify.errors import ParamsError, SchemaError
 from selverify.params import Params, load_params
 from selverify.storage import digest
@@ -156,7 +156,7 @@ def publish_all() -> int:
     params = load_params(PARAMS_FILE)
     stages = load_stages(params)
     finished = [stage for stage in stages.values() if stage.metrics.is_file()]
-    new = sum(publish_stage(stage, params_of(stage, params)).new for stage in finished)
+    new = sum(publish_stage(stage, params.narrowed(**stage.item)).new for stage in finished)
     try:
         _adopt(MlflowClient(os.environ[TRACKING_URI]), params)  # those logged after their parent
     except MlflowException as error:
@@ -291,7 +291,7 @@ def _adopt(client: MlflowClient, params: Params) -> None:
     for stage in load_stages(params).values():
         if not stage.metrics.is_file():
             continue
-        result = Result.of(stage, params_of(stage, params))
+        result = Result.of(stage, params.narrowed(**stage.item))
         for run in _found(client, experiment, KEY_TAG, result.key)[:1]:
             runs.append(run)
             parent = run if any(_curve_files(stage)) else parent

@@ -21,7 +21,7 @@ from proxy import Fault, Proxy, rewrites, says, status
 
 from flows.execution import execute
 from flows.preflight import name_sources
-from flows.stages import Stage, load_stages, params_of
+from flows.stages import Stage, load_stages
 from selverify.errors import ProtocolError
 from selverify.params import Params, load_params
 from selverify.storage import digest
@@ -75,7 +75,7 @@ class Pipeline:
         for stage in self.stages:
             if stage.task in names:
                 module = import_module(f"tasks.{stage.task}")
-                execute(stage, params_of(stage, self.params), module.run)
+                execute(stage, self.params.narrowed(**stage.item), module.run)
 
     def forget(self, names: Sequence[str]) -> None:
         """As if they had never run."""

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from ledger_totals import check_totals
 
-from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
+from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages
 from selverify.params import Benchmark, Params, load_params
 from tasks import evaluation
 from tasks.artifacts import read_training
@@ -70,7 +70,7 @@ def run_all(params: Params, folder: Path) -> dict[str, Path]:
         for path in stage.outputs.values():
             (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
         run = import_module(f"tasks.{stage.task}").run
-        run(params_of(stage, params), stage.inputs, stage.outputs)
+        run(params.narrowed(**stage.item), stage.inputs, stage.outputs)
     return dict(stages["report"].outputs)
 
 
@@ -118,7 +118,7 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
     again = {name: tmp_path / "again" / path.name for name, path in stage.outputs.items()}
     again["evaluation"].mkdir(parents=True)
     evaluation.run(
-        params_of(stage, params.model_copy(update={"tracking": alone})), stage.inputs, again
+        params.model_copy(update={"tracking": alone}).narrowed(**stage.item), stage.inputs, again
     )
     for name in ("outcomes", "steps", "events"):
         first, second = (

@@ -33,7 +33,7 @@ from flows import mapping
 from flows.preflight import name_sources
 from flows.server import PREFECT_API_URL
 from flows.stage_flow import _show, run_stage
-from flows.stages import Stage, load_stages, params_of
+from flows.stages import Stage, load_stages
 from flows.tracking import Published
 from selverify.data.benchmark import Task
 from selverify.errors import NoReply, ParamsError, ProtocolError, Refusal
@@ -211,7 +211,9 @@ def run_quietly(stage: Stage, params: Any) -> None:
     """Without Prefect and MLflow."""
     for path in stage.outputs.values():
         (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
-    import_module(f"tasks.{stage.task}").run(params_of(stage, params), stage.inputs, stage.outputs)
+    import_module(f"tasks.{stage.task}").run(
+        params.narrowed(**stage.item), stage.inputs, stage.outputs
+    )
 
 
 def evaluated(root: Path, line: Any, runner: str, cache: str) -> Done:

@@ -19,7 +19,6 @@ from flows.stages import (
     check_inputs,
     find_stage,
     load_stages,
-    params_of,
     used_params,
 )
 from selverify.errors import ArtifactError, ParamsError
@@ -190,12 +189,12 @@ def test_a_stage_of_a_matrix_sees_its_own_combination() -> None:
     """The parameters are narrowed to it, and MLflow is told which it was."""
     stages = load_stages(EVERYTHING, ROOT / "dvc.yaml")
     stage = find_stage(stages, "verifier@base-weak")
-    narrowed = params_of(stage, EVERYTHING)
+    narrowed = EVERYTHING.narrowed(**stage.item)
     assert (narrowed.backbones, narrowed.strengths) == (("base",), ("weak",))
     assert used_params(stage, narrowed)["backbone"] == "base"
     assert stage.inputs["rollouts"] == Path("data/rollouts/base")
     report = find_stage(stages, "report")
-    assert params_of(report, EVERYTHING) == EVERYTHING
+    assert EVERYTHING.narrowed(**report.item) == EVERYTHING
     assert report.inputs["evaluation"] == Path("results/evaluation")
     assert len([one for one in report.needed if one[1].startswith("evaluation@")]) == 4
     assert report.inputs["residual"] == Path("models/small-strong/policy")
@@ -220,8 +219,11 @@ def test_an_unknown_stage_is_refused_with_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stages: {a: {cmd: x, outs: ['${model}']}}", "variable 'model'"),
-        ("stages: {a: {deps: [y], outs: [x]}, b: {deps: [x], outs: [y]}}", "in a circle"),
+        ("stages: {a: {cmd: x, outs: ['${model}']}}", "Could not find 'model'"),
+        (
+            "stages: {a: {cmd: x, deps: [y], outs: [x]}, b: {cmd: x, deps: [x], outs: [y]}}",
+            "in a circle",
+        ),
     ],
 )
 def test_a_broken_dag_is_refused(tmp_path: Path, text: str, message: str) -> None:

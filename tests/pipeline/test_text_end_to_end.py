@@ -19,7 +19,7 @@ from test_domains_end_to_end import ROOT
 
 from flows.preflight import name_sources
 from flows.profiles import PROFILES, apply_profile
-from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
+from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages
 from selverify.errors import SchemaError
 from selverify.models.sources import read_generator_source
 from selverify.params import Params, Pretrained, TextBenchmark, TextSplit, load_params
@@ -115,7 +115,7 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
         for path in stage.outputs.values():
             (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
         import_module(f"tasks.{stage.task}").run(
-            params_of(stage, params), stage.inputs, stage.outputs
+            params.narrowed(**stage.item), stage.inputs, stage.outputs
         )
     report = (stages["report"].outputs["report"] / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# Report: math, 12 problems, N = 4")
