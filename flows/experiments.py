@@ -20,8 +20,9 @@ from pydantic import Field
 
 from flows import terminal
 from flows.launcher import TABLE_NAME
-from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, Settings, combinations
+from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, combinations
 from flows.preflight import preflight
+from flows.profiles import Settings
 from flows.supervisor import keeping
 from selverify.errors import ProtocolError
 
