@@ -54,7 +54,7 @@ def _counting(kept):
         log = os.open(os.environ["{ANSWERED}"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(log, "".join(lines).encode())  # at once: several processes may write
         os.close(log)
-        return supervised(self, asking, asked, entries)
+        return kept(self, asking, asked, entries)
 
     return keep
 
@@ -306,7 +306,7 @@ def copy(root: Path) -> Path:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, root / name)
     (root / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
-    with (root / "selverify" / "reply_cache.py").open("a") as module:
+    with (root / "selverify" / "models" / "reply_cache.py").open("a") as module:
         module.write(COUNTING)
     return root
 

@@ -27,7 +27,7 @@ from conftest import ROOT, Project, clean_environment, make_project
 
 from flows.overrides import combinations
 from flows.profiles import PROFILES
-from flows.scheduling import read_deployments
+from flows.scheduling import DEPLOYMENTS_FILE, POOL, read_deployments
 from flows.server import PREFECT_API_URL, without_secrets
 from flows.supervisor import supervised
 from selverify.errors import ArtifactError, ParamsError
@@ -65,61 +65,29 @@ def run(params, inputs, outputs, mapper):
 
 
 def test_the_deployments_state_what_their_flows_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All in one pool; what they are started with passes the check."""
+    """All in the one pool; what they are started with passes the check."""
     monkeypatch.chdir(ROOT)
-    path = ROOT / "prefect.yaml"
-    schedules = {one.name: [str(when) for when in one.schedules] for one in read_deployments(path)}
-    assert schedules == {"nightly": ["0 3 * * * UTC"], "health": ["30 */6 * * * UTC"], "sweep": []}
-    stated = yaml.safe_load(path.read_text(encoding="utf-8"))["deployments"]
+    assert read_deployments() == [
+        "nightly: 0 3 * * * UTC", "health: 30 */6 * * * UTC", "sweep: when asked for",
+    ]  # fmt: skip
+    stated = yaml.safe_load(DEPLOYMENTS_FILE.read_text(encoding="utf-8"))["deployments"]
+    assert {one["work_pool"]["name"] for one in stated} == {POOL}
     given = {one["name"]: one["parameters"] for one in stated if "parameters" in one}
     for name, runs in {"health": 1, "sweep": 4}.items():
         assert len(combinations(given[name]["profile"], given[name]["overrides"])) == runs
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the file: input should be"),
-        ("name: [", "no YAML"),
-        ("name: x\n", "deployments: field required"),
-        ("deployments: []\n", "deployments: tuple should have at least 1 item"),
-        ("deployments: [{name: a}]\n", r"deployments\.0\.work_pool: field required"),
-        (
-            "deployments: [{name: a, work_pool: {name: p}}, {name: b, work_pool: {name: q}}]\n",
-            "work pools p, q; expected one for all",
-        ),
-    ],
-)
+@pytest.mark.parametrize("text", ["", "name: [", "name: x", "deployments: 3", "deployments: [a]"])
 def test_a_file_without_deployments_is_one_sentence(
-    tmp_path: Path, text: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """Empty, no YAML, without deployments or their pool, or with two pools."""
-    path = tmp_path / "prefect.yaml"
+    """Before any server is started."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ArtifactError, match="no such file"):
-        read_deployments(path)
-    path.write_text(text)
-    with pytest.raises(ParamsError, match=rf"prefect\.yaml: {message}[^\n]*$"):
-        read_deployments(path)
-
-
-@pytest.mark.parametrize(
-    ("stated", "shown"),
-    [
-        ("cron: 0 3 * * *", "0 3 * * * UTC"),
-        ("{cron: 0 3 * * *, timezone: Europe/Zurich}", "0 3 * * * Europe/Zurich"),
-        ("interval: 3600", "every 3600 s"),
-        ("rrule: FREQ=DAILY", "FREQ=DAILY UTC"),
-    ],
-)
-def test_a_schedule_is_shown_as_it_is_stated(tmp_path: Path, stated: str, shown: str) -> None:
-    """Every kind that Prefect knows."""
-    path = tmp_path / "prefect.yaml"
-    path.write_text(
-        f"deployments:\n- {{name: a, work_pool: {{name: p}}}}\n"
-        f"- name: b\n  work_pool: {{name: p}}\n  schedules:\n  - {stated}\n"
-    )
-    first, second = read_deployments(path)
-    assert first.schedules == () and [str(one) for one in second.schedules] == [shown]
+        read_deployments()
+    DEPLOYMENTS_FILE.write_text(text)
+    with pytest.raises(ParamsError, match=r"^prefect\.yaml: [^\n]*$"):
+        read_deployments()
 
 
 def test_an_address_is_shown_without_its_password() -> None:
