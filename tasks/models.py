@@ -101,13 +101,8 @@ def _check_source(params: Params, folder: Path) -> None:
         )
 
 
-def chooses_tau(params: Params) -> bool:
-    """Whether tau is left to be chosen for the verifier."""
-    return params.leaves_tau
-
-
 def resolve_tau(params: Params, verifier: Path) -> Params:
-    """The same with the verifier's own tau where none is given."""
+    """The same with the tau that was chosen for the verifier, where the parameters leave it."""
     return params.with_tau(load_threshold(verifier).tau) if params.leaves_tau else params
 
 

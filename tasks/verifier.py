@@ -24,7 +24,7 @@ from selverify.training.tuning import Epoch, held_out, of_problems, values_befor
 from selverify.training.verifier import train_verifier
 from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, say
-from tasks.models import chooses_tau, open_grader, open_models
+from tasks.models import open_grader, open_models
 
 REPORT_EVERY = 5
 
@@ -43,7 +43,7 @@ def run(
         train = _train_head if kind == "head" else _train_model
         losses = train(solutions, params, inputs, folder)
     with_verifier = {**inputs, "verifier": folder}
-    chosen = _choose_tau(solutions, params, with_verifier, folder) if chooses_tau(params) else {}
+    chosen = _choose_tau(solutions, params, with_verifier, folder) if params.leaves_tau else {}
     return {**losses, **chosen, **_audit(params, with_verifier)}
 
 

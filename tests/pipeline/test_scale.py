@@ -72,7 +72,7 @@ def test_time_is_that_of_as_many_workers_as_the_stage_had(
 ) -> None:
     """One, where a model is of the hub or behind a server, however many threads there are."""
     evaluate(measured)
-    monkeypatch.setattr("tasks.evaluation.SHARD", 1)
+    monkeypatch.setattr("flows.scale.SHARD", 1)
     monkeypatch.setattr("flows.tracking.seconds_of", lambda stage, params: 8.0)
     generator = load_params(PARAMS_FILE).generator["math"]["served"]
     text = PARAMS_FILE.read_text(encoding="utf-8")
