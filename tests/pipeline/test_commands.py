@@ -7,14 +7,14 @@ import os
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from conftest import ROOT, Project, clean_environment, make_project
 from mlflow import MlflowClient
+from waiting import lives, wait_until
 
 from flows.environment import KERNELS, fix_kernels
 from flows.server import PREFECT_API_URL
@@ -228,24 +228,12 @@ def test_a_run_in_the_background_of_a_script_can_be_ended(tmp_path: Path, api: s
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: mark.is_file() and mark.read_text() != "", launcher)
+        stage = psutil.Process(int(wait_until(lambda: mark.is_file() and mark.read_text())))
         launcher.terminate()
         assert launcher.wait(60) != 0
-        stage = Path(f"/proc/{mark.read_text()}")
-        deadline = time.monotonic() + 30
-        while stage.exists() and time.monotonic() < deadline:
-            time.sleep(0.2)
-        assert not stage.exists()
+        wait_until(lambda: not lives(stage), patience=30)
     finally:
         launcher.kill()
-
-
-def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-    """Poll for at most two minutes, while the process lives."""
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 @pytest.mark.parametrize(

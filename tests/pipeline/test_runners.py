@@ -28,6 +28,7 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL as API_URL
 from prefect.settings import temporary_settings
 from shard_work import ends
+from small_pipeline import run_stages, set_params
 
 from flows import mapping
 from flows.preflight import name_sources
@@ -188,15 +189,12 @@ def a_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     pipelines.write_benchmarks(root)
     with proxy.Proxy(stand_in.answer) as line:
         told = pipelines.served_params(line.url)
-        pipelines.set_params(root, {**told, "tracking.reply_cache": "before.sqlite"})
+        set_params(root, {**told, "tracking.reply_cache": "before.sqlite"})
         params = load_params(root / "params.yaml")
-        stages = load_stages(params)
-        name_sources(params, stages)
+        name_sources(params, load_stages(params))
         paid = []
         for _ in range(2):
-            for stage in stages.values():
-                if stage.task in BEFORE:
-                    run_quietly(stage, params)
+            run_stages(params, BEFORE)
             paid.append(len(asked_for(line.answered)))
         assert paid[0] == paid[1] > 0, "no stage pays for a reply that it was given before"
         yield line
@@ -207,18 +205,9 @@ def asked_for(answered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [body for body in answered if "input" not in body]
 
 
-def run_quietly(stage: Stage, params: Any) -> None:
-    """Without Prefect and MLflow."""
-    for path in stage.outputs.values():
-        (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
-    import_module(f"tasks.{stage.task}").run(
-        params.narrowed(**stage.item), stage.inputs, stage.outputs
-    )
-
-
 def evaluated(root: Path, line: Any, runner: str, cache: str) -> Done:
     """Run the evaluation's flow with ``runner``, its replies in ``cache``."""
-    pipelines.set_params(root, {"tracking.runner": runner, "tracking.reply_cache": cache})
+    set_params(root, {"tracking.runner": runner, "tracking.reply_cache": cache})
     before = len(line.answered)
     run_stage(EVALUATION)
     folder = Path("results/evaluation/served-strong")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT
 
 from flows.__main__ import main
 from flows.scale import scale
@@ -21,15 +19,12 @@ PROBLEMS, ROWS = 4, 40
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def measured(parameters: Path) -> Path:
     """A report of one method; the folder of the evaluation, which is not there yet."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "results").mkdir()
+    (parameters / "results").mkdir()
     metrics = {"budget": 64, "full.verifier_calls": 6.5, "full.generated_tokens": 500.0}
-    (tmp_path / "results" / "metrics.json").write_text(json.dumps(metrics))
-    return tmp_path / "results" / "evaluation" / "small-strong"
+    (parameters / "results" / "metrics.json").write_text(json.dumps(metrics))
+    return parameters / "results" / "evaluation" / "small-strong"
 
 
 def evaluate(folder: Path) -> int:

@@ -10,8 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ import pytest
 import yaml
 from checkouts import checkout, git
 from conftest import ROOT, Project, clean_environment, make_project
+from waiting import PATIENCE, lives, wait_until
 
 from flows.overrides import combinations
 from flows.profiles import PROFILES
@@ -35,8 +35,6 @@ from selverify.errors import ArtifactError, ParamsError
 # Every ten seconds from a time that has passed: the next one is due within ten seconds.
 SOON = {"interval": 10, "anchor_date": "2026-01-01T00:00:00+00:00", "timezone": "UTC"}
 EVIL = "http://evil.example"
-# As long as a machine takes that is at work on something else; an idle one takes a tenth.
-PATIENCE = 400
 BLOCKING = """
 import os, pathlib, time
 
@@ -119,25 +117,19 @@ def test_a_port_in_use_is_one_sentence(project: Project) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+    ("command", "code"),
+    [
+        ("raise SystemExit(7)", 7),
+        ("import os; os.kill(os.getpid(), 9)", 128 + 9),
+        ("import os, time; os.kill(os.getppid(), 15); time.sleep(600)", 128 + signal.SIGTERM),
+    ],
+    ids=["exit", "kill", "supervisor told to end"],
 )
-def test_the_exit_code_of_a_kept_command_is_its_own(command: str, code: int) -> None:
-    """A supervisor stands between a server and whoever watches it."""
+def test_the_exit_code_of_a_supervised_command_is_its_own(command: str, code: int) -> None:
+    """Whoever watches a server sees its supervisor; one told to end has not done its work."""
     supervisor = supervised([sys.executable, "-c", command])
     done = subprocess.run(supervisor, start_new_session=True, timeout=PATIENCE, check=False)
     assert done.returncode == code
-
-
-def test_a_keeper_that_is_told_to_end_says_so(tmp_path: Path) -> None:
-    """Else what it kept would be taken for done."""
-    mark = tmp_path / "begun"
-    command = f"import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(600)"
-    supervisor = subprocess.Popen(
-        supervised([sys.executable, "-c", command]), start_new_session=True
-    )
-    wait_until(mark.exists)
-    supervisor.terminate()
-    assert supervisor.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("victim", ["owner", "supervisor", "command"])
@@ -554,13 +546,6 @@ def listeners(process: psutil.Process) -> list[Any]:
     return [one for one in found if one.status == psutil.CONN_LISTEN]
 
 
-def lives(process: psutil.Process) -> bool:
-    """Whether it is at work; one that has ended stands in the table until it is waited for."""
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 def of_home(root: Path) -> list[psutil.Process]:
     """Every process whose Prefect lives in ``root``, whoever started it."""
     found = []
@@ -578,12 +563,3 @@ def states(root: Path) -> dict[str, str]:
     """The type of the last state of every run that the stopped server knows, by its name."""
     with closing(sqlite3.connect(root / ".prefect" / "prefect.db")) as database:
         return dict(database.execute("select name, state_type from flow_run"))
-
-
-def wait_until(condition: Callable[[], Any], *, patience: float = PATIENCE) -> Any:
-    """What ``condition`` returns once it is true."""
-    deadline = time.monotonic() + patience
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.3)
-    return found
