@@ -112,10 +112,10 @@ def pages() -> Iterator[list[Service]]:
     with ExitStack() as stack:
         stack.enter_context(nothing_left())
         if not os.environ.get(PREFECT_API_URL):
-            started.append(stack.enter_context(starting_prefect(_port(*PREFECT_PORT))))
+            started.append(stack.enter_context(starting_prefect(find_port(*PREFECT_PORT))))
         tracking = os.environ[TRACKING_URI]
         if not tracking.startswith("http"):
-            port = _port(*MLFLOW_PORT)
+            port = find_port(*MLFLOW_PORT)
             tracking = f"http://{LOOPBACK}:{port}"
             started.append(stack.enter_context(starting_mlflow(port)))
         for server in started:  # which all start at the same time: each takes many seconds
@@ -227,7 +227,7 @@ def _healthy(address: str) -> bool:
         return False
 
 
-def _port(variable: str, usual: int) -> int:
+def find_port(variable: str, usual: int) -> int:
     """The port that ``variable`` names, or the usual one; nothing listens on it.
 
     Raises:

@@ -161,6 +161,7 @@ def test_stages_over_a_faulty_server_write_the_same_bytes(
     )
 
 
+@pytest.mark.soak
 def test_a_stage_whose_server_dies_goes_on_where_it_was(
     pipeline: Pipeline, undisturbed, record
 ) -> None:

@@ -28,7 +28,7 @@ from waiting import PATIENCE, lives, wait_until
 from flows.overrides import combinations
 from flows.profiles import PROFILES
 from flows.scheduling import DEPLOYMENTS_FILE, POOL, read_deployments
-from flows.server import PREFECT_API_URL, without_secrets
+from flows.server import PREFECT_API_URL, PREFECT_PORT, ServerError, find_port, without_secrets
 from flows.supervisor import supervised
 from selverify.errors import ArtifactError, ParamsError
 
@@ -95,25 +95,24 @@ def test_an_address_is_shown_without_its_password() -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "0420011", "4_200", "٤٢٠٠", "9" * 5000])
-def test_a_wrong_port_is_one_sentence(project: Project, port: str) -> None:
-    """It names the variable; nothing is started."""
-    done = project.flows("ui", PREFECT_SERVER_API_PORT=port)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: PREFECT_SERVER_API_PORT: given ")
-    assert "expected a port" in done.stderr and "Traceback" not in done.stderr
-    assert not (project.root / ".prefect").exists()
+def test_a_wrong_port_is_one_sentence(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    """It names the variable."""
+    monkeypatch.setenv(PREFECT_PORT[0], port)
+    with pytest.raises(
+        ParamsError, match=r"^PREFECT_SERVER_API_PORT: given .*, expected a port, 1"
+    ):
+        find_port(*PREFECT_PORT)
 
 
-def test_a_port_in_use_is_one_sentence(project: Project) -> None:
+def test_a_port_in_use_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise another program's page would be taken for ours."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        done = project.flows("ui", PREFECT_SERVER_API_PORT=port)
-    assert done.returncode == 1
-    assert f"error: 127.0.0.1:{port} is in use" in done.stderr
-    assert "PREFECT_SERVER_API_PORT" in done.stderr
+        monkeypatch.setenv(PREFECT_PORT[0], port)
+        with pytest.raises(ServerError, match=rf"127\.0\.0\.1:{port} is in use .*_API_PORT"):
+            find_port(*PREFECT_PORT)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +183,9 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
 @pytest.mark.parametrize(
     ("work", "command"),
     [
-        (BLOCKING, ["first"]),
+        pytest.param(BLOCKING, ["first"], marks=pytest.mark.soak),
         (BLOCKING, ["exec", sys.executable, "-m", "dvc", "repro", "first"]),
-        (BLOCKING_SHARDS, ["first"]),
+        pytest.param(BLOCKING_SHARDS, ["first"], marks=pytest.mark.soak),
     ],
     ids=["by hand", "by DVC", "in shards"],
 )
@@ -381,6 +380,7 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
     )
 
 
+@pytest.mark.soak
 def test_a_run_is_started_by_the_schedule_and_completes(session: Session) -> None:
     """Nobody asked for it; its outputs are there, and each stage left its table in Prefect."""
     run = session.runs[0]
@@ -392,12 +392,14 @@ def test_a_run_is_started_by_the_schedule_and_completes(session: Session) -> Non
     assert json.loads(tables["second"]["data"]) == [{"metric": "sum", "value": 499500.0}]
 
 
+@pytest.mark.soak
 def test_a_cron_schedule_plans_runs(session: Session) -> None:
     """Under another version of SQLAlchemy it silently plans none."""
     assert len(session.planned) >= 3
     assert all(start[11:19] == "03:00:00" for start in session.planned)
 
 
+@pytest.mark.soak
 def test_deploying_again_changes_nothing(session: Session) -> None:
     """The same deployments under the same ids, and the same schedules."""
     before, after = session.deployments
@@ -405,12 +407,14 @@ def test_deploying_again_changes_nothing(session: Session) -> None:
     assert [one.partition(" ")[0] for one in after] == ["health", "nightly", "soon", "sweep"]
 
 
+@pytest.mark.soak
 def test_hostile_parameters_are_refused_where_a_run_is_asked_for(session: Session) -> None:
     """Prefect's server refuses them by the flow's own types, before there is a run."""
     for name, (status, text) in session.answers.items():
         assert status == 409 and "Validation failed" in text, name
 
 
+@pytest.mark.soak
 def test_everything_is_bound_to_the_loopback_address_and_says_so(session: Session) -> None:
     """Servers, worker and the run at work; a page of the web gets no answer from a browser."""
     assert session.listening == {"127.0.0.1"}
@@ -422,6 +426,7 @@ def test_everything_is_bound_to_the_loopback_address_and_says_so(session: Sessio
     assert session.origins[0] is None and session.origins[1] is not None
 
 
+@pytest.mark.soak
 def test_an_interrupt_in_the_middle_of_a_run_leaves_nothing(session: Session) -> None:
     """No process, no half output; the run is known to have crashed."""
     assert session.code == 130

@@ -64,6 +64,7 @@ def stated_by_profile(model: Path) -> Params:
     return load_params(PARAMS_FILE)
 
 
+@pytest.mark.soak  # the model is trained first
 def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
