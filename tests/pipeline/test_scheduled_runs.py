@@ -158,6 +158,7 @@ def test_a_kill_leaves_no_orphan(tmp_path: Path, victim: str) -> None:
             owner.kill()
 
 
+@pytest.mark.soak
 def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
     """Nobody could wait for its result; half an output is removed."""
     mark = project.root / "mark"
