@@ -111,11 +111,7 @@ def _applied(remote: bool, workers: int) -> Any:
     """How a task works on its shard: where it runs, or in a process of this machine."""
     if not remote and workers > 1:
         return processes(workers)
-    return nullcontext(_on_worker if remote else _here)
-
-
-def _here(work: Callable[[Shard], T], shard: Shard) -> T:
-    return work(shard)
+    return nullcontext(_on_worker if remote else lambda work, shard: work(shard))
 
 
 def _on_worker(work: Callable[[Shard], T], shard: Shard) -> T:

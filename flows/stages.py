@@ -154,9 +154,11 @@ def _entries(params: Params, path: Path) -> Iterator[tuple[str, dict[str, Any]]]
 
 def _resolved(params: Params, entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """The entries as DVC resolves them, with ``params`` in the place of ``params.yaml``."""
-    nowhere = SimpleNamespace(fs=MemoryFileSystem(global_store=False), config={})
+    files = MemoryFileSystem(global_store=False)  # type: ignore[no-untyped-call]
     variables = [params.model_dump(mode="json")]
-    resolver = DataResolver(nowhere, "", {"vars": variables, "stages": entries})
+    resolver = DataResolver(
+        SimpleNamespace(fs=files, config={}), "", {"vars": variables, "stages": entries}
+    )
     for name in resolver.get_keys():
         task, combination = split_group_name(name)
         entry = resolver.resolve_one(name)[name]

@@ -24,7 +24,6 @@ import pandas as pd
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
-from mlflow.utils import chunk_list
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
@@ -115,7 +114,7 @@ class Tracker:
         """The runs with this tag, newest first."""
         return list(self.client.search_runs([self.experiment], f"tags.`{tag}` = '{value}'"))
 
-    def create(self, name: str, tags: Mapping[str, str]) -> str:
+    def create(self, name: str, tags: dict[str, str]) -> str:
         """A new run; its id."""
         return str(self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id)
 
@@ -129,11 +128,12 @@ class Tracker:
     ) -> None:
         """Fill a run and end it; tags are last, for one may say that all else was logged."""
         now = int(time.time() * 1000)
-        for part in chunk_list([Param(key, value) for key, value in params.items()], PARAMS_BATCH):
-            self.client.log_batch(run, params=part)
+        settings = [Param(key, value) for key, value in params.items()]
         metrics = [Metric(key, value, now, step) for key, value, step in points]
-        for part in chunk_list(metrics, BATCH):
-            self.client.log_batch(run, metrics=part)
+        for start in range(0, len(settings), PARAMS_BATCH):
+            self.client.log_batch(run, params=settings[start : start + PARAMS_BATCH])
+        for start in range(0, len(metrics), BATCH):
+            self.client.log_batch(run, metrics=metrics[start : start + BATCH])
         for path, folder in files:
             self.client.log_artifact(run, str(path), folder)
         self.client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
@@ -246,7 +246,7 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
         keys, metrics = list(table.columns[:place]), list(table.columns[place + 1 :])
         return tuple(
             Curve(
-                dict(zip(keys, names, strict=True)),
+                dict(zip(keys, map(str, names), strict=True)),
                 tuple(
                     (name, float(row[name]), int(row[STEP]))
                     for row in rows.to_dict("records")
