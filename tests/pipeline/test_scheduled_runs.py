@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -275,24 +274,6 @@ def test_an_interrupt_that_python_swallows_is_sent_again() -> None:
     assert (done.stdout, done.stderr) == (b"interrupted\n", b"")
 
 
-@dataclass(frozen=True)
-class Session:
-    """What was seen of one ``python -m flows up``, from its start to its end."""
-
-    root: Path
-    printed: str
-    code: int
-    runs: list[dict[str, Any]]
-    artifacts: list[dict[str, Any]]
-    planned: list[str]
-    deployments: tuple[list[str], list[str]]
-    answers: dict[str, tuple[int, str]]
-    origins: list[str | None]
-    listening: set[str]
-    states: dict[str, str]
-    left: list[psutil.Process]
-
-
 @contextmanager
 def going_up(project: Project, *, interval: dict[str, Any] | None) -> Iterator[tuple[Any, str]]:
     """``python -m flows up`` on free ports; yields its process and the address of its API."""
@@ -339,102 +320,73 @@ def scheduled_project(root: Path) -> Project:
     return project
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """Up; one run by the schedule; questions; a second run, interrupted in its first stage."""
-    project = scheduled_project(tmp_path_factory.mktemp("scheduled") / "project")
+@pytest.mark.soak  # a real scheduler
+def test_an_interrupt_in_the_middle_of_a_run_leaves_nothing(tmp_path: Path) -> None:
+    """One run by the schedule, questions to the server, then one that is interrupted at work.
+
+    No process is left and no half output; the run is known to have crashed.
+    """
+    project = scheduled_project(tmp_path / "project")
     with going_up(project, interval=SOON) as (process, api):
-        runs = wait_until(lambda: ask(f"{api}/flow_runs/filter", runs_of("soon", "COMPLETED")))
+        check_run_by_schedule(project, api)
         mark = project.root / "mark"
         (project.root / "tasks" / "first.py").write_text(BLOCKING.format(mark=str(mark)))
-        before, after = (deployed(project, api, again=again) for again in (False, True))
-        answers = {
-            name: post_run(api, "experiments/sweep", given)
-            for name, given in {
-                "interpolation": {"overrides": ["search.tau=${oc.env:HOME}"]},
-                "path": {"profile": "../../etc/passwd"},
-                "not a list": {"overrides": "search.tau=0.5"},
-            }.items()
-        }
-        artifacts = ask(f"{api}/artifacts/filter", {})
+        check_deploying_again(project, api)
+        for given in HOSTILE:
+            status, text = post_run(api, "experiments/sweep", given)
+            assert status == 409 and "Validation failed" in text, given
         nightly = runs_of("nightly", "SCHEDULED")  # planned by a service that comes by each minute
         planned = wait_until(lambda: ask(f"{api}/flow_runs/filter", nightly))
-        origins = [allowed_origin(api, origin) for origin in (EVIL, api.removesuffix("/api"))]
+        assert len(planned) >= 3  # under another version of SQLAlchemy it silently plans none
+        assert all(run["expected_start_time"][11:19] == "03:00:00" for run in planned)
         wait_until(lambda: mark.is_file() and mark.read_text())
         family = [process, *process.children(recursive=True)]
-        listening = {one.laddr.ip for process in family for one in listeners(process)}
+        check_loopback(project, api, family)
         process.send_signal(signal.SIGINT)
-        code = process.wait(PATIENCE)
-    return Session(
-        root=project.root,
-        printed=(project.root / "printed.txt").read_text(),
-        code=code,
-        runs=runs,
-        artifacts=artifacts,
-        planned=[run["expected_start_time"] for run in planned],
-        deployments=(before, after),
-        answers=answers,
-        origins=origins,
-        listening=listening,
-        states=states(project.root),
-        left=[one for one in [*family, *of_home(project.root)] if lives(one)],
-    )
+        assert process.wait(PATIENCE) == 130
+    assert [one for one in [*family, *of_home(project.root)] if lives(one)] == []
+    assert not list(project.root.rglob("*.tmp-*"))
+    types = set(states(project.root).values())
+    assert "RUNNING" not in types and types >= {"COMPLETED", "CRASHED"}
 
 
-@pytest.mark.soak
-def test_a_run_is_started_by_the_schedule_and_completes(session: Session) -> None:
+HOSTILE = (
+    {"overrides": ["search.tau=${oc.env:HOME}"]},
+    {"profile": "../../etc/passwd"},
+    {"overrides": "search.tau=0.5"},
+)
+"""Prefect's server refuses them by the flow's own types, before there is a run."""
+
+
+def check_run_by_schedule(project: Project, api: str) -> None:
     """Nobody asked for it; its outputs are there, and each stage left its table in Prefect."""
-    run = session.runs[0]
+    (run, *_) = wait_until(lambda: ask(f"{api}/flow_runs/filter", runs_of("soon", "COMPLETED")))
     assert run["auto_scheduled"] and run["created_by"]["type"] == "SCHEDULE"
-    assert run["work_pool_name"] == "local"
-    assert json.loads((session.root / "results" / "metrics.json").read_text()) == {"sum": 499500.0}
-    tables = {one["key"]: one for one in session.artifacts if one["type"] == "table"}
+    assert run["work_pool_name"] == POOL
+    assert json.loads((project.root / "results" / "metrics.json").read_text()) == {"sum": 499500.0}
+    artifacts = ask(f"{api}/artifacts/filter", {})
+    tables = {one["key"]: one for one in artifacts if one["type"] == "table"}
     assert {"first", "second"} <= set(tables)
     assert json.loads(tables["second"]["data"]) == [{"metric": "sum", "value": 499500.0}]
 
 
-@pytest.mark.soak
-def test_a_cron_schedule_plans_runs(session: Session) -> None:
-    """Under another version of SQLAlchemy it silently plans none."""
-    assert len(session.planned) >= 3
-    assert all(start[11:19] == "03:00:00" for start in session.planned)
-
-
-@pytest.mark.soak
-def test_deploying_again_changes_nothing(session: Session) -> None:
+def check_deploying_again(project: Project, api: str) -> None:
     """The same deployments under the same ids, and the same schedules."""
-    before, after = session.deployments
+    before, after = (deployed(project, api, again=again) for again in (False, True))
     assert before == after
     assert [one.partition(" ")[0] for one in after] == ["health", "nightly", "soon", "sweep"]
 
 
-@pytest.mark.soak
-def test_hostile_parameters_are_refused_where_a_run_is_asked_for(session: Session) -> None:
-    """Prefect's server refuses them by the flow's own types, before there is a run."""
-    for name, (status, text) in session.answers.items():
-        assert status == 409 and "Validation failed" in text, name
-
-
-@pytest.mark.soak
-def test_everything_is_bound_to_the_loopback_address_and_says_so(session: Session) -> None:
+def check_loopback(project: Project, api: str, family: list[psutil.Process]) -> None:
     """Servers, worker and the run at work; a page of the web gets no answer from a browser."""
-    assert session.listening == {"127.0.0.1"}
-    lines = session.printed.splitlines()
+    assert {one.laddr.ip for process in family for one in listeners(process)} == {"127.0.0.1"}
+    assert allowed_origin(api, EVIL) is None
+    assert allowed_origin(api, api.removesuffix("/api")) is not None
+    lines = (project.root / "printed.txt").read_text().splitlines()
     for name in ("Prefect", "MLflow"):
         (line,) = (line for line in lines if line.startswith(name))
         assert "http://127.0.0.1:" in line and "this machine only" in line
-    assert any(line.startswith("worker") and "pool 'local'" in line for line in lines)
-    assert session.origins[0] is None and session.origins[1] is not None
-
-
-@pytest.mark.soak
-def test_an_interrupt_in_the_middle_of_a_run_leaves_nothing(session: Session) -> None:
-    """No process, no half output; the run is known to have crashed."""
-    assert session.code == 130
-    assert session.left == []
-    assert not list(session.root.rglob("*.tmp-*"))
-    assert "RUNNING" not in session.states.values()
-    assert set(session.states.values()) >= {"COMPLETED", "CRASHED"}
+    assert any(line.startswith("worker") and f"pool {POOL!r}" in line for line in lines)
 
 
 @pytest.mark.soak  # two starts of all servers
