@@ -85,7 +85,7 @@ def run_experiment(name: str, settings: Settings, *, anew: bool, table: Path) ->
     """Run one experiment in a copy, and keep the main table of its report as an artifact.
 
     Raises:
-        ProtocolError: a stage failed; its own sentence stands in the log.
+        ProtocolError: a stage failed; the log has its error.
     """
     changes = [part for one in settings for part in ("--set-param", one)]
     # DVC is interrupted once, by its supervisor, and removes its copy.

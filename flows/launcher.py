@@ -14,7 +14,7 @@ from flows import terminal
 from flows.preflight import alone, preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage, load_stages
-from flows.supervisor import keeping, nothing_left
+from flows.supervisor import nothing_left, supervising
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
 from selverify.params import load_params
 
@@ -34,7 +34,7 @@ def run(profile: str | None = None) -> None:
 
     Raises:
         ParamsError: there is no such profile.
-        ProtocolError: a stage failed, and its own sentence stands on the terminal above; or
+        ProtocolError: a stage failed and printed its own error; or
             another run is at work here.
     """
     with alone(), nothing_left():
@@ -114,7 +114,7 @@ def run_python(*arguments: str) -> None:
     """Run a Python command to its end.
 
     Raises:
-        ProtocolError: it ended with another exit code than 0; its own sentence stands above.
+        ProtocolError: it ended with another exit code than 0 and printed its own error.
     """
     if code := _call(*arguments):
         raise ProtocolError(f"{' '.join(arguments[1:4])} ended with exit code {code}")
@@ -126,5 +126,5 @@ def _call(*arguments: str) -> int:
     In a session of its own: an interrupt from the terminal would otherwise reach DVC, its stage
     and us at once, and we would stop the server while they still tidy up.
     """
-    with keeping([sys.executable, *arguments], env={**COMMITTER, **os.environ}) as process:
+    with supervising([sys.executable, *arguments], env={**COMMITTER, **os.environ}) as process:
         return process.wait()

@@ -1,7 +1,7 @@
 """The shards of a stage as Prefect tasks, on processes of this machine or on Dask.
 
 Knows: Prefect, Dask, how a stage's shards may be retried. Does not know: what a shard holds, or
-what is done with the results. They are the same whoever maps the shards.
+what is done with the results. Results do not depend on where shards run.
 """
 
 from __future__ import annotations

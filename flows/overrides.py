@@ -1,7 +1,7 @@
 """What a scheduled run may change: a profile, and parameters in the way of ``dvc exp run -S``.
 
 Knows: ``params.yaml``, profiles and DVC's grammar of changes. Does not know: who runs them. The
-texts come from whoever reaches the Prefect server, so only numbers, words and lists of these pass;
+texts come from any client of the Prefect server, so only numbers, words and lists of these pass;
 nothing that names a file, an address or a secret, and nothing that hydra would evaluate.
 """
 
@@ -62,7 +62,9 @@ def _values(override: str) -> int:
         )
     name, _, values = override.partition("=")
     if REFUSED_PARTS & set(name.split(".")):
-        raise ParamsError(f"overrides: given {override!r}; {name} stands in {PARAMS_FILE} only")
+        raise ParamsError(
+            f"overrides: given {override!r}; {name} can be changed in {PARAMS_FILE} only"
+        )
     if NOT_FINITE & set(re.findall(r"[a-z0-9_]+", values)):
         raise ParamsError(f"overrides: given {override!r}, expected finite numbers")
     return len(re.findall(VALUE, values))

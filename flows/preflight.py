@@ -79,7 +79,7 @@ def alone() -> Iterator[None]:
             if not _locked(stage):
                 raise ProtocolError(
                     "a stage is at work in this checkout, started by DVC or left by a killed run; "
-                    "expected nobody: wait for it, or stop it"
+                    "expected none: wait for it, or stop it"
                 )
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -94,7 +94,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def stage_at_work() -> Iterator[None]:
-    """Let nobody become ``alone`` for the length of the block."""
+    """Keep other runs from becoming ``alone`` for the length of the block."""
     with _open_lock(STAGE_AT_WORK) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
@@ -128,11 +128,11 @@ def _who_runs(file: TextIO) -> str:
     if process.isdecimal() and not pid_exists(int(process)):
         return (
             f"what process {process}, which was killed, had started is still ending in this "
-            "checkout, expected nobody: wait for it"
+            "checkout, expected no process: wait for it"
         )
     return (
-        f"process {process or 'unknown'} runs the pipeline in this checkout, expected nobody: "
-        "wait for it, or stop it"
+        f"process {process or 'unknown'} runs the pipeline in this checkout, expected no other "
+        "run: wait for it, or stop it"
     )
 
 

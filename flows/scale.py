@@ -1,4 +1,4 @@
-"""``python -m flows scale``: what a run on many problems on many machines would ask, keep and cost.
+"""``python -m flows scale``: calls, storage, time and price of a run on many machines.
 
 Knows: the files of the last report and evaluation, and how long MLflow says that the latter took.
 Does not know: prices, which are given, or machines other than the one that was measured. All is in
@@ -34,7 +34,7 @@ UNITS = ("B", "KB", "MB", "GB", "TB")
 class Measured:
     """What the evaluation of ``problems`` problems left: bytes by what they hold, table rows.
 
-    ``core_seconds`` is its time times its workers; None where nobody here knows one of them.
+    ``core_seconds`` is its time times its workers; None where one of them is unknown.
     """
 
     problems: int

@@ -1,4 +1,4 @@
-"""Local servers on the loopback address: started, waited for, and stopped by the one who started.
+"""Local servers on the loopback address: start, wait until healthy, stop.
 
 Knows: processes, ports and health pages. Does not know: what is run against them.
 """
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
-from flows.supervisor import keeping, nothing_left
+from flows.supervisor import nothing_left, supervising
 from selverify.errors import ParamsError, SelverifyError
 
 LOOPBACK = "127.0.0.1"
@@ -102,7 +102,7 @@ def _log_in(directory: str) -> Path:
 
 @contextmanager
 def pages() -> Iterator[list[Service]]:
-    """Prefect and MLflow, each started unless the environment names one; told where they are.
+    """Prefect and MLflow, each started unless the environment names one; prints their addresses.
 
     Raises:
         ParamsError: the variable of a port holds no port.
@@ -172,7 +172,7 @@ def running(
     with (
         log.open("w", encoding="utf-8") as output,
         # In a session of its own: Ctrl-C must reach it through us, after the work stopped.
-        keeping(
+        supervising(
             [sys.executable, "-m", *command],
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -71,7 +71,7 @@ def run_stage(name: str) -> dict[str, float]:
 
         @flow(name=stage.name, **options)
         def body() -> dict[str, float]:
-            with terminal.quiet_once_told():
+            with terminal.quiet_once_terminated():
                 log.info("%s: started", stage.name)
                 started = time.monotonic()
                 metrics = work()

@@ -39,8 +39,8 @@ class Stage:
     is keyed by its task, every further one by its stem; an input has the key under which its
     producer writes it. A folder in which all combinations of a stage write is an input under the
     stage's task. ``sources`` are the dependencies that no stage writes: code. ``params`` are dotted
-    names in ``params.yaml``. ``needed`` are the outputs of other stages that it reads, with who
-    writes each.
+    names in ``params.yaml``. ``needed`` are the outputs of other stages that it reads, each with
+    the stage that writes it.
     """
 
     name: str

@@ -32,7 +32,7 @@ def create_pool(name: str) -> None:
 def crash_interrupted(pool: str) -> None:
     """Say of every run in ``pool`` that is said to be at work that it crashed.
 
-    For a pool without a worker: a machine that lost its power could tell nobody.
+    For a pool without a worker: a machine that lost its power could not report it.
     """
     at_work = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=AT_WORK)))
     in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))

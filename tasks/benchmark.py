@@ -38,7 +38,7 @@ def run(
 
 
 def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
-    """Questions of files; what stands in the test's file is not trained on."""
+    """Questions of files; training leaves out what is in the test's file."""
     splits = {name: getattr(settings, name) for name in SPLITS}
     pools = {name: _questions(split) for name, split in splits.items()}
     test = pools["test"]

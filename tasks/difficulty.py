@@ -86,7 +86,7 @@ def _hits(
 ) -> list[tuple[bool, bool]]:
     """For each sample whether its answer is right, and whether its derivation is, too.
 
-    Where nobody knows the truth about a derivation, a right answer stands for it.
+    Where the truth about a derivation is unknown, a right answer counts as a right derivation.
     """
     start = domain.initial_state(task.problem, budget=1)
     found = []

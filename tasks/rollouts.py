@@ -56,7 +56,7 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
 def _check_held_out(inputs: Mapping[str, Path]) -> None:
     """The first use of the frozen generator: no test problem may stand in its training."""
     if has_source(inputs["generator"]):
-        say(f"rollouts: nobody here knows what {inputs['generator']} was trained on")
+        say(f"rollouts: unknown what {inputs['generator']} was trained on")
         return
     check_digests(inputs["generator"])
     marks = read_facts(inputs["generator"], "generator", "held_out")["marks"]

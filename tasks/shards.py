@@ -1,8 +1,8 @@
 """Shards of a stage: how they are cut, and processes that work on one each.
 
 Knows: processes, how their progress reaches the terminal, how they end. Does not know: what a shard
-holds, or who maps the shards in the pipeline (``flows/mapping.py`` may give another mapper).
-Results do not depend on how many processes there are: who cuts the shards fixes their size.
+holds, or how the pipeline maps the shards (``flows/mapping.py`` may give another mapper). Results
+do not depend on the number of processes: each stage fixes the size of its shards.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
     decided = [row for row in rows if row["before"]]
     known = knows_truth(models.domain)
     found = {
-        # Of text nobody knows which step is right, so only what is decided can be counted.
+        # For text it is unknown which step is right, so only decided steps can be counted.
         "validation_step_auc": area_under_roc(*_columns(rows if known else decided)),
         "validation_decision_auc": area_under_roc(*_columns(decided)),
     }
