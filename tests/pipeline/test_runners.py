@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import sqlite3
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pipelines
 import proxy
 import pytest
@@ -31,6 +33,7 @@ from shard_work import ends
 from small_pipeline import run_stages, set_params
 
 from flows import mapping
+from flows.artifacts import shown
 from flows.preflight import name_sources
 from flows.server import PREFECT_API_URL
 from flows.stage_flow import _show, run_stage
@@ -282,3 +285,18 @@ def check_links(prefect: Any, root: Path) -> None:
     assert digest(Path(folder)) in kept[f"{prefix}-links"].data
     problems = load_params(Path("params.yaml")).evaluation.problems
     assert kept[f"{prefix}-progress"].description == f"{ceil(problems / SHARD)} shards"
+
+
+def test_a_server_that_is_gone_costs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """One sentence, with the name of what was to be shown."""
+    with caplog.at_level(logging.WARNING), shown("report"):
+        raise httpx.ConnectError("refused")
+    assert [record.getMessage() for record in caplog.records] == [
+        "report: not shown in Prefect: refused"
+    ]
+
+
+def test_other_errors_stay_errors() -> None:
+    """A fault of ours is no fault of the server."""
+    with pytest.raises(KeyError), shown("report"):
+        raise KeyError("main")

@@ -16,12 +16,11 @@ from flows.stages import (
     CHECK,
     PARAMS_FILE,
     Stage,
-    check_inputs,
     find_stage,
     load_stages,
     used_params,
 )
-from selverify.errors import ArtifactError, ParamsError
+from selverify.errors import ParamsError
 from selverify.params import Params, load_params
 from tasks import find_run
 
@@ -126,23 +125,6 @@ def test_every_output_but_those_in_git_is_ignored_by_git() -> None:
             assert found.returncode == int(kept), path
 
 
-def test_a_missing_input_names_the_file_and_the_stage_that_writes_it(tmp_path: Path) -> None:
-    """The sentence says what to run."""
-    stage = Stage(
-        name="verifier@small-strong",
-        task="verifier",
-        item={"backbone": "small", "strength": "strong"},
-        inputs={"rollouts": tmp_path / "absent"},
-        outputs={"verifier": tmp_path / "out"},
-        sources=(),
-        params=(),
-        needed=((tmp_path / "absent", "rollouts@small"),),
-        frozen=False,
-    )
-    with pytest.raises(ArtifactError, match=r"absent: missing; .*stage 'rollouts@small' writes it"):
-        check_inputs(stage)
-
-
 def test_stages_are_those_that_dvc_reads(tmp_path: Path) -> None:
     """Names, dependencies and outputs of every combination, with two of each axis."""
     text = (ROOT / "params.yaml").read_text(encoding="utf-8")
@@ -210,12 +192,6 @@ def test_the_name_of_a_matrix_will_do_where_it_has_one_combination() -> None:
         ParamsError, match=r"several stages 'rollouts'; .* rollouts@base, rollouts@"
     ):
         find_stage(several, "rollouts")
-
-
-def test_an_unknown_stage_is_refused_with_the_known_ones() -> None:
-    """A misspelt stage name is answered with the list."""
-    with pytest.raises(ParamsError, match="no stage 'raport'; expected one of benchmark, "):
-        find_stage(STAGES, "raport")
 
 
 @pytest.mark.parametrize(
