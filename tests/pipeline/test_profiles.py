@@ -11,7 +11,6 @@ from conftest import ROOT
 from dvc.utils.hydra import apply_overrides
 from dvc.utils.serialize import load_yaml
 
-from flows.__main__ import main
 from flows.overrides import combinations
 from flows.profiles import PROFILES, apply_profile, read_profile
 from flows.stages import leaves
@@ -55,17 +54,6 @@ def test_one_parameter_changed_by_dvc_leaves_the_others(parameters: Path, change
     name = change.partition("=")[0]
     assert {key for key in before if before[key] != after[key]} == {name}
     assert before.keys() == after.keys()
-
-
-def test_a_wrong_profile_writes_nothing(parameters: Path) -> None:
-    """A misspelt key is named with the profile's file; an unknown profile with those there are."""
-    before = (parameters / "params.yaml").read_bytes()
-    (parameters / PROFILES / "wrong.yaml").write_text("evaluation: {problem: 3}\n")
-    with pytest.raises(ParamsError, match=r"wrong\.yaml: unknown key 'evaluation\.problem'"):
-        apply_profile("wrong")
-    with pytest.raises(ParamsError, match=r"no profile 'papr'; expected one of grid, .*wrong"):
-        apply_profile("papr")
-    assert (parameters / "params.yaml").read_bytes() == before
 
 
 MODEL = """
@@ -173,9 +161,3 @@ def test_an_alias_that_would_change_two_sections_is_refused(parameters: Path) ->
     with pytest.raises(ParamsError, match=r"one\.yaml: DVC would not write sampling\.math.* alias"):
         apply_profile("one")
     assert path.read_text(encoding="utf-8") == text
-
-
-def test_only_run_takes_a_word_after_it(capsys: pytest.CaptureFixture[str]) -> None:
-    """Anything else is a mistake, not something to leave out of account."""
-    assert main(["show", "paper"]) == 1
-    assert "show: given 'paper' after it, expected nothing" in capsys.readouterr().err

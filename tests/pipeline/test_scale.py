@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows.__main__ import main
 from flows.scale import scale
 from flows.stages import PARAMS_FILE
 from selverify.models.sources import write_generator_source
@@ -83,32 +82,3 @@ def test_time_is_that_of_as_many_workers_as_the_stage_had(
             write_generator_source(Path("models/word_problems-small"), source)
         scale("--problems", "4", "--machines", "1")
         assert told in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "the following arguments are required: --problems, --machines"),
-        (["--problems", "0", "--machines", "1"], "given 0, expected 1 to"),
-        (["--problems", "1", "--machines", "x"], "invalid number value: 'x'"),
-        (["--problems", "1", "--machines", "1", "--core-hour", "nan"], "given nan"),
-        (["--problems", "1", "--machines", "1", "--cost", "1"], "unrecognized arguments"),
-    ],
-)
-def test_anything_else_is_one_sentence(
-    measured: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert main(["scale", *arguments]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: scale: ") and message in error and error.count("\n") == 1
-
-
-def test_a_report_that_is_not_there_is_named(
-    measured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("results/metrics.json").write_text('["x"]')
-    assert main(["scale", "--problems", "1", "--machines", "1"]) == 1
-    assert "expected numbers by name" in capsys.readouterr().err
-    Path("results/metrics.json").unlink()
-    assert main(["scale", "--problems", "1", "--machines", "1"]) == 1
-    assert "results/metrics.json: no such file" in capsys.readouterr().err

@@ -194,24 +194,6 @@ def test_the_name_of_a_matrix_will_do_where_it_has_one_combination() -> None:
         find_stage(several, "rollouts")
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("stages: {a: {cmd: x, outs: ['${model}']}}", "Could not find 'model'"),
-        (
-            "stages: {a: {cmd: x, deps: [y], outs: [x]}, b: {cmd: x, deps: [x], outs: [y]}}",
-            "in a circle",
-        ),
-    ],
-)
-def test_a_broken_dag_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """Unknown variables and circles end as one sentence."""
-    path = tmp_path / "dvc.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ParamsError, match=message):
-        load_stages(PARAMS, path)
-
-
 def test_a_parameter_that_is_not_there_is_named() -> None:
     """A dotted name in ``dvc.yaml`` without a value in ``params.yaml`` is a mistake."""
     stage = Stage("a", "a", {}, {}, {}, (), ("search.depth",), (), frozen=False)
