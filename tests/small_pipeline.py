@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,16 @@ def small_params(changes: Mapping[str, object]) -> Params:
     """The parameters under the health profile, then ``changes`` by their dotted names."""
     params = yaml.safe_load((ROOT / PARAMS_FILE).read_text(encoding="utf-8"))
     return check_params(lay(params, {**HEALTH, **changes}), PARAMS_FILE)
+
+
+def copy_project(root: Path, *, leave_out: tuple[str, ...] = ()) -> None:
+    """Put the project's files as they are now, committed or not, into ``root``."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in names.splitlines():
+        if (ROOT / name).is_file() and not name.startswith(leave_out):
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, root / name)
 
 
 def run_stages(params: Params, tasks: Collection[str] = ()) -> dict[str, Stage]:

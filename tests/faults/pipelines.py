@@ -23,7 +23,7 @@ from typing import Any
 import psutil
 import stand_in
 import yaml
-from small_pipeline import HEALTH, METHODS
+from small_pipeline import HEALTH, METHODS, copy_project
 from waiting import lives
 
 from flows import environment
@@ -295,12 +295,7 @@ KILLS: Mapping[str, Callable[[Run], None]] = {
 
 def copy(root: Path) -> Path:
     """The project's files as they are now, committed or not, but for tests and pages."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in names.splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, root / name)
+    copy_project(root, leave_out=("tests/", "docs/"))
     (root / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
     with (root / "selverify" / "models" / "reply_cache.py").open("a") as module:
         module.write(COUNTING)
