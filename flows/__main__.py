@@ -14,7 +14,13 @@ from importlib import import_module
 from flows.environment import fix_kernels
 from flows.preflight import RUN_PROCESS, stage_at_work
 from flows.stages import CHECK, PARAMS_FILE, check_inputs, find_stage, load_stages
-from flows.supervisor import TOLD_TO_END, Told, end_with_starter, interrupt_again, told
+from flows.supervisor import (
+    TERMINATED_CODE,
+    Terminated,
+    end_with_starter,
+    interrupt_again,
+    raise_terminated,
+)
 from selverify.errors import ParamsError, SelverifyError
 from selverify.params import load_params
 
@@ -59,9 +65,9 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
-    except Told:
+    except Terminated:
         print("ended by a termination signal (SIGTERM)", file=sys.stderr)
-        return TOLD_TO_END
+        return TERMINATED_CODE
     return 0
 
 
@@ -70,24 +76,26 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
         if not rest:
             raise ParamsError(f"{name}: given nothing after it, expected a command")
         _function("flows.launcher", "execute_under_environment")(rest)
+    elif len(rest) > MOST_ARGUMENTS.get(name, 0):
+        raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
     elif name in COMMANDS:
-        if len(rest) > MOST_ARGUMENTS.get(name, 0):
-            raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
         module, function, _ = COMMANDS[name]
         _function(module, function)(*rest)
-    elif rest:
-        raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
     else:
-        with ExitStack() as stack:
-            stack.enter_context(told())
-            if STARTED_BY_DVC in os.environ:
-                stack.enter_context(stage_at_work())
-                end_with_starter(STARTED_BY_DVC, os.environ.get(RUN_PROCESS))
-            # Before Prefect is imported, because a mistake should be answered at once.
-            stage = find_stage(load_stages(load_params(PARAMS_FILE)), name)
-            check_inputs(stage)
-            fix_kernels(stage.task)
-            _function("flows.stage_flow", "run_stage")(name)
+        _run_stage(name)
+
+
+def _run_stage(name: str) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(raise_terminated())
+        if STARTED_BY_DVC in os.environ:
+            stack.enter_context(stage_at_work())
+            end_with_starter(STARTED_BY_DVC, os.environ.get(RUN_PROCESS))
+        # Before Prefect is imported, because a mistake should be answered at once.
+        stage = find_stage(load_stages(load_params(PARAMS_FILE)), name)
+        check_inputs(stage)
+        fix_kernels(stage.task)
+        _function("flows.stage_flow", "run_stage")(name)
 
 
 def _function(module: str, name: str) -> Callable[..., object]:

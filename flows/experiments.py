@@ -7,8 +7,6 @@ and Prefect are those of the checkout. Deployments run this flow (``prefect.yaml
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -19,22 +17,16 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from flows import terminal
-from flows.launcher import TABLE_NAME
-from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, Settings, combinations
+from flows.launcher import TABLE_NAME, run_python
+from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, combinations
 from flows.preflight import preflight
-from flows.supervisor import keeping
+from flows.profiles import Settings
 from selverify.errors import ProtocolError
 
 log = logging.getLogger(__name__)
 
 ARTIFACT = "experiments"
 ID_LENGTH = 8
-# An experiment is a commit, and a machine that only runs need not know a person's name for it.
-COMMITTER = {
-    f"GIT_{role}_{part}": value
-    for role in ("AUTHOR", "COMMITTER")
-    for part, value in (("NAME", "experiments"), ("EMAIL", "experiments@localhost"))
-}
 
 Profile = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Override = Annotated[str, Field(pattern=OVERRIDE, max_length=MAX_LENGTH)]
@@ -82,7 +74,7 @@ def experiments(
     create_table_artifact(table=rows, key=ARTIFACT, description=f"profile {profile}")
     done = [name for name, state in zip(names, states, strict=True) if state.is_completed()]
     if not keep and done:
-        _dvc("exp", "remove", *done)
+        run_python("-m", "dvc", "exp", "remove", *done)
     if failed := sorted(set(names) - set(done)):
         raise ProtocolError(f"experiments failed: {', '.join(failed)}; their logs say why")
     return names
@@ -93,19 +85,12 @@ def run_experiment(name: str, settings: Settings, *, anew: bool, table: Path) ->
     """Run one experiment in a copy, and keep the main table of its report as an artifact.
 
     Raises:
-        ProtocolError: a stage failed; its own sentence stands in the log.
+        ProtocolError: a stage failed; the log has its error.
     """
     changes = [part for one in settings for part in ("--set-param", one)]
-    _dvc("exp", "run", "--temp", "--name", name, *(["--force"] if anew else []), *changes)
+    # DVC is interrupted once, by its supervisor, and removes its copy.
+    command = ("-m", "dvc", "exp", "run", "--temp", "--name", name)
+    run_python(*command, *(["--force"] if anew else []), *changes)
     text = DVCFileSystem(rev=name).read_text(str(table / TABLE_NAME))
     create_markdown_artifact(f"```\n{text}\n```", key=ARTIFACT, description=name)
     log.info("%s: finished", name)
-
-
-def _dvc(*arguments: str) -> None:
-    # DVC is interrupted once, by its supervisor, and removes its copy.
-    command = [sys.executable, "-m", "dvc", *arguments]
-    with keeping(command, env={**COMMITTER, **os.environ}) as process:
-        code = process.wait()
-    if code:
-        raise ProtocolError(f"dvc {' '.join(arguments[:2])} ended with exit code {code}")

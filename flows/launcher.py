@@ -14,11 +14,17 @@ from flows import terminal
 from flows.preflight import alone, preflight, remove_others
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage, load_stages
-from flows.supervisor import keeping, nothing_left
+from flows.supervisor import nothing_left, supervising
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
 from selverify.params import load_params
 
 TABLE_NAME = "main.txt"
+# An experiment is a commit, and a machine that only runs need not know a person's name for it.
+COMMITTER = {
+    f"GIT_{role}_{part}": value
+    for role in ("AUTHOR", "COMMITTER")
+    for part, value in (("NAME", "experiments"), ("EMAIL", "experiments@localhost"))
+}
 
 
 def run(profile: str | None = None) -> None:
@@ -28,7 +34,7 @@ def run(profile: str | None = None) -> None:
 
     Raises:
         ParamsError: there is no such profile.
-        ProtocolError: a stage failed, and its own sentence stands on the terminal above; or
+        ProtocolError: a stage failed and printed its own error; or
             another run is at work here.
     """
     with alone(), nothing_left():
@@ -42,13 +48,13 @@ def _bring_up_to_date(profile: str | None) -> dict[str, Stage]:
             print(f"{PARAMS_FILE}: {name} = {value}  (profile {profile})")
     stages = preflight()
     remove_others(stages)
-    if _fresh():
+    if _call("-m", "dvc", "status", "--quiet") == 0:
         print("Nothing to do: every stage is up to date.\n")
     else:
         with stop_on_signals(), prefect_server() as api:
             print(f"Prefect server for this run: {api}", flush=True)
-            _python("-m", "dvc", "repro")
-        _python("-m", "flows", "publish")
+            run_python("-m", "dvc", "repro")
+        run_python("-m", "flows", "publish")
     return stages
 
 
@@ -104,13 +110,14 @@ def execute_under_environment(arguments: Sequence[str]) -> None:
         ) from error
 
 
-def _fresh() -> bool:
-    return _call("-m", "dvc", "status", "--quiet") == 0
+def run_python(*arguments: str) -> None:
+    """Run a Python command to its end.
 
-
-def _python(*arguments: str) -> None:
+    Raises:
+        ProtocolError: it ended with another exit code than 0 and printed its own error.
+    """
     if code := _call(*arguments):
-        raise ProtocolError(f"{' '.join(arguments[1:])} ended with exit code {code}")
+        raise ProtocolError(f"{' '.join(arguments[1:4])} ended with exit code {code}")
 
 
 def _call(*arguments: str) -> int:
@@ -119,5 +126,5 @@ def _call(*arguments: str) -> int:
     In a session of its own: an interrupt from the terminal would otherwise reach DVC, its stage
     and us at once, and we would stop the server while they still tidy up.
     """
-    with keeping([sys.executable, *arguments]) as process:
+    with supervising([sys.executable, *arguments], env={**COMMITTER, **os.environ}) as process:
         return process.wait()

@@ -1,7 +1,7 @@
 """The shards of a stage as Prefect tasks, on processes of this machine or on Dask.
 
 Knows: Prefect, Dask, how a stage's shards may be retried. Does not know: what a shard holds, or
-what is done with the results. They are the same whoever maps the shards.
+what is done with the results. Results do not depend on where shards run.
 """
 
 from __future__ import annotations
@@ -111,11 +111,7 @@ def _applied(remote: bool, workers: int) -> Any:
     """How a task works on its shard: where it runs, or in a process of this machine."""
     if not remote and workers > 1:
         return processes(workers)
-    return nullcontext(_on_worker if remote else _here)
-
-
-def _here(work: Callable[[Shard], T], shard: Shard) -> T:
-    return work(shard)
+    return nullcontext(_on_worker if remote else lambda work, shard: work(shard))
 
 
 def _on_worker(work: Callable[[Shard], T], shard: Shard) -> T:

@@ -26,7 +26,7 @@ def reproduce(name: str) -> bool:
     """Bring one stage up to date; True when it had to run or be restored.
 
     Raises:
-        ProtocolError: the stage failed; its own sentence stands on the terminal above.
+        ProtocolError: the stage failed and printed its own error.
         KeyboardInterrupt: the stage was interrupted.
     """
     try:

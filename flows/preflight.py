@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
+from psutil import pid_exists
+
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.errors import ArtifactError, ProtocolError
@@ -27,6 +29,7 @@ STAGE_AT_WORK = Path("tmp") / "selverify-stage.lock"
 RUN_PROCESS = "SELVERIFY_RUN"
 """The environment variable that tells what a run starts which process the run is."""
 BEING_FILLED_SECONDS = 5.0
+SQLITE_FILES = ("", "-journal", "-shm", "-wal")
 LEFTOVER = re.compile(r"\.(tmp|old)-(\d+)$")
 
 
@@ -70,18 +73,14 @@ def alone() -> Iterator[None]:
         ProtocolError: another process runs the pipeline here, or what a killed one started does.
     """
     with _open_lock(AT_WORK) as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise ProtocolError(_who_runs(file)) from error
+        if not _locked(file):
+            raise ProtocolError(_who_runs(file))
         with _open_lock(STAGE_AT_WORK) as stage:
-            try:
-                fcntl.flock(stage, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not _locked(stage):
                 raise ProtocolError(
                     "a stage is at work in this checkout, started by DVC or left by a killed run; "
-                    "expected nobody: wait for it, or stop it"
-                ) from error
+                    "expected none: wait for it, or stop it"
+                )
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -95,7 +94,7 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def stage_at_work() -> Iterator[None]:
-    """Let nobody become ``alone`` for the length of the block."""
+    """Keep other runs from becoming ``alone`` for the length of the block."""
     with _open_lock(STAGE_AT_WORK) as file:
         fcntl.flock(file, fcntl.LOCK_SH)
         yield
@@ -114,17 +113,26 @@ def _open_lock(name: Path) -> TextIO:
         ) from error
 
 
+def _locked(file: TextIO) -> bool:
+    """Whether this process could lock ``file`` for itself."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _who_runs(file: TextIO) -> str:
     file.seek(0)
     process = file.read(20)
-    if process.isdecimal() and not _runs(int(process)):
+    if process.isdecimal() and not pid_exists(int(process)):
         return (
             f"what process {process}, which was killed, had started is still ending in this "
-            "checkout, expected nobody: wait for it"
+            "checkout, expected no process: wait for it"
         )
     return (
-        f"process {process or 'unknown'} runs the pipeline in this checkout, expected nobody: "
-        "wait for it, or stop it"
+        f"process {process or 'unknown'} runs the pipeline in this checkout, expected no other "
+        "run: wait for it, or stop it"
     )
 
 
@@ -186,7 +194,7 @@ def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
     for output in outputs:
         for path in sorted(output.parent.glob(f"{output.name}.*-*")):
             match = LEFTOVER.search(path.name)
-            if match is None or _runs(int(match[2])):
+            if match is None or pid_exists(int(match[2])):
                 continue
             if match[1] == "old" and not output.exists():
                 path.rename(output)
@@ -205,8 +213,7 @@ def remove_others(stages: Mapping[str, Stage]) -> list[Path]:
     for stage in stages.values():
         wanted = {path for path, _ in stage.needed}
         for folder in set(stage.inputs.values()) - wanted:
-            others = set(folder.glob("*")) - wanted
-            removed += sorted(others)
+            removed += sorted(set(folder.glob("*")) - wanted)
     for path in removed:
         delete(path)
     return removed
@@ -221,27 +228,22 @@ def clean() -> None:
         ProtocolError: a run is at work here.
     """
     with alone():
-        _clean()
-
-
-def _clean() -> None:
-    preflight()
-    params = load_params(PARAMS_FILE)
-    everything = {
-        "backbones": tuple(params.generator[params.domain]),
-        "strengths": tuple(params.verifier.share),
-    }
-    stages = load_stages(params.model_copy(update=everything)).values()
-    outputs = [path for stage in stages if not stage.frozen for path in stage.outputs.values()]
-    replies = Path(load_params(PARAMS_FILE).tracking.reply_cache)
-    ours = {DVC_DIRECTORY / AT_WORK, DVC_DIRECTORY / STAGE_AT_WORK}
-    by_dvc = (path for path in (DVC_DIRECTORY / AT_WORK.parent).glob("*") if path not in ours)
-    kept_by_tools = (DVC_DIRECTORY / "cache", *by_dvc, Path(PREFECT_DIRECTORY))
-    # SQLite keeps its journal beside the database.
-    ends = ("", "-journal", "-shm", "-wal")
-    of_replies = (replies.with_name(f"{replies.name}{end}") for end in ends)
-    for path in (*outputs, *filter(Path.is_file, of_replies), *kept_by_tools):
-        delete(path)
+        preflight()
+        params = load_params(PARAMS_FILE)
+        everything = {
+            "backbones": tuple(params.generator[params.domain]),
+            "strengths": tuple(params.verifier.share),
+        }
+        stages = load_stages(params.model_copy(update=everything)).values()
+        outputs = [path for stage in stages if not stage.frozen for path in stage.outputs.values()]
+        replies = Path(params.tracking.reply_cache)
+        # SQLite keeps its journal beside the database.
+        databases = (replies.with_name(f"{replies.name}{end}") for end in SQLITE_FILES)
+        locks = {DVC_DIRECTORY / AT_WORK, DVC_DIRECTORY / STAGE_AT_WORK}
+        temporary = set((DVC_DIRECTORY / "tmp").glob("*")) - locks
+        kept_by_tools = (DVC_DIRECTORY / "cache", *temporary, Path(PREFECT_DIRECTORY))
+        for path in (*outputs, *filter(Path.is_file, databases), *kept_by_tools):
+            delete(path)
 
 
 def delete(path: Path) -> None:
@@ -250,13 +252,3 @@ def delete(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _runs(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -1,26 +1,29 @@
 """Profiles: named sets of parameters in ``profiles/``, laid over ``params.yaml``.
 
-Knows: the two files. Does not know: what a parameter means, or DVC beyond its way of writing YAML,
-which keeps comments.
+Knows: the two files, and DVC's way of writing changes, which keeps comments. Does not know: what a
+parameter means.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from dvc.utils.serialize import ParseError, modify_yaml
+from dvc.exceptions import InvalidArgumentError
+from dvc.utils.hydra import apply_overrides
 
 from flows.stages import PARAMS_FILE, leaves, load_stages
 from selverify.errors import ParamsError
-from selverify.params import check_params, load_params
+from selverify.params import check_params, load_params, read_yaml
 from selverify.storage import atomic_path
 
 PROFILES = Path("profiles")
-MISSING = object()
+Settings = tuple[str, ...]
 
 
 def apply_profile(name: str) -> dict[str, Any]:
@@ -31,13 +34,88 @@ def apply_profile(name: str) -> dict[str, Any]:
             nothing is written.
     """
     load_params(PARAMS_FILE)
-    given = yaml.safe_load(PARAMS_FILE.read_text(encoding="utf-8"))
-    values = read_profile(PROFILES, name)
-    present = leaves("", given)
-    changed = {key: values[key] for key in values if _value(present, key) != values[key]}
+    values, origin = read_profile(PROFILES, name), PROFILES / f"{name}.yaml"
+    present = leaves("", read_yaml(PARAMS_FILE))
+    changed = {key: values[key] for key in _differing(present, values) & values.keys()}
     if changed:
-        _write(changed, given, PROFILES / f"{name}.yaml")
+        expected = _laid_over(present, values)
+        texts = _as_settings(values)
+        found = leaves("", yaml.safe_load(params_with(texts, origin=origin)))
+        # Sections that merge a changed one would change with it: they keep what they said before.
+        inherited = {key: expected[key] for key in _differing(found, expected) & expected.keys()}
+        text = params_with(texts, _as_settings(inherited), origin=origin)
+        _check_nothing_else(text, expected, origin)
+        with atomic_path(PARAMS_FILE) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     return changed
+
+
+def profile_settings(name: str) -> Settings:
+    """The values of a profile as texts for DVC's ``--set-param``.
+
+    Raises:
+        ParamsError: the parameters would be wrong with it, or others than it names would change.
+    """
+    values, origin = read_profile(PROFILES, name), PROFILES / f"{name}.yaml"
+    texts = _as_settings(values)
+    expected = _laid_over(leaves("", read_yaml(PARAMS_FILE)), values)
+    _check_nothing_else(params_with(texts, origin=origin), expected, origin)
+    return texts
+
+
+def params_with(*steps: Settings, origin: Path) -> str:
+    """What ``params.yaml`` would say once DVC has written each of ``steps`` into it.
+
+    Raises:
+        ParamsError: DVC refuses one, or the parameters would be wrong; it names ``origin``.
+    """
+    with TemporaryDirectory() as folder:
+        written = Path(shutil.copy(PARAMS_FILE, folder))
+        try:
+            for settings in steps:
+                apply_overrides(written, list(settings))
+        except InvalidArgumentError as error:
+            reason = str(error.__cause__).partition("\n")[0]
+            raise ParamsError(f"{origin}: {reason}") from error
+        text = written.read_text(encoding="utf-8")
+    load_stages(check_params(yaml.safe_load(text), origin))
+    return text
+
+
+def _as_settings(values: Mapping[str, Any]) -> Settings:
+    """As texts for DVC; with ``++``, for a profile may state a new model."""
+    return tuple(
+        f"++{name}={json.dumps(value, ensure_ascii=False, default=str)}"
+        for name, value in values.items()
+    )
+
+
+def _laid_over(present: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """``present`` with ``values``, each in the place of a value, a section or a part of one."""
+    return {
+        **{
+            name: value
+            for name, value in present.items()
+            if not any(
+                f"{name}.".startswith(f"{one}.") or one.startswith(f"{name}.") for one in values
+            )
+        },
+        **values,
+    }
+
+
+def _check_nothing_else(text: str, expected: Mapping[str, Any], origin: Path) -> None:
+    if others := _differing(leaves("", yaml.safe_load(text)), expected):
+        raise ParamsError(
+            f"{origin}: DVC would not write {min(others)} as it should be, expected numbers, words "
+            f"or lists, and no section of {PARAMS_FILE} that is an alias"
+        )
+
+
+def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> set[str]:
+    """The names of what one of the two lacks or has otherwise."""
+    both = first.keys() & second.keys()
+    return (first.keys() ^ second.keys()) | {name for name in both if first[name] != second[name]}
 
 
 def read_profile(folder: Path, name: str) -> dict[str, Any]:
@@ -51,11 +129,9 @@ def read_profile(folder: Path, name: str) -> dict[str, Any]:
         raise ParamsError(f"{folder}: no profile {name!r}; expected one of {', '.join(known)}")
     path = folder / f"{name}.yaml"
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return dict(_values("", raw, path))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise ParamsError(f"{path}: not YAML that a profile can be: {reason}") from error
+        return dict(_values("", read_yaml(path), path))
+    except RecursionError as error:
+        raise ParamsError(f"{path}: not YAML without an alias of a section in itself") from error
 
 
 def _values(prefix: str, section: object, path: Path) -> Iterator[tuple[str, Any]]:
@@ -70,61 +146,3 @@ def _values(prefix: str, section: object, path: Path) -> Iterator[tuple[str, Any
             yield from _values(dotted, value, path)
         else:
             yield dotted, value
-
-
-def _write(values: Mapping[str, Any], given: Mapping[str, Any], origin: Path) -> None:
-    """Lay ``values`` over the file, which says ``given``, if what is then read is right."""
-    wanted = _unshared(given)
-    _set(wanted, values)
-    expected = leaves("", wanted)
-    with atomic_path(PARAMS_FILE) as temporary:
-        shutil.copy(PARAMS_FILE, temporary)
-        found = _laid(temporary, values)
-        if inherited := _differing(found, expected) & expected.keys():
-            # Sections that merge a changed one say it too; they keep what they said before.
-            found = _laid(temporary, {key: expected[key] for key in inherited})
-        # Before the comparison: a value of a wrong kind is a clearer thing to say.
-        load_stages(check_params(yaml.safe_load(temporary.read_text(encoding="utf-8")), origin))
-        if others := _differing(found, expected):
-            raise ParamsError(
-                f"{origin}: {min(others)} stands in a section of {PARAMS_FILE} that is an alias, "
-                "expected one that is written out"
-            )
-
-
-def _unshared(section: Any) -> Any:
-    """A copy in which no mapping stands twice, as one does that YAML had by an alias."""
-    if not isinstance(section, Mapping):
-        return section
-    return {name: _unshared(value) for name, value in section.items()}
-
-
-def _laid(path: Path, values: Mapping[str, Any]) -> dict[str, Any]:
-    """What ``path`` says by dotted names once DVC has written ``values`` into it."""
-    try:
-        with modify_yaml(path) as written:
-            _set(written, values)
-    except ParseError as error:
-        raise ParamsError(f"{PARAMS_FILE}: not YAML that DVC can write: {error}") from error
-    return leaves("", yaml.safe_load(path.read_text(encoding="utf-8")))
-
-
-def _differing(first: Mapping[str, Any], second: Mapping[str, Any]) -> set[str]:
-    names = first.keys() | second.keys()
-    return {name for name in names if _value(first, name) != _value(second, name)}
-
-
-def _value(values: Mapping[str, Any], name: str) -> Any:
-    """The value called ``name``; a missing one is equal to nothing else, least of all to null."""
-    return values.get(name, MISSING)
-
-
-def _set(params: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for dotted, value in values.items():
-        *sections, last = dotted.split(".")
-        section = params
-        for name in sections:
-            if not isinstance(section.get(name), dict):
-                section[name] = {}
-            section = section[name]
-        section[last] = value

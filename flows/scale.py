@@ -1,4 +1,4 @@
-"""``python -m flows scale``: what a run on many problems on many machines would ask, keep and cost.
+"""``python -m flows scale``: calls, storage, time and price of a run on many machines.
 
 Knows: the files of the last report and evaluation, and how long MLflow says that the latter took.
 Does not know: prices, which are given, or machines other than the one that was measured. All is in
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import ceil
@@ -18,9 +18,10 @@ from typing import NoReturn
 
 import pyarrow.parquet as pq
 
-from flows.stages import METRICS_NAME, PARAMS_FILE, Stage, find_stage, load_stages, params_of
+from flows.stages import METRICS_NAME, PARAMS_FILE, Stage, find_stage, load_stages
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.params import Params, load_params
+from tasks.evaluation import SHARD
 from tasks.shards import worker_count
 
 LARGEST = 10**12
@@ -30,21 +31,10 @@ UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The problems and machines asked about, and prices in any currency; None where not given."""
-
-    problems: int
-    machines: int
-    million_tokens: float | None
-    thousand_calls: float | None
-    core_hour: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Measured:
     """What the evaluation of ``problems`` problems left: bytes by what they hold, table rows.
 
-    ``core_seconds`` is its time times its workers; None where nobody here knows one of them.
+    ``core_seconds`` is its time times its workers; None where one of them is unknown.
     """
 
     problems: int
@@ -65,15 +55,18 @@ def scale(*arguments: str) -> None:
     params = load_params(PARAMS_FILE)
     stages = load_stages(params)
     report = list(stages.values())[-1]
-    name = f"evaluation@{params.backbones[0]}-{params.strengths[0]}"
-    evaluation = find_stage(stages, name)
-    lines = [_shards(asked), "", *by_method(_metrics(report.metrics), asked)]
-    found = measure(evaluation, params_of(evaluation, params))
+    evaluation = find_stage(stages, f"evaluation@{params.backbones[0]}-{params.strengths[0]}")
+    shards = ceil(asked.problems / SHARD)
+    print(
+        f"{asked.problems:,} problems on {asked.machines:,} machines: {shards:,} shards of "
+        f"{SHARD}, {ceil(shards / asked.machines):,} a machine\n"
+    )
+    print("\n".join(by_method(_metrics(report.metrics), asked)))
+    found = measure(evaluation, params.narrowed(**evaluation.item))
     if found is None:
-        lines += ["", f"Time and storage: unknown, {name} is not here (make run)"]
+        print(f"\nTime and storage: unknown, {evaluation.name} is not here (make run)")
     else:
-        lines += ["", *whole_stage(found, asked)]
-    print("\n".join(lines))
+        print("\n".join(["", *whole_stage(found, asked)]))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -81,13 +74,14 @@ class _Parser(argparse.ArgumentParser):
         raise ParamsError(f"scale: {message}; expected {' '.join(self.format_usage().split()[1:])}")
 
 
-def _asked(arguments: tuple[str, ...]) -> Asked:
+def _asked(arguments: Sequence[str]) -> argparse.Namespace:
+    """Problems and machines, and prices in any currency; None where not given."""
     parser = _Parser(prog="python -m flows scale", add_help=False)
     for name in ("problems", "machines"):
         parser.add_argument(f"--{name}", type=_within(int, 1), required=True, metavar="N")
     for name in ("million-tokens", "thousand-calls", "core-hour"):
         parser.add_argument(f"--{name}", type=_within(float, 0), metavar="PRICE")
-    return Asked(**vars(parser.parse_args(arguments)))
+    return parser.parse_args(arguments)
 
 
 def _within(kind: Callable[[str], float], least: float) -> Callable[[str], float]:
@@ -110,19 +104,7 @@ def _metrics(path: Path) -> dict[str, float]:
         raise SchemaError(f"{path}: given {error}, expected numbers by name") from error
 
 
-def _shards(asked: Asked) -> str:
-    shards = ceil(asked.problems / _size())
-    return (
-        f"{asked.problems:,} problems on {asked.machines:,} machines: {shards:,} shards of "
-        f"{_size()}, {ceil(shards / asked.machines):,} a machine"
-    )
-
-
-def _size() -> int:
-    return int(import_module("tasks.evaluation").SHARD)
-
-
-def by_method(metrics: Mapping[str, float], asked: Asked) -> list[str]:
+def by_method(metrics: Mapping[str, float], asked: argparse.Namespace) -> list[str]:
     """One method alone at the headline budget: its calls and tokens, and their price."""
     methods = [name.removesuffix(f".{CALLS}") for name in metrics if name.endswith(f".{CALLS}")]
     lines = [
@@ -155,7 +137,7 @@ def measure(stage: Stage, params: Params) -> Measured | None:
         stored[f"{cache} (with what earlier runs asked)"] = cache.stat().st_size
     seconds = import_module("flows.tracking").seconds_of(stage, params)
     workers = _workers(stage, params)
-    together = None if workers is None else min(workers, ceil(problems / _size()))
+    together = None if workers is None else min(workers, ceil(problems / SHARD))
     core_seconds = None if seconds is None or together is None else seconds * together
     return Measured(problems, stored, table.num_rows, core_seconds)
 
@@ -167,7 +149,7 @@ def _workers(stage: Stage, params: Params) -> int | None:
     return params.tracking.threads if params.tracking.dask is None else None
 
 
-def whole_stage(measured: Measured, asked: Asked) -> list[str]:
+def whole_stage(measured: Measured, asked: argparse.Namespace) -> list[str]:
     """The evaluation stage, which is every method, setting and N: time, storage, table rows."""
     factor = asked.problems / measured.problems
     lines = [

@@ -1,4 +1,4 @@
-"""Local servers on the loopback address: started, waited for, and stopped by the one who started.
+"""Local servers on the loopback address: start, wait until healthy, stop.
 
 Knows: processes, ports and health pages. Does not know: what is run against them.
 """
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
-from flows.supervisor import keeping, nothing_left
+from flows.supervisor import nothing_left, supervising
 from selverify.errors import ParamsError, SelverifyError
 
 LOOPBACK = "127.0.0.1"
@@ -54,8 +54,8 @@ class Service:
 
 
 @contextmanager
-def prefect_server(port: int | None = None) -> Iterator[str]:
-    """A Prefect server for the length of the block, on a free port unless one is given.
+def prefect_server() -> Iterator[str]:
+    """A Prefect server on a free port for the length of the block.
 
     Yields its API address, which ``PREFECT_API_URL`` holds meanwhile. A server that this variable
     names already is used as it is.
@@ -66,7 +66,7 @@ def prefect_server(port: int | None = None) -> Iterator[str]:
     if given := os.environ.get(PREFECT_API_URL):
         yield given
         return
-    with starting_prefect(port or _free_port()) as server:
+    with starting_prefect(_free_port()) as server:
         wait_for(server)
         yield os.environ[PREFECT_API_URL]
 
@@ -75,12 +75,11 @@ def prefect_server(port: int | None = None) -> Iterator[str]:
 def starting_prefect(port: int) -> Iterator[Service]:
     """A Prefect server on its way up; ``PREFECT_API_URL`` names it for the length of the block."""
     origin = f"http://{LOOPBACK}:{port}"
-    command = ("prefect", "server", "start", "--host", LOOPBACK, "--port", str(port))
     # A page of the web must not be able to talk to it from a browser on this machine.
     variables = {"PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
-    log = Path.cwd() / PREFECT_DIRECTORY / "server.log"
-    health = partial(_healthy, f"{origin}/api/health")
-    with running("Prefect", command, log, health, variables) as server:
+    command = ("prefect", "server", "start", "--host", LOOPBACK, "--port", str(port))
+    log, healthy = _log_in(PREFECT_DIRECTORY), partial(_healthy, f"{origin}/api/health")
+    with running("Prefect", command, log, healthy, variables) as server:
         os.environ[PREFECT_API_URL] = f"{origin}/api"
         try:
             yield server
@@ -88,21 +87,22 @@ def starting_prefect(port: int) -> Iterator[Service]:
             del os.environ[PREFECT_API_URL]
 
 
-@contextmanager
-def starting_mlflow(port: int) -> Iterator[Service]:
+def starting_mlflow(port: int) -> AbstractContextManager[Service]:
     """An MLflow server on its way up, on the database that ``MLFLOW_TRACKING_URI`` names."""
-    command = ("mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1")
     # Not on the command line, which every user of the machine can read: it may hold a password.
     variables = {"MLFLOW_BACKEND_STORE_URI": os.environ[TRACKING_URI]}
-    log = Path.cwd() / TRACKING_DIRECTORY / "server.log"
-    health = partial(_healthy, f"http://{LOOPBACK}:{port}/health")
-    with running("MLflow", command, log, health, variables) as server:
-        yield server
+    command = ("mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1")
+    healthy = partial(_healthy, f"http://{LOOPBACK}:{port}/health")
+    return running("MLflow", command, _log_in(TRACKING_DIRECTORY), healthy, variables)
+
+
+def _log_in(directory: str) -> Path:
+    return Path.cwd() / directory / "server.log"
 
 
 @contextmanager
 def pages() -> Iterator[list[Service]]:
-    """Prefect and MLflow, each started unless the environment names one; told where they are.
+    """Prefect and MLflow, each started unless the environment names one; prints their addresses.
 
     Raises:
         ParamsError: the variable of a port holds no port.
@@ -112,10 +112,10 @@ def pages() -> Iterator[list[Service]]:
     with ExitStack() as stack:
         stack.enter_context(nothing_left())
         if not os.environ.get(PREFECT_API_URL):
-            started.append(stack.enter_context(starting_prefect(_port(*PREFECT_PORT))))
+            started.append(stack.enter_context(starting_prefect(find_port(*PREFECT_PORT))))
         tracking = os.environ[TRACKING_URI]
         if not tracking.startswith("http"):
-            port = _port(*MLFLOW_PORT)
+            port = find_port(*MLFLOW_PORT)
             tracking = f"http://{LOOPBACK}:{port}"
             started.append(stack.enter_context(starting_mlflow(port)))
         for server in started:  # which all start at the same time: each takes many seconds
@@ -172,7 +172,7 @@ def running(
     with (
         log.open("w", encoding="utf-8") as output,
         # In a session of its own: Ctrl-C must reach it through us, after the work stopped.
-        keeping(
+        supervising(
             [sys.executable, "-m", *command],
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -227,7 +227,7 @@ def _healthy(address: str) -> bool:
         return False
 
 
-def _port(variable: str, usual: int) -> int:
+def find_port(variable: str, usual: int) -> int:
     """The port that ``variable`` names, or the usual one; nothing listens on it.
 
     Raises:

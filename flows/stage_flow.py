@@ -28,7 +28,7 @@ from prefect.runtime import flow_run
 from flows import terminal
 from flows.artifacts import shown
 from flows.execution import execute
-from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages, params_of
+from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages
 from flows.tracking import Published, publish_stage
 from selverify.params import load_params
 from tasks import find_run, works_on_shards
@@ -47,7 +47,7 @@ def run_stage(name: str) -> dict[str, float]:
     """
     given = load_params(PARAMS_FILE)
     stage = find_stage(load_stages(given), name)
-    params = params_of(stage, given)
+    params = given.narrowed(**stage.item)
     run = find_run(stage.task)
     terminal.prepare()
 
@@ -71,7 +71,7 @@ def run_stage(name: str) -> dict[str, float]:
 
         @flow(name=stage.name, **options)
         def body() -> dict[str, float]:
-            with terminal.quiet_once_told():
+            with terminal.quiet_once_terminated():
                 log.info("%s: started", stage.name)
                 started = time.monotonic()
                 metrics = work()

@@ -1,19 +1,24 @@
 """The stages as ``dvc.yaml`` states them: the one place where paths and dependencies stand.
 
-Knows: how to read ``dvc.yaml``. Does not know: DVC itself, Prefect, what a stage computes.
+Knows: DVC's reading of ``dvc.yaml``. Does not know: Prefect, MLflow, what a stage computes. DVC's
+parser alone is imported, which takes a tenth of a second, so that a mistake is answered at once.
 """
 
 from __future__ import annotations
 
-import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any
+from types import SimpleNamespace
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from dvc.exceptions import DvcException
+from dvc.parsing import DataResolver, split_group_name
+from dvc.schema import COMPILED_MULTI_STAGE_SCHEMA
+from dvc_objects.fs.memory import MemoryFileSystem
+from voluptuous import Invalid
+from voluptuous.humanize import humanize_error
 
 from selverify.errors import ArtifactError, ParamsError
 from selverify.params import Params, read_yaml
@@ -23,7 +28,6 @@ CHECK = "parameters"
 """The entry of ``dvc.yaml`` that writes nothing: it refuses wrong parameters before any stage."""
 PARAMS_FILE = Path("params.yaml")
 METRICS_NAME = "metrics.json"
-VARIABLE = re.compile(r"\$\{([^}]*)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +35,12 @@ class Stage:
     """One entry of ``dvc.yaml``, or one combination of its matrix.
 
     ``task`` names the module that does the work, ``item`` is the combination, empty outside a
-    matrix. The first output of a stage is keyed by its task, every further one by its stem; an
-    input has the key under which its producer writes it. A folder in which all combinations of a
-    stage write is an input under the stage's task. ``sources`` are the dependencies that no stage
-    writes: code. ``params`` are dotted names in ``params.yaml``.
-    ``needed`` are the outputs of other stages that it reads, with who writes each.
+    matrix; ``Params.narrowed`` makes of it what the stage is run with. The first output of a stage
+    is keyed by its task, every further one by its stem; an input has the key under which its
+    producer writes it. A folder in which all combinations of a stage write is an input under the
+    stage's task. ``sources`` are the dependencies that no stage writes: code. ``params`` are dotted
+    names in ``params.yaml``. ``needed`` are the outputs of other stages that it reads, each with
+    the stage that writes it.
     """
 
     name: str
@@ -65,8 +70,9 @@ def load_stages(params: Params, path: Path = PIPELINE_FILE) -> dict[str, Stage]:
     """
     entries = dict(_entries(params, path))
     written = {name: _outputs(entry) for name, entry in entries.items()}
-    if idle := [name for name, outputs in written.items() if not outputs]:
-        raise ParamsError(f"{path}: stage {idle[0]!r}: given no outs, expected at least one")
+    for name, outputs in written.items():
+        if not outputs or Path() in outputs.values():
+            raise ParamsError(f"{path}: stage {name!r}: given no outs, expected at least one")
     owners = {
         file: (name, key) for name, outputs in written.items() for key, file in outputs.items()
     }
@@ -94,11 +100,6 @@ def find_stage(stages: Mapping[str, Stage], name: str) -> Stage:
     return found[0]
 
 
-def params_of(stage: Stage, params: Params) -> Params:
-    """What ``stage`` is run with: the parameters, narrowed to its combination."""
-    return params.narrowed(**stage.item)
-
-
 def check_inputs(stage: Stage) -> None:
     """Raise ArtifactError, naming file and producer, when an input of ``stage`` is missing."""
     for path, producer in stage.needed:
@@ -115,15 +116,13 @@ def used_params(stage: Stage, params: Params) -> dict[str, Any]:
     Raises:
         ParamsError: ``dvc.yaml`` names a parameter that ``params.yaml`` does not have.
     """
-    everything = params.model_dump(mode="json")
+    everything = leaves("", params.model_dump(mode="json"))
     found: dict[str, Any] = dict(stage.item)
     for dotted in stage.params:
-        value: Any = everything
-        for part in dotted.split("."):
-            if not isinstance(value, dict) or part not in value:
-                raise ParamsError(f"{PIPELINE_FILE}: stage {stage.name!r}: no parameter {dotted!r}")
-            value = value[part]
-        found.update(leaves(dotted, value))
+        inside = {name for name in everything if f"{name}.".startswith(f"{dotted}.")}
+        if not inside:
+            raise ParamsError(f"{PIPELINE_FILE}: stage {stage.name!r}: no parameter {dotted!r}")
+        found.update({name: value for name, value in everything.items() if name in inside})
     return found
 
 
@@ -137,99 +136,45 @@ def leaves(prefix: str, value: Any) -> dict[str, Any]:
     return flat
 
 
-_Paths = list[str | Annotated[dict[str, Any], Field(min_length=1)]]
-
-
-class _Entry(BaseModel):
-    """What is read of an entry."""
-
-    model_config = ConfigDict(strict=True)
-
-    matrix: dict[str, list[str]] = {}
-    deps: _Paths = []
-    params: list[str] = []
-    outs: _Paths = []
-    metrics: _Paths = []
-    plots: _Paths = []
-    frozen: bool = False
-
-
-def _checked(entry: Any, name: object, path: Path) -> dict[str, Any]:
-    """``entry`` itself.
-
-    Raises:
-        ParamsError: something of it is not what DVC has there.
-    """
-    try:
-        _Entry.model_validate(entry)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][:2]) or "the entry"
-        raise ParamsError(
-            f"{path}: stage {name!r}: {place}: given {first['input']!r}, expected: {first['msg']}"
-        ) from error
-    checked: dict[str, Any] = entry
-    return checked
-
-
 def _entries(params: Params, path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every combination of every entry by DVC's name for it, with ``task`` and ``item`` put in."""
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; run this from the project's root")
-    names = params.model_dump(mode="json")
     read = read_yaml(path)
-    entries = read.get("stages") if isinstance(read, dict) else None
-    if not isinstance(entries, dict) or not entries or not all(isinstance(e, str) for e in entries):
+    if not isinstance(read, dict) or not read.get("stages"):
         raise ParamsError(f"{path}: given no 'stages', expected stages by their names")
-    for task, entry in entries.items():
-        if task == CHECK:
-            continue
-        matrix = entry.get("matrix", {}) if isinstance(entry, dict) else {}
-        axes = _checked({"matrix": _filled(matrix, names, path)}, task, path)["matrix"]
-        for values in itertools.product(*axes.values()):
-            item = dict(zip(axes, values, strict=True))
-            name = f"{task}@{'-'.join(values)}" if item else task
-            filled = _checked(_filled(entry, {**names, "item": item}, path), name, path)
-            yield name, {**filled, "name": name, "task": task, "item": item}
+    try:
+        COMPILED_MULTI_STAGE_SCHEMA(read)
+        yield from _resolved(params, read["stages"])
+    except Invalid as error:
+        raise ParamsError(f"{path}: {humanize_error(read, error).splitlines()[0]}") from error
+    except (DvcException, TypeError) as error:  # the latter for a matrix that is a single word
+        raise ParamsError(f"{path}: {' '.join(str(error).split())}") from error
 
 
-def _filled(value: Any, names: Mapping[str, Any], path: Path) -> Any:
-    """``value`` with every ``${...}`` replaced; a text that is one variable becomes its value."""
-    if isinstance(value, Mapping):
-        return {
-            _filled(key, names, path): _filled(inner, names, path) for key, inner in value.items()
-        }
-    if isinstance(value, list):
-        return [_filled(inner, names, path) for inner in value]
-    if not isinstance(value, str):
-        return value
-    whole = VARIABLE.fullmatch(value)
-    if whole is not None:
-        return _variable(whole[1], names, path)
-    return VARIABLE.sub(lambda found: str(_variable(found[1], names, path)), value)
-
-
-def _variable(dotted: str, names: Mapping[str, Any], path: Path) -> Any:
-    """The value of ``a.b`` or ``a[0]`` among ``names``."""
-    value: Any = names
-    for part in re.findall(r"\w+", dotted):
-        try:
-            value = value[int(part)] if isinstance(value, list) else value[part]
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise ParamsError(
-                f"{path}: variable {dotted!r}; expected a name of params.yaml or item"
-            ) from error
-    return value
-
-
-def _paths(items: Iterable[str | Mapping[str, Any]]) -> list[Path]:
-    """``- path`` and ``- path: {cache: false}`` both name a path."""
-    return [Path(item if isinstance(item, str) else next(iter(item))) for item in items]
+def _resolved(params: Params, entries: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The entries as DVC resolves them, with ``params`` in the place of ``params.yaml``."""
+    files = MemoryFileSystem(global_store=False)  # type: ignore[no-untyped-call]
+    variables = [params.model_dump(mode="json")]
+    resolver = DataResolver(
+        SimpleNamespace(fs=files, config={}), "", {"vars": variables, "stages": entries}
+    )
+    for name in resolver.get_keys():
+        task, combination = split_group_name(name)
+        entry = resolver.resolve_one(name)[name]
+        matrix = resolver.definitions[task]
+        values = matrix.normalized_iterable[combination] if combination else {}
+        item = {axis: str(value) for axis, value in values.items()}
+        if not all(isinstance(one, str) for one in entry.get("params", ())):
+            raise ParamsError(f"{PIPELINE_FILE}: stage {name!r}: expected names in params")
+        if task != CHECK:
+            yield name, {**entry, "name": name, "task": task, "item": item}
 
 
 def _outputs(entry: Mapping[str, Any]) -> dict[str, Path]:
-    groups = (entry.get(group, ()) for group in ("outs", "metrics", "plots"))
-    paths = [path for group in groups for path in _paths(group)]
+    """Where it writes; ``- path`` and ``- path: {cache: false}`` both name a path."""
+    items = [item for group in ("outs", "metrics", "plots") for item in entry.get(group, ())]
+    paths = [Path(item if isinstance(item, str) else next(iter(item), "")) for item in items]
     return {(path.stem if index else entry["task"]): path for index, path in enumerate(paths)}
 
 
@@ -241,7 +186,7 @@ def _stage(
     inputs: dict[str, Path] = {}
     sources: list[Path] = []
     needed: list[tuple[Path, str]] = []
-    for path in _paths(entry.get("deps", ())):
+    for path in map(Path, entry.get("deps", ())):
         under = [file for file in owners if path == file or path in file.parents]
         if under:
             inputs[owners[under[0]][1]] = path
@@ -257,5 +202,5 @@ def _stage(
         sources=tuple(sources),
         params=tuple(entry.get("params", ())),
         needed=tuple(needed),
-        frozen=bool(entry.get("frozen", False)),
+        frozen=entry.get("frozen", False),
     )

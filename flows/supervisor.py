@@ -1,8 +1,9 @@
 """``python -m flows.supervisor PARENT COMMAND...``: end a command with its owner.
 
 Knows: processes. Does not know: what they do. Prefect starts processes in sessions of their own,
-and whoever is killed can end none of them; so each server, worker and DVC run has a supervisor. It
-ends its family when it is told to, when its parent is gone, and when the command itself is gone.
+and a killed process can end none of its children; so each server, worker and DVC run has a
+supervisor. It ends the command and all its descendants on a termination signal, when its parent is
+gone, and when the command itself is gone.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ HOME_SECONDS = 10.0
 KILLED_SECONDS = 5.0
 SUPERVISOR_SECONDS = 2 * AWAY_SECONDS + HOME_SECONDS + KILLED_SECONDS + 5.0
 MOST_SIGNALS = 4096
-TOLD_TO_END = 128 + signal.SIGTERM
+TERMINATED_CODE = 128 + signal.SIGTERM
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
-class Told(BaseException):
+class Terminated(BaseException):
     """A signal said that it is time to end; like an interrupt, nothing handles it on the way."""
 
 
@@ -43,7 +44,7 @@ def supervised(command: Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def keeping(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+def supervising(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """``command`` at work under a supervisor while the block runs; then it and all it started end.
 
     ``options`` go to ``subprocess.Popen``. It leads a session of its own, which an interrupt from
@@ -72,9 +73,9 @@ def nothing_left() -> Iterator[None]:
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """Raise Told where SIGTERM comes in the block, so that all is tidied up; once is enough."""
-    before = signal.signal(signal.SIGTERM, _tell)
+def raise_terminated() -> Iterator[None]:
+    """Raise Terminated at the first SIGTERM in the block, so that everything is tidied up."""
+    before = signal.signal(signal.SIGTERM, _terminate_once)
     try:
         yield
     finally:
@@ -94,24 +95,24 @@ def interrupt_again(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def end_with_starter(mark: str, run: str | None) -> None:
-    """Interrupt this process, as Ctrl-C would, once who started it is gone and can tell it no more.
+    """Interrupt this process, as Ctrl-C would, once the process that started it is gone.
 
     For what is started by a tool that has no supervisor. To be called by the main thread. A process
-    that was told to end before is left the time to say how it ended.
+    that had a termination signal before is left the time to report how it ended.
 
     Args:
-        mark: an environment variable that the tool gives to what it starts. Who has it too stands
-            between the tool and us, as a shell does that waits for us, and outlives the tool: all
-            of them are watched, up to the tool itself.
+        mark: an environment variable that the tool gives to what it starts. A process between the
+            tool and this one has it too, such as a shell that waits for us and outlives the tool:
+            all of them are watched, up to the tool itself.
         run: the process that began it all, where it is known: it may be gone by now.
     """
     ancestors = psutil.Process().parents()
     gone = run is not None and run not in {str(one.pid) for one in ancestors}
     watched = _up_to_first_without(mark, ancestors)
-    Thread(target=_interrupt_without, args=(watched, gone, _heard()), daemon=True).start()
+    Thread(target=_interrupt_without, args=(watched, gone, _signals_seen()), daemon=True).start()
 
 
-def keep(parent: int, command: Sequence[str]) -> int:
+def supervise(parent: int, command: Sequence[str]) -> int:
     """Run ``command`` until it ends, a signal comes or ``parent`` is gone.
 
     Returns its exit code as a shell states it, and that of SIGTERM where it did not end by itself.
@@ -119,19 +120,19 @@ def keep(parent: int, command: Sequence[str]) -> int:
     family: set[psutil.Process] = set()
     code: int | None = None
     try:
-        _hear(_tell)
+        _on_signals(_terminate_once)
         _adopt()
         process = psutil.Popen(command)
         while code is None and os.getppid() == parent:
             family = {one for one in family | _family() if one == process or _lives(one)}
             with suppress(psutil.TimeoutExpired):
                 code = process.wait(POLL_SECONDS)
-        _hear(signal.SIG_IGN)
-    except Told:
+        _on_signals(signal.SIG_IGN)
+    except Terminated:
         pass
     _end(family | _family())
     if code is None:
-        return TOLD_TO_END
+        return TERMINATED_CODE
     return code if code >= 0 else 128 - code
 
 
@@ -155,7 +156,7 @@ def _up_to_first_without(mark: str, ancestors: Sequence[psutil.Process]) -> list
     return found
 
 
-def _heard() -> int:
+def _signals_seen() -> int:
     """From where the number of each signal can be read that this process hears from now on."""
     reading, writing = os.pipe()
     for end in (reading, writing):
@@ -164,23 +165,23 @@ def _heard() -> int:
     return reading
 
 
-def _interrupt_without(watched: Sequence[psutil.Process], gone: bool, heard: int) -> None:
+def _interrupt_without(watched: Sequence[psutil.Process], gone: bool, seen: int) -> None:
     while not gone and all(_lives(one) for one in watched):
         time.sleep(POLL_SECONDS)
     with suppress(BlockingIOError):
-        if {signal.SIGTERM, signal.SIGINT} & set(os.read(heard, MOST_SIGNALS)):
+        if {signal.SIGTERM, signal.SIGINT} & set(os.read(seen, MOST_SIGNALS)):
             time.sleep(AWAY_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(SUPERVISOR_SECONDS)
     os._exit(1)  # something swallowed the interrupt
 
 
-def _tell(number: int, frame: object) -> None:
-    _hear(signal.SIG_IGN)  # once is enough, and the end interrupts this process too
-    raise Told
+def _terminate_once(number: int, frame: object) -> None:
+    _on_signals(signal.SIG_IGN)  # once is enough, and the end interrupts this process too
+    raise Terminated
 
 
-def _hear(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
+def _on_signals(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, handler)
 
@@ -188,7 +189,7 @@ def _hear(handler: Callable[[int, FrameType | None], object] | signal.Handlers) 
 def _end(family: set[psutil.Process]) -> None:
     """End what lives in other sessions while our command can report it, then what lives in ours."""
     away = [one for one in family if _session(one) not in {None, os.getsid(0)}]
-    # Whoever leads a session first: it may know better how to end what it started.
+    # Leaders of sessions first: they may know better how to end what they started.
     for wave in ([one for one in away if one.pid == _session(one)], away):
         _send(wave, signal.SIGTERM)
         _alive_after(AWAY_SECONDS, wave)
@@ -240,4 +241,4 @@ def _session(process: psutil.Process) -> int | None:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(int(sys.argv[1]), sys.argv[2:]))
+    sys.exit(supervise(int(sys.argv[1]), sys.argv[2:]))

@@ -26,11 +26,11 @@ class OneSentence(logging.Filter):
 
 
 @contextmanager
-def quiet_once_told() -> Iterator[None]:
-    """After a SIGTERM in the block, tools say no more here: that it came is the one sentence.
+def quiet_once_terminated() -> Iterator[None]:
+    """After a SIGTERM in the block, no tool logs here: the command line reports the signal.
 
-    Who heard it before, as Prefect does in a flow, hears it still, and is not disturbed by another
-    while it reports how the flow ended.
+    The handler that was there before, such as Prefect's in a flow, is still called, and no second
+    signal disturbs it while it reports how the flow ended.
     """
     before = signal.getsignal(signal.SIGTERM)
     if not callable(before):

@@ -8,28 +8,27 @@ method, backbone, strength and fold, and the runs of the other stages.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import logging
 import os
 import subprocess
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from urllib.parse import quote, urlencode
 
+import pandas as pd
 from mlflow import MlflowClient
-from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
 from flows.server import without_secrets
-from flows.stages import PARAMS_FILE, Stage, load_stages, params_of, used_params
+from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
 from selverify.errors import ParamsError, SchemaError
 from selverify.params import Params, load_params
 from selverify.storage import digest
@@ -49,8 +48,6 @@ PIPELINE = "pipeline"
 BATCH = 1000
 PARAMS_BATCH = 100
 DIGEST_LENGTH = 32
-
-
 SQLITE = "sqlite:///"
 
 
@@ -99,6 +96,57 @@ class Curve:
     points: tuple[tuple[str, float, int], ...]
 
 
+class Tracker:
+    """The experiment that ``params`` name, on the tracking server of the environment."""
+
+    def __init__(self, params: Params) -> None:
+        self.client = MlflowClient(os.environ[TRACKING_URI])
+        name = params.tracking.experiment
+        found = self.client.get_experiment_by_name(name)
+        artifacts = (Path.cwd() / TRACKING_DIRECTORY / "artifacts").as_uri()
+        self.experiment = str(
+            found.experiment_id
+            if found is not None
+            else self.client.create_experiment(name, artifact_location=artifacts)
+        )
+
+    def find(self, tag: str, value: str) -> list[Run]:
+        """The runs with this tag, newest first."""
+        return list(self.client.search_runs([self.experiment], f"tags.`{tag}` = '{value}'"))
+
+    def create(self, name: str, tags: dict[str, str]) -> str:
+        """A new run; its id."""
+        return str(self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id)
+
+    def finish(
+        self,
+        run: str,
+        params: Mapping[str, str],
+        tags: Mapping[str, str],
+        points: Iterable[tuple[str, float, int]],
+        files: Iterable[tuple[Path, str]] = (),
+    ) -> None:
+        """Fill a run and end it; tags are last, for one may say that all else was logged."""
+        now = int(time.time() * 1000)
+        settings = [Param(key, value) for key, value in params.items()]
+        metrics = [Metric(key, value, now, step) for key, value, step in points]
+        for start in range(0, len(settings), PARAMS_BATCH):
+            self.client.log_batch(run, params=settings[start : start + PARAMS_BATCH])
+        for start in range(0, len(metrics), BATCH):
+            self.client.log_batch(run, metrics=metrics[start : start + BATCH])
+        for path, folder in files:
+            self.client.log_artifact(run, str(path), folder)
+        self.client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
+        self.client.set_terminated(run)
+
+    def page(self, run: str) -> str | None:
+        """The run's page; None where a database is written to directly."""
+        address = os.environ[TRACKING_URI]
+        if not address.startswith("http"):
+            return None
+        return f"{without_secrets(address).rstrip('/')}/#/experiments/{self.experiment}/runs/{run}"
+
+
 def create_database() -> None:
     """Make a new tracking database, once, before anything writes to it at the same time.
 
@@ -133,45 +181,37 @@ def publish_stage(
     answer costs a warning, never the stage's result.
     """
     result = Result.of(stage, params)
-    new = 0
-    run: str | None = None
-    page: str | None = None
+    new, run, page = 0, None, None
     try:
-        client = MlflowClient(os.environ[TRACKING_URI])
-        experiment = _experiment(client, params.tracking.experiment)
-        run = next(iter(_found(client, experiment, KEY_TAG, result.key)), None)
+        tracker = Tracker(params)
+        run = next((one.info.run_id for one in tracker.find(KEY_TAG, result.key)), None)
         if run is None:
-            new, run = _publish(client, experiment, result, params, seconds=seconds)
+            new, run = _publish(tracker, result, params, seconds)
         if flow_run is not None:
-            client.set_tag(run, FLOW_RUN_TAG, flow_run)
-        page = _page(experiment, run)
+            tracker.client.set_tag(run, FLOW_RUN_TAG, flow_run)
+        page = tracker.page(run)
     except MlflowException as error:
         log.warning("%s: not logged to MLflow (python -m flows publish): %s", stage.name, error)
     digests = {name.removeprefix(OUTPUT_TAG): value for name, value in result.outputs.items()}
     return Published(new, run, page, digests, _git("rev-parse", "HEAD") or "none")
 
 
-def publish_all() -> int:
+def publish_all() -> None:
     """Log every stage whose outputs are there; stages that DVC restored are logged this way."""
     params = load_params(PARAMS_FILE)
-    stages = load_stages(params)
-    finished = [stage for stage in stages.values() if stage.metrics.is_file()]
-    new = sum(publish_stage(stage, params_of(stage, params)).new for stage in finished)
+    finished = _finished(params)
+    new = sum(publish_stage(stage, params.narrowed(**stage.item)).new for stage in finished)
     try:
-        _adopt(MlflowClient(os.environ[TRACKING_URI]), params)  # those logged after their parent
+        _adopt(Tracker(params), params)  # those logged after their parent
     except MlflowException as error:
         log.warning("pipeline: its runs were not joined (python -m flows publish): %s", error)
     print(f"MLflow: {len(finished)} stages are logged, {new} runs of them now")
-    return new
 
 
 def seconds_of(stage: Stage, params: Params) -> float | None:
     """How long it took to write the outputs of ``stage``; None where MLflow does not know it."""
     try:
-        client = MlflowClient(os.environ[TRACKING_URI])
-        experiment = _experiment(client, params.tracking.experiment)
-        key = Result.of(stage, params).key
-        runs = [client.get_run(run) for run in _found(client, experiment, KEY_TAG, key)]
+        runs = Tracker(params).find(KEY_TAG, Result.of(stage, params).key)
     except MlflowException:
         return None
     return next(
@@ -184,8 +224,7 @@ def comparison_page() -> str:
 
     Sorted by time, as by default, its list would show parent runs only.
     """
-    client = MlflowClient(os.environ[TRACKING_URI])
-    experiment = _experiment(client, load_params(PARAMS_FILE).tracking.experiment)
+    experiment = Tracker(load_params(PARAMS_FILE)).experiment
     query = {
         "compareRunsMode": "CHART",
         "searchFilter": "params.fold = 'all'",
@@ -201,117 +240,78 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
     Raises:
         SchemaError: there is no such column, or a value is no number.
     """
-    points: dict[tuple[tuple[str, str], ...], list[tuple[str, float, int]]] = defaultdict(list)
-    with path.open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        columns = list(reader.fieldnames or ())
-        if STEP not in columns:
-            raise SchemaError(f"{path}: no column {STEP!r}")
-        keys = columns[: columns.index(STEP)]
-        for line, row in enumerate(reader, start=2):
-            names = tuple((key, row.pop(key)) for key in keys)
-            points[names].extend(_points(path, line, row))
-    return tuple(Curve(dict(names), tuple(found)) for names, found in points.items())
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    try:
+        place = list(table.columns).index(STEP)
+        keys, metrics = list(table.columns[:place]), list(table.columns[place + 1 :])
+        return tuple(
+            Curve(
+                dict(zip(keys, map(str, names), strict=True)),
+                tuple(
+                    (name, float(row[name]), int(row[STEP]))
+                    for row in rows.to_dict("records")
+                    for name in metrics
+                    if row[name]
+                ),
+            )
+            for names, rows in table.groupby(keys, sort=False)
+        )
+    except ValueError as error:
+        raise SchemaError(f"{path}: {error}, expected a column {STEP!r}, and numbers") from error
 
 
-def _points(path: Path, line: int, row: Mapping[str, str]) -> Iterator[tuple[str, float, int]]:
-    for name, text in row.items():
-        if name == STEP or not text:
-            continue
-        try:
-            yield name, float(text), int(row[STEP])
-        except ValueError as error:
-            raise SchemaError(f"{path}: line {line}, {name}: {error}") from error
-
-
-def _page(experiment: str, run: str) -> str | None:
-    """The page of a run on the tracking server; None where a database is written to directly."""
-    address = os.environ[TRACKING_URI]
-    if not address.startswith("http"):
-        return None
-    return f"{without_secrets(address).rstrip('/')}/#/experiments/{experiment}/runs/{run}"
+def _finished(params: Params) -> list[Stage]:
+    """The stages whose outputs are there."""
+    return [stage for stage in load_stages(params).values() if stage.metrics.is_file()]
 
 
 def _publish(
-    client: MlflowClient,
-    experiment: str,
-    result: Result,
-    params: Params,
-    *,
-    seconds: float | None,
+    tracker: Tracker, result: Result, params: Params, seconds: float | None
 ) -> tuple[int, str]:
     """Log a stage; the number of new runs, and its own."""
-    stage, key = result.stage, result.key
-    for unfinished in _found(client, experiment, PENDING_TAG, key):
-        client.delete_run(unfinished)
-    curves = list(_curve_files(stage))
+    stage, client = result.stage, tracker.client
+    for unfinished in tracker.find(PENDING_TAG, result.key):
+        client.delete_run(unfinished.info.run_id)
+    curves = list(_curves(stage))
     tags = {**_origin(stage), **result.outputs, "stage": stage.name, "domain": params.domain}
     name = f"{PIPELINE} {params.domain}" if curves else stage.name
-    run = client.create_run(experiment, run_name=name, tags={PENDING_TAG: key}).info.run_id
+    pending = {PENDING_TAG: result.key}
+    run = tracker.create(name, pending)
     for curve in curves:
-        child = client.create_run(
-            experiment,
-            run_name="/".join(curve.names.values()),
-            tags={MLFLOW_PARENT_RUN_ID: run, PENDING_TAG: key},
-        ).info.run_id
-        _log(
-            client,
-            child,
-            params={**result.values, **curve.names},
-            tags={**tags, **curve.names},
-            points=curve.points,
+        child = tracker.create(
+            "/".join(curve.names.values()), {MLFLOW_PARENT_RUN_ID: run, **pending}
         )
+        named = {**result.values, **curve.names}
+        tracker.finish(child, named, {**tags, **curve.names}, curve.points)
     metrics = dict(json.loads(stage.metrics.read_text(encoding="utf-8")))
     if seconds is not None:
         metrics["seconds"] = seconds
     if datasets := _datasets(stage):
         client.log_inputs(run, datasets)
+    points = [(name, value, 0) for name, value in metrics.items()]
     # Last, because the key says that everything before it was logged.
-    _log(
-        client,
-        run,
-        params=result.values,
-        tags={**tags, KEY_TAG: key},
-        points=tuple((name, value, 0) for name, value in metrics.items()),
-        files=_files(stage),
-    )
+    tracker.finish(run, result.values, {**tags, KEY_TAG: result.key}, points, _files(stage))
     if curves:
-        _adopt(client, params)
+        _adopt(tracker, params)
     return len(curves) + 1, run
 
 
-def _adopt(client: MlflowClient, params: Params) -> None:
+def _adopt(tracker: Tracker, params: Params) -> None:
     """Put the runs of the pipeline's stages under the run of the one that writes curves.
 
     A stage that several pipelines share stays with the first.
     """
-    experiment = _experiment(client, params.tracking.experiment)
-    runs: list[str] = []
-    parent = None
-    for stage in load_stages(params).values():
-        if not stage.metrics.is_file():
-            continue
-        result = Result.of(stage, params_of(stage, params))
-        for run in _found(client, experiment, KEY_TAG, result.key)[:1]:
+    runs: list[Run] = []
+    parent: str | None = None
+    for stage in _finished(params):
+        key = Result.of(stage, params.narrowed(**stage.item)).key
+        for run in tracker.find(KEY_TAG, key)[:1]:
             runs.append(run)
-            parent = run if any(_curve_files(stage)) else parent
+            parent = run.info.run_id if any(_curves(stage)) else parent
     for run in runs:
-        if parent not in {None, run}:
-            tags = client.get_run(run).data.tags
-            client.set_tag(run, MLFLOW_PARENT_RUN_ID, tags.get(MLFLOW_PARENT_RUN_ID, parent))
-
-
-def _experiment(client: MlflowClient, name: str) -> str:
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
-    artifacts = (Path.cwd() / TRACKING_DIRECTORY / "artifacts").as_uri()
-    return str(client.create_experiment(name, artifact_location=artifacts))
-
-
-def _found(client: MlflowClient, experiment: str, tag: str, value: str) -> list[str]:
-    query = f"tags.`{tag}` = '{value}'"
-    return [run.info.run_id for run in client.search_runs([experiment], query)]
+        if parent is not None and parent != run.info.run_id:
+            above = run.data.tags.get(MLFLOW_PARENT_RUN_ID, parent)
+            tracker.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, above)
 
 
 def _origin(stage: Stage) -> dict[str, str]:
@@ -334,22 +334,20 @@ def _git(*arguments: str) -> str | None:
     return done.stdout.strip()
 
 
-def _curve_files(stage: Stage) -> Iterator[Curve]:
+def _curves(stage: Stage) -> Iterator[Curve]:
     for path in stage.outputs.values():
         if (path / CURVES_NAME).is_file():
             yield from read_curves(path / CURVES_NAME)
 
 
-def _files(stage: Stage) -> list[tuple[Path, str]]:
+def _files(stage: Stage) -> Iterator[tuple[Path, str]]:
     """What a person looks at, and checkpoints, each with its folder among the run's artifacts."""
-    found: list[tuple[Path, str]] = []
     for root in stage.outputs.values():
         suffixes = CHECKPOINT_SUFFIXES if MODELS in root.parents else SHOWN_SUFFIXES
-        inside = root.rglob("*") if root.is_dir() else (root,)
-        files = sorted(path for path in inside if path.suffix in suffixes)
         top = root.parent if root.is_dir() else root.parent.parent
-        found += [(path, path.parent.relative_to(top).as_posix()) for path in files]
-    return found
+        for path in sorted(root.rglob("*") if root.is_dir() else (root,)):
+            if path.suffix in suffixes:
+                yield path, path.parent.relative_to(top).as_posix()
 
 
 def _datasets(stage: Stage) -> list[DatasetInput]:
@@ -367,26 +365,3 @@ def _datasets(stage: Stage) -> list[DatasetInput]:
         for path in stage.inputs.values()
         if DATA in path.parents
     ]
-
-
-def _log(
-    client: MlflowClient,
-    run: str,
-    *,
-    params: Mapping[str, str],
-    tags: Mapping[str, str],
-    points: Iterable[tuple[str, float, int]],
-    files: Iterable[tuple[Path, str]] = (),
-) -> None:
-    """Fill a run and end it."""
-    now = int(time.time() * 1000)
-    metrics = [Metric(key, value, now, step) for key, value, step in points]
-    settings = [Param(key, value) for key, value in params.items()]
-    for start in range(0, len(settings), PARAMS_BATCH):
-        client.log_batch(run, params=settings[start : start + PARAMS_BATCH])
-    for start in range(0, len(metrics), BATCH):
-        client.log_batch(run, metrics=metrics[start : start + BATCH])
-    for path, folder in files:
-        client.log_artifact(run, str(path), folder)
-    client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
-    client.set_terminated(run)

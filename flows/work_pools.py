@@ -5,6 +5,8 @@ Knows: Prefect's client. Does not know: deployments, processes.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import (
@@ -21,20 +23,16 @@ from prefect.states import Crashed
 AT_WORK = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
-def create_pool(name: str, type_: str) -> bool:
-    """Create a work pool unless there is one; True when there was none."""
-    with get_client(sync_client=True) as client:
-        try:
-            client.create_work_pool(WorkPoolCreate(name=name, type=type_))
-        except ObjectAlreadyExists:
-            return False
-    return True
+def create_pool(name: str) -> None:
+    """Create a work pool of processes unless there is one."""
+    with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=name, type="process"))
 
 
-def crash_interrupted(pool: str) -> list[str]:
-    """Say of every run in ``pool`` that is said to be at work that it crashed; their names.
+def crash_interrupted(pool: str) -> None:
+    """Say of every run in ``pool`` that is said to be at work that it crashed.
 
-    For a pool without a worker: a machine that lost its power could tell nobody.
+    For a pool without a worker: a machine that lost its power could not report it.
     """
     at_work = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=AT_WORK)))
     in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
@@ -43,7 +41,6 @@ def crash_interrupted(pool: str) -> list[str]:
         for run in runs:
             state: State[None] = Crashed(message="The run's machine or worker was stopped.")
             client.set_flow_run_state(run.id, state, force=True)
-    return [run.name for run in runs]
 
 
 def is_online(pool: str, worker: str) -> bool:

@@ -1,6 +1,7 @@
 """The artifacts that stages hand to each other: names, schemas, versions, in one place.
 
-Knows: files of a stage's output folder. Does not know: where the folder stands (``dvc.yaml`` does).
+Knows: files of a stage's output folder. Does not know: where the folder is, which ``dvc.yaml``
+states.
 """
 
 from __future__ import annotations
@@ -90,5 +91,5 @@ def read_training(folder: Path, share: float) -> tuple[tuple[Task, ...], tuple[T
 
 
 def say(text: str) -> None:
-    """One line of progress for whoever watches the run."""
+    """Log one line of progress."""
     log.info(text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from selverify.data.benchmark import Task, benchmark_rows, build, check_leaks
+from selverify.data.benchmark import SPLITS, Task, benchmark_rows, build, check_leaks
 from selverify.data.text_benchmarks import (
     Draw,
     Questions,
@@ -38,28 +38,20 @@ def run(
 
 
 def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
-    """Questions of files; what stands in the test's file is not trained on."""
-    test, validation, train = (
-        _questions(split) for split in (settings.test, settings.validation, settings.train)
-    )
-    pools = {"test": test}
-    for name, pool in (("validation", validation), ("train", train)):
-        pools[name] = pool if pool == test else without(pool, test)
-        if len(pools[name].items) < len(pool.items):
-            left_out = len(pool.items) - len(pools[name].items)
+    """Questions of files; training leaves out what is in the test's file."""
+    splits = {name: getattr(settings, name) for name in SPLITS}
+    pools = {name: _questions(split) for name, split in splits.items()}
+    test = pools["test"]
+    for name, pool in pools.items():
+        if pool == test:
+            continue
+        pools[name] = without(pool, test)
+        if left_out := len(pool.items) - len(pools[name].items):
             say(
                 f"benchmark: {left_out} questions of {pool.source} stand in {test.source}: left out"
             )
-    draws = {
-        name: Draw(pool, getattr(settings, name).problems, getattr(settings, name).seed)
-        for name, pool in pools.items()
-    }
-    return tasks_from(
-        domain_by_name(domain),
-        train=draws["train"],
-        validation=draws["validation"],
-        test=draws["test"],
-    )
+    draws = {name: Draw(pools[name], split.problems, split.seed) for name, split in splits.items()}
+    return tasks_from(domain_by_name(domain), **draws)
 
 
 def _questions(split: TextSplit) -> Questions:

@@ -82,7 +82,7 @@ def _hits(
 ) -> list[tuple[bool, bool]]:
     """For each sample whether its answer is right, and whether its derivation is, too.
 
-    In a domain without exact truth of a step, a right answer counts as a right derivation.
+    Where the truth about a derivation is unknown, a right answer counts as a right derivation.
     """
     start = domain.initial_state(task.problem, budget=1)
     found = []

@@ -6,6 +6,7 @@ The methods of a shard share batches and replies.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -90,27 +91,19 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     def report(method: str, number: int, of: int) -> None:
         say(f"evaluation: {first} to {last}, seed {seed}: method {number} of {of}, {method}")
 
-    backend = cast(CachedBackend, models.backend)
-    try:
+    with closing(cast(CachedBackend, models.backend)) as backend:
         found = evaluate(domain, backend, shard.tasks, conditions, methods=methods, report=report)
-        outcomes = [{"sampling_seed": seed, **row} for row in found]
-        if seed != params.evaluation.sampling_seeds[0]:
-            backend.write()
-            return Part(outcomes, [], {})
-        with open_grader(params) as grader:
-            walked, items = inspect_samples(
-                domain,
-                backend,
-                shard.tasks,
-                samples=params.verifier.audit_samples,
-                grader=grader,
-            )
-        steps = add_scores(backend, walked, items)
-        events = _trace(domain, backend, shard.tasks, conditions)
+        part = Part([{"sampling_seed": seed, **row} for row in found], [], {})
+        if seed == params.evaluation.sampling_seeds[0]:
+            samples = params.verifier.audit_samples
+            with open_grader(params) as grader:
+                walked, items = inspect_samples(
+                    domain, backend, shard.tasks, samples=samples, grader=grader
+                )
+            steps = add_scores(backend, walked, items)
+            part = Part(part.outcomes, steps, _trace(domain, backend, shard.tasks, conditions))
         backend.write()
-        return Part(outcomes, steps, events)
-    finally:
-        backend.close()
+        return part
 
 
 def _trace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -71,10 +72,7 @@ def explore_shard(shard: Shard) -> list[Result[Exploration]]:
         )
         for task in shard.tasks
     }
-    backend = cast(CachedBackend, models.backend)
-    try:
+    with closing(cast(CachedBackend, models.backend)) as backend:
         found = list(run_lockstep(searches, backend, end_of_move=domain.end_of_move).values())
         backend.write()
         return found
-    finally:
-        backend.close()

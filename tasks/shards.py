@@ -1,8 +1,8 @@
 """Shards of a stage: how they are cut, and processes that work on one each.
 
 Knows: processes, how their progress reaches the terminal, how they end. Does not know: what a shard
-holds, or who maps the shards in the pipeline (``flows/mapping.py`` may give another mapper).
-Results do not depend on how many processes there are: who cuts the shards fixes their size.
+holds, or how the pipeline maps the shards (``flows/mapping.py`` may give another mapper). Results
+do not depend on the number of processes: each stage fixes the size of its shards.
 """
 
 from __future__ import annotations
@@ -33,16 +33,6 @@ from selverify.params import Params
 S = TypeVar("S")
 T = TypeVar("T")
 POLL_SECONDS = 0.2
-
-
-class WorkerError(ProtocolError):
-    """A worker process ended before its shard was done."""
-
-
-def one_thread(params: Params) -> Params:
-    """``params`` for a shard: one thread, since sums on several can round otherwise."""
-    tracking = params.tracking.model_copy(update={"threads": 1})
-    return params.model_copy(update={"tracking": tracking})
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +71,12 @@ def work_on(
 ) -> list[T]:
     """``work`` of every ``size`` tasks, each shard on one thread, in the order of the tasks.
 
-    ``size`` is fixed by the stage: sums over batches of other sizes could round otherwise. A model
-    of the hub, which is large, or behind a server is asked by one process of this machine.
+    ``size`` is fixed by the stage: sums over batches of other sizes, or on several threads, could
+    round otherwise. A model of the hub, which is large, or behind a server is asked by one process
+    of this machine.
     """
-    each = one_thread(params)
+    tracking = params.tracking.model_copy(update={"threads": 1})
+    each = params.model_copy(update={"tracking": tracking})
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
     return mapper(work, shards, workers=worker_count(params, inputs))
@@ -103,7 +95,7 @@ def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> 
     process is interrupted or killed, the others end at once.
 
     Raises:
-        WorkerError: a worker died.
+        ProtocolError: a worker process ended before its shard was done.
         Exception: what ``work`` raised for the first shard that failed.
     """
     workers = min(workers, len(shards))
@@ -121,7 +113,7 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
     """``call(work, shard)``, which returns what ``work`` does in one of ``workers`` processes.
 
     Threads call it. When the block is left, what is under way and what is called later ends with a
-    WorkerError; the processes' log lines come out in this one, in the context of the block.
+    ProtocolError; the processes' log lines come out in this one, in the context of the block.
     """
     # spawn: a fork would copy torch's threads in an unknown state
     context = multiprocessing.get_context("spawn")
@@ -138,17 +130,17 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
             # The executor watches the processes that it has when it is given something to do.
             pool.submit(int)
         except RuntimeError as error:
-            raise WorkerError(f"{work.__name__}: no worker, for another shard failed") from error
+            raise ProtocolError(f"{work.__name__}: no worker, for another shard failed") from error
         try:
             return future.result()
         except (BrokenProcessPool, CancelledError) as error:
-            raise WorkerError(
+            raise ProtocolError(
                 f"{work.__name__}: one of {workers} worker processes died; expected it to live "
                 "until its shard is done (was it killed, or is memory short?)"
             ) from error
 
     try:
-        with _told(lines):
+        with _relayed(lines):
             try:
                 yield call
             except BaseException:
@@ -162,35 +154,32 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
 
 
 @contextmanager
-def _told(lines: Queue[logging.LogRecord]) -> Iterator[None]:
-    """The workers' progress is told for as long as the block lasts."""
+def _relayed(lines: Queue[logging.LogRecord]) -> Iterator[None]:
+    """Log records of the workers reach the loggers here, in this context, while the block runs.
+
+    Nothing waits on the queue for ever: a worker that is killed while it writes leaves it locked.
+    """
     ended = threading.Event()
-    thread = threading.Thread(
-        target=copy_context().run, args=(_tell_until, lines, ended), daemon=True
-    )
+
+    def relay() -> None:
+        while True:
+            try:
+                record = lines.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                if ended.is_set():
+                    return
+            else:
+                logger = logging.getLogger(record.name)
+                if logger.isEnabledFor(record.levelno):
+                    logger.handle(record)
+
+    thread = threading.Thread(target=copy_context().run, args=(relay,), daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-
-
-def _tell_until(lines: Queue[logging.LogRecord], ended: threading.Event) -> None:
-    while not ended.wait(POLL_SECONDS):
-        _tell(lines)
-    _tell(lines)
-
-
-def _tell(lines: Queue[logging.LogRecord]) -> None:
-    while True:
-        try:
-            record = lines.get_nowait()
-        except queue.Empty:
-            return
-        logger = logging.getLogger(record.name)
-        if logger.isEnabledFor(record.levelno):
-            logger.handle(record)
 
 
 def _start(lines: Queue[logging.LogRecord], lifeline: Connection) -> None:

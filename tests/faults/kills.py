@@ -21,6 +21,7 @@ import psutil
 from ledger_totals import check_totals
 from pipelines import KILLS, Checkout, Run, State, repeated
 from proxy import Proxy
+from small_pipeline import set_params
 
 from flows.server import PREFECT_API_URL
 from selverify.models.threshold import resolve_tau
@@ -75,10 +76,10 @@ class Wholes(dict[str, Whole]):
         root = pipelines.copy(self._folder / kind)
         if kind == "served":
             pipelines.write_benchmarks(root)
-            pipelines.set_params(root, pipelines.served_params(self._server.url))
+            set_params(root, pipelines.served_params(self._server.url))
             pipelines.set_shards(root, "evaluation", size=4)
         else:
-            pipelines.set_params(root, pipelines.local_params())
+            set_params(root, pipelines.local_params())
             # Three for two processes: one may have ended when another is killed.
             pipelines.set_shards(root, "evaluation", size=2)
         checkout = Checkout(root, {PREFECT_API_URL: self._prefect})

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ from typing import Any
 import psutil
 import stand_in
 import yaml
+from small_pipeline import HEALTH, METHODS, copy_project
+from waiting import lives
 
 from flows import environment
 from flows.stages import Stage, load_stages
@@ -42,24 +44,37 @@ SERVED = 12
 # Appended to the copy's reply cache: one line a reply, written before it is committed.
 COUNTING = f"""
 
-def _counting(kept):
-    import os, time
+class _Counted:
+    def __init__(self, backend, missing):
+        self._backend, self._missing = backend, missing
 
-    def keep(self, asking, asked, entries):
+    def answer(self, request):
+        import os, time
+
+        reply = self._backend.answer(request)
         lines = [
-            f"{{time.time()}} {{asking.kind}} {{key.hex()}} {{index}}\\n"
-            for key, item in asked
+            f"{{time.time()}} {{request.kind}} {{key.hex()}} {{index}}\\n"
+            for key, item in self._missing
             for index in _indices(item)
         ]
         log = os.open(os.environ["{ANSWERED}"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.write(log, "".join(lines).encode())  # at once: several processes may write
         os.close(log)
-        return supervised(self, asking, asked, entries)
-
-    return keep
+        return reply
 
 
-CachedBackend._keep = _counting(CachedBackend._keep)
+def _counting(request):
+    def counted(self, kind, missing):
+        backend, self._backend = self._backend, _Counted(self._backend, missing)
+        try:
+            return request(self, kind, missing)
+        finally:
+            self._backend = backend
+
+    return counted
+
+
+CachedBackend._request = _counting(CachedBackend._request)
 """
 
 
@@ -100,7 +115,7 @@ class Run:
             with suppress(psutil.Error):
                 if process.environ().get(MARK) == self.mark:
                     found.append(process)
-        return [one for one in found if _lives(one)]
+        return [one for one in found if lives(one)]
 
     def wait(self) -> int:
         """The exit code."""
@@ -113,12 +128,6 @@ class Run:
             assert time.monotonic() - started < ORPHAN_SECONDS, alive
             time.sleep(0.2)
         return time.monotonic() - started
-
-
-def _lives(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    return False
 
 
 @dataclass(frozen=True)
@@ -299,14 +308,9 @@ KILLS: Mapping[str, Callable[[Run], None]] = {
 
 def copy(root: Path) -> Path:
     """The project's files as they are now, committed or not, but for tests and pages."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in names.splitlines():
-        if (ROOT / name).is_file() and not name.startswith(("tests/", "docs/")):
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, root / name)
+    copy_project(root, leave_out=("tests/", "docs/"))
     (root / ".dvc" / "config").write_text("[core]\n    no_scm = true\n    analytics = false\n")
-    with (root / "selverify" / "reply_cache.py").open("a") as module:
+    with (root / "selverify" / "models" / "reply_cache.py").open("a") as module:
         module.write(COUNTING)
     return root
 
@@ -319,36 +323,9 @@ def set_shards(root: Path, stage: str, *, size: int) -> None:
     module.write_text(text, encoding="utf-8")
 
 
-def set_params(root: Path, changes: Mapping[str, object]) -> None:
-    """Write values by their dotted names into the copy's ``params.yaml``."""
-    path = root / "params.yaml"
-    params = yaml.safe_load(path.read_text(encoding="utf-8"))
-    for dotted, value in changes.items():
-        *sections, last = dotted.split(".")
-        section = params
-        for name in sections:
-            section = section.setdefault(name, {})
-        section[last] = value
-    path.write_text(yaml.safe_dump(params, sort_keys=False), encoding="utf-8")
-
-
-def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict):
-        for key, below in value.items():
-            yield from _leaves(f"{name}.{key}" if name else key, below)
-    else:
-        yield name, value
-
-
-def health() -> dict[str, object]:
-    """The smallest profile of the project."""
-    text = (ROOT / "profiles" / "health.yaml").read_text(encoding="utf-8")
-    return dict(_leaves("", yaml.safe_load(text)))
-
-
 def local_params() -> dict[str, object]:
     """Models that are trained here."""
-    return {**health(), "verifier.epochs": 5}
+    return {**HEALTH, "verifier.epochs": 5}
 
 
 def served_params(url: str) -> dict[str, object]:
@@ -363,7 +340,7 @@ def served_params(url: str) -> dict[str, object]:
     }
     split = {"source": "file", "path": "pool.jsonl"}
     dropped = ("backbones", "domain", "benchmark", "verifier.tune_epochs", "strengths")
-    small = {name: value for name, value in health().items() if not name.startswith(dropped)}
+    small = {name: value for name, value in HEALTH.items() if not name.startswith(dropped)}
     return {
         **small,
         "domain": "math",
@@ -396,12 +373,8 @@ def served_params(url: str) -> dict[str, object]:
         "search.tau": 0.5,
         "exploration.tau": 0.5,
         "evaluation.grid.tau": [0.5],
-        "evaluation.methods": [
-            "cot", "majority", "majority_gated", "best_of_n", "best_of_n_gated", "beam_keep_b",
-            "beam_keep_b_gated", "beam_snell", "beam_snell_gated", "dvts", "dvts_gated",
-            "verify_all", "gates_only", "gates_distance", "full", "full_always_asks", "ranker_only",
-        ],
-    }  # fmt: skip
+        "evaluation.methods": METHODS,
+    }
 
 
 def write_benchmarks(root: Path) -> None:

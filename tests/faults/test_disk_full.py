@@ -1,6 +1,6 @@
 """A disk without space: one sentence, nothing half written, and the same bytes once there is some.
 
-The disk is a tmpfs of a few hundred KiB where this process may mount one, and else a limit to the
+The disk is a tmpfs of some hundred KiB where this process may mount one, and else a limit to the
 size of any file.
 """
 
@@ -29,8 +29,8 @@ from selverify.search.traces import Event, write_events
 from selverify.storage import write_json, write_plain_json, write_table
 
 ROOT = Path(__file__).parents[2]
-SIZE = 400 << 10
-MANY = 4_000
+SIZE = 200 << 10
+MANY = 2_000
 SCHEMA, VERSION = "stage.table", 1
 DOMAIN = MathSteps()
 
@@ -82,7 +82,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def rows(path: Path) -> None:
-    numbers = np.random.default_rng(1).random(200_000)  # which no compression makes small
+    numbers = np.random.default_rng(1).random(100_000)  # which no compression makes small
     write_table(path, [{"n": float(n)} for n in numbers], schema=SCHEMA, version=VERSION)
 
 
@@ -96,7 +96,7 @@ def metrics(path: Path) -> None:
 
 def events(path: Path) -> None:
     state = DOMAIN.initial_state(DOMAIN.read("What is 1 + 1?", problem_id="p"), budget=1)
-    numbers = np.random.default_rng(1).random(60_000).tolist()
+    numbers = np.random.default_rng(1).random(30_000).tolist()
     told = [Event(i, "note", state, Ledger(), (("x", n),)) for i, n in enumerate(numbers)]
     write_events(path, {"a": told})
 

@@ -8,7 +8,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -16,12 +15,11 @@ import pipelines
 import proxy
 import pytest
 import stand_in
-import yaml
 from proxy import Fault, Proxy, rewrites, says, status
+from small_pipeline import run_stages, set_params
 
-from flows.execution import execute
 from flows.preflight import name_sources
-from flows.stages import Stage, load_stages, params_of
+from flows.stages import Stage, load_stages
 from selverify.errors import ProtocolError
 from selverify.params import Params, load_params
 from selverify.storage import digest
@@ -72,10 +70,7 @@ class Pipeline:
 
     def run(self, names: Sequence[str]) -> None:
         """The stages of these names, in order."""
-        for stage in self.stages:
-            if stage.task in names:
-                module = import_module(f"tasks.{stage.task}")
-                execute(stage, params_of(stage, self.params), module.run)
+        run_stages(self.params, names)
 
     def forget(self, names: Sequence[str]) -> None:
         """As if they had never run."""
@@ -117,15 +112,10 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         pipelines.write_benchmarks(folder)
         told = pipelines.served_params(server.url)
         methods = ["cot", "majority", "best_of_n", "beam_keep_b", "full"]
-        pipelines.set_params(folder, {**told, "evaluation.methods": methods})
-        text = yaml.safe_load((folder / "params.yaml").read_text(encoding="utf-8"))
-        for server_told in (
-            text["generator"]["math"]["served"],
-            text["generator"]["math"]["served"]["embeddings"],
-            text["verifier"]["source"]["math"],
-        ):
-            server_told["timeout_seconds"] = SECONDS
-        (folder / "params.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
+        served = "generator.math.served"
+        servers = (served, f"{served}.embeddings", "verifier.source.math")
+        short = {f"{one}.timeout_seconds": SECONDS for one in servers}
+        set_params(folder, {**told, "evaluation.methods": methods, **short})
         params = load_params(folder / "params.yaml")
         stages = load_stages(params, ROOT / "dvc.yaml")
         name_sources(params, stages)
@@ -171,6 +161,7 @@ def test_stages_over_a_faulty_server_write_the_same_bytes(
     )
 
 
+@pytest.mark.soak
 def test_a_stage_whose_server_dies_goes_on_where_it_was(
     pipeline: Pipeline, undisturbed, record
 ) -> None:

@@ -89,7 +89,7 @@ def test_a_second_run_of_a_checkout_is_refused(wholes: Wholes, record) -> None:
     for command in ("pipeline", "run"):
         second = whole.checkout.start(command)
         assert second.wait() == 1
-        assert second.said.count("runs the pipeline in this checkout, expected nobody") >= 1
+        assert second.said.count("runs the pipeline in this checkout, expected no other run") >= 1
         assert "Traceback" not in second.said
     assert first.wait() == 0, first.said[-3000:]
     finish(whole, "pipeline")

@@ -13,6 +13,7 @@ import pipelines
 import pytest
 from kills import AFTER, OWN_SERVER, Chain, Wholes, adds_up, finish, kill_twice, started
 from pipelines import KILLS, Run
+from small_pipeline import set_params
 
 pytestmark = pytest.mark.soak
 
@@ -74,7 +75,7 @@ def test_workers_of_dask_end_with_their_run(what: str, wholes: Wholes, record) -
     pytest.importorskip("prefect_dask", reason="the extra dask is not installed")
     whole, name = wholes["served"], "evaluation@served-strong"
     checkout = whole.checkout
-    pipelines.set_params(checkout.root, {"tracking.runner": "dask"})
+    set_params(checkout.root, {"tracking.runner": "dask"})
     try:
         checkout.forget_replies()
         checkout.forget(name)
@@ -90,7 +91,7 @@ def test_workers_of_dask_end_with_their_run(what: str, wholes: Wholes, record) -
             assert code == 130 and run.said.rstrip().endswith("interrupted")
         finish(whole, "pipeline")
     finally:
-        pipelines.set_params(checkout.root, {"tracking.runner": "local"})
+        set_params(checkout.root, {"tracking.runner": "local"})
     record(
         f"{what} of a run whose shards are with Dask",
         "two workers of a local cluster evaluate",

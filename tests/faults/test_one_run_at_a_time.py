@@ -25,9 +25,9 @@ with alone():
 
 KEEP = """
 import sys, time
-from flows.supervisor import keeping
+from flows.supervisor import supervising
 from flows.preflight import alone
-with alone(), keeping([sys.executable, "-u", "-c", {work!r}]):
+with alone(), supervising([sys.executable, "-u", "-c", {work!r}]):
     time.sleep(600)
 """
 WORK = """

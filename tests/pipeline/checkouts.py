@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-from conftest import ROOT
+from small_pipeline import copy_project
 
 AUTHOR = ("-c", "user.name=test", "-c", "user.email=test@example.org")
 
@@ -27,8 +26,5 @@ def commit(root: Path) -> Path:
 
 def checkout(root: Path) -> Path:
     """A repository at ``root`` with the project's files as they are now, committed or not."""
-    for name in git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard").splitlines():
-        if (ROOT / name).is_file():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, root / name)
+    copy_project(root)
     return commit(root)

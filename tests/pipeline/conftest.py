@@ -15,7 +15,9 @@ from urllib.request import urlopen
 import pytest
 
 from flows import environment
+from flows.profiles import PROFILES
 from flows.server import PREFECT_API_URL, prefect_server
+from flows.stages import PARAMS_FILE, PIPELINE_FILE
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,7 +72,9 @@ class Project:
 
     root: Path
 
-    def flows(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def flows(
+        self, *arguments: str, timeout: float = 240, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run one command of the project in a process of its own."""
         return subprocess.run(
             [sys.executable, "-m", "flows", *arguments],
@@ -78,7 +82,7 @@ class Project:
             env={**clean_environment(self.root), **variables},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=timeout,
             check=False,
         )
 
@@ -108,6 +112,16 @@ def make_project(root: Path) -> Project:
 def project(tmp_path: Path) -> Project:
     """A fresh two-stage project that has not run."""
     return make_project(tmp_path / "project")
+
+
+@pytest.fixture
+def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The project's parameters, profiles and stages in a folder of their own, to run in."""
+    monkeypatch.chdir(tmp_path)
+    for name in (PARAMS_FILE, PIPELINE_FILE):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / PROFILES, tmp_path / PROFILES)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

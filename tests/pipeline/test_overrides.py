@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
-import yaml
-from conftest import ROOT
-from dvc.utils.hydra import apply_overrides
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flows.overrides import combinations
-from flows.profiles import PROFILES, apply_profile
-from flows.stages import PARAMS_FILE, leaves
+from flows.stages import PARAMS_FILE
 from selverify.errors import ParamsError
 
-NAMES = sorted(path.stem for path in (ROOT / PROFILES).glob("*.yaml"))
 HOSTILE = [
     "search.tau=${oc.env:HOME}",
     "search.max_retries=range(0,9)",
@@ -57,16 +51,6 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture
-def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The project's parameters, profiles and stages in a folder of their own."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / PROFILES, tmp_path / PROFILES)
-    return tmp_path
-
-
 @pytest.mark.parametrize("override", HOSTILE, ids=lambda text: text[:40])
 def test_a_hostile_change_is_refused_in_one_sentence(parameters: Path, override: str) -> None:
     """Whatever it is; the parameters are not touched."""
@@ -103,16 +87,3 @@ def test_several_values_are_one_run_a_combination(parameters: Path) -> None:
         combinations(None, ["search.max_retries=0,1,2,3,4,5,6,7,8,9"] * 2)
     with pytest.raises(ParamsError, match="given 33, expected at most 32"):
         combinations(None, ["search.tau=0.5"] * 33)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_profile_reaches_dvc_as_it_is_written(parameters: Path, name: str) -> None:
-    """As texts for ``-S`` it leads to the parameters that ``make run PROFILE=`` writes."""
-    copy = Path(shutil.copy(PARAMS_FILE, parameters / "copy.yaml"))
-    (settings,) = combinations(name, [])
-    apply_overrides(copy, list(settings))
-    apply_profile(name)
-    laid, written = (
-        leaves("", yaml.safe_load(path.read_text(encoding="utf-8"))) for path in (copy, PARAMS_FILE)
-    )
-    assert laid == written

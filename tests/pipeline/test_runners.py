@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import sqlite3
 import sys
 from collections import Counter
@@ -15,6 +16,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pipelines
 import proxy
 import pytest
@@ -28,12 +30,14 @@ from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL as API_URL
 from prefect.settings import temporary_settings
 from shard_work import ends
+from small_pipeline import run_stages, set_params
 
 from flows import mapping
+from flows.artifacts import shown
 from flows.preflight import name_sources
 from flows.server import PREFECT_API_URL
 from flows.stage_flow import _show, run_stage
-from flows.stages import Stage, load_stages, params_of
+from flows.stages import Stage, load_stages
 from flows.tracking import Published
 from selverify.data.benchmark import Task
 from selverify.errors import NoReply, ParamsError, ProtocolError, Refusal
@@ -188,15 +192,12 @@ def a_project(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     pipelines.write_benchmarks(root)
     with proxy.Proxy(stand_in.answer) as line:
         told = pipelines.served_params(line.url)
-        pipelines.set_params(root, {**told, "tracking.reply_cache": "before.sqlite"})
+        set_params(root, {**told, "tracking.reply_cache": "before.sqlite"})
         params = load_params(root / "params.yaml")
-        stages = load_stages(params)
-        name_sources(params, stages)
+        name_sources(params, load_stages(params))
         paid = []
         for _ in range(2):
-            for stage in stages.values():
-                if stage.task in BEFORE:
-                    run_quietly(stage, params)
+            run_stages(params, BEFORE)
             paid.append(len(asked_for(line.answered)))
         assert paid[0] == paid[1] > 0, "no stage pays for a reply that it was given before"
         yield line
@@ -207,16 +208,9 @@ def asked_for(answered: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [body for body in answered if "input" not in body]
 
 
-def run_quietly(stage: Stage, params: Any) -> None:
-    """Without Prefect and MLflow."""
-    for path in stage.outputs.values():
-        (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
-    import_module(f"tasks.{stage.task}").run(params_of(stage, params), stage.inputs, stage.outputs)
-
-
 def evaluated(root: Path, line: Any, runner: str, cache: str) -> Done:
     """Run the evaluation's flow with ``runner``, its replies in ``cache``."""
-    pipelines.set_params(root, {"tracking.runner": runner, "tracking.reply_cache": cache})
+    set_params(root, {"tracking.runner": runner, "tracking.reply_cache": cache})
     before = len(line.answered)
     run_stage(EVALUATION)
     folder = Path("results/evaluation/served-strong")
@@ -291,3 +285,18 @@ def check_links(prefect: Any, root: Path) -> None:
     assert digest(Path(folder)) in kept[f"{prefix}-links"].data
     problems = load_params(Path("params.yaml")).evaluation.problems
     assert kept[f"{prefix}-progress"].description == f"{ceil(problems / SHARD)} shards"
+
+
+def test_a_server_that_is_gone_costs_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """One sentence, with the name of what was to be shown."""
+    with caplog.at_level(logging.WARNING), shown("report"):
+        raise httpx.ConnectError("refused")
+    assert [record.getMessage() for record in caplog.records] == [
+        "report: not shown in Prefect: refused"
+    ]
+
+
+def test_other_errors_stay_errors() -> None:
+    """A fault of ours is no fault of the server."""
+    with pytest.raises(KeyError), shown("report"):
+        raise KeyError("main")

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT
 
-from flows.__main__ import main
 from flows.scale import scale
 from flows.stages import PARAMS_FILE
 from selverify.models.sources import write_source
@@ -21,15 +18,12 @@ PROBLEMS, ROWS = 4, 40
 
 
 @pytest.fixture
-def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def measured(parameters: Path) -> Path:
     """A report of one method; the folder of the evaluation, which is not there yet."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("params.yaml", "dvc.yaml"):
-        shutil.copy(ROOT / name, tmp_path)
-    (tmp_path / "results").mkdir()
+    (parameters / "results").mkdir()
     metrics = {"budget": 64, "full.verifier_calls": 6.5, "full.generated_tokens": 500.0}
-    (tmp_path / "results" / "metrics.json").write_text(json.dumps(metrics))
-    return tmp_path / "results" / "evaluation" / "small-strong"
+    (parameters / "results" / "metrics.json").write_text(json.dumps(metrics))
+    return parameters / "results" / "evaluation" / "small-strong"
 
 
 def evaluate(folder: Path) -> int:
@@ -72,7 +66,7 @@ def test_time_is_that_of_as_many_workers_as_the_stage_had(
 ) -> None:
     """One, where a model is of the hub or behind a server, however many threads there are."""
     evaluate(measured)
-    monkeypatch.setattr("tasks.evaluation.SHARD", 1)
+    monkeypatch.setattr("flows.scale.SHARD", 1)
     monkeypatch.setattr("flows.tracking.seconds_of", lambda stage, params: 8.0)
     generator = load_params(PARAMS_FILE).generator["math"]["served"]
     text = PARAMS_FILE.read_text(encoding="utf-8")
@@ -88,32 +82,3 @@ def test_time_is_that_of_as_many_workers_as_the_stage_had(
             write_source(Path("models/word_problems-small"), source)
         scale("--problems", "4", "--machines", "1")
         assert told in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "the following arguments are required: --problems, --machines"),
-        (["--problems", "0", "--machines", "1"], "given 0, expected 1 to"),
-        (["--problems", "1", "--machines", "x"], "invalid number value: 'x'"),
-        (["--problems", "1", "--machines", "1", "--core-hour", "nan"], "given nan"),
-        (["--problems", "1", "--machines", "1", "--cost", "1"], "unrecognized arguments"),
-    ],
-)
-def test_anything_else_is_one_sentence(
-    measured: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
-) -> None:
-    assert main(["scale", *arguments]) == 1
-    error = capsys.readouterr().err
-    assert error.startswith("error: scale: ") and message in error and error.count("\n") == 1
-
-
-def test_a_report_that_is_not_there_is_named(
-    measured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("results/metrics.json").write_text('["x"]')
-    assert main(["scale", "--problems", "1", "--machines", "1"]) == 1
-    assert "expected numbers by name" in capsys.readouterr().err
-    Path("results/metrics.json").unlink()
-    assert main(["scale", "--problems", "1", "--machines", "1"]) == 1
-    assert "results/metrics.json: no such file" in capsys.readouterr().err

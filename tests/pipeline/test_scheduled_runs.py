@@ -10,10 +10,8 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -24,19 +22,18 @@ import pytest
 import yaml
 from checkouts import checkout, git
 from conftest import ROOT, Project, clean_environment, make_project
+from waiting import PATIENCE, lives, wait_until
 
 from flows.overrides import combinations
 from flows.profiles import PROFILES
-from flows.scheduling import read_deployments
-from flows.server import PREFECT_API_URL, without_secrets
+from flows.scheduling import DEPLOYMENTS_FILE, POOL, read_deployments
+from flows.server import PREFECT_API_URL, PREFECT_PORT, ServerError, find_port, without_secrets
 from flows.supervisor import supervised
 from selverify.errors import ArtifactError, ParamsError
 
 # Every ten seconds from a time that has passed: the next one is due within ten seconds.
 SOON = {"interval": 10, "anchor_date": "2026-01-01T00:00:00+00:00", "timezone": "UTC"}
 EVIL = "http://evil.example"
-# As long as a machine takes that is at work on something else; an idle one takes a tenth.
-PATIENCE = 400
 BLOCKING = """
 import os, pathlib, time
 
@@ -65,61 +62,29 @@ def run(params, inputs, outputs, mapper):
 
 
 def test_the_deployments_state_what_their_flows_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All in one pool; what they are started with passes the check."""
+    """All in the one pool; what they are started with passes the check."""
     monkeypatch.chdir(ROOT)
-    path = ROOT / "prefect.yaml"
-    schedules = {one.name: [str(when) for when in one.schedules] for one in read_deployments(path)}
-    assert schedules == {"nightly": ["0 3 * * * UTC"], "health": ["30 */6 * * * UTC"], "sweep": []}
-    stated = yaml.safe_load(path.read_text(encoding="utf-8"))["deployments"]
+    assert read_deployments() == [
+        "nightly: 0 3 * * * UTC", "health: 30 */6 * * * UTC", "sweep: when asked for",
+    ]  # fmt: skip
+    stated = yaml.safe_load(DEPLOYMENTS_FILE.read_text(encoding="utf-8"))["deployments"]
+    assert {one["work_pool"]["name"] for one in stated} == {POOL}
     given = {one["name"]: one["parameters"] for one in stated if "parameters" in one}
     for name, runs in {"health": 1, "sweep": 4}.items():
         assert len(combinations(given[name]["profile"], given[name]["overrides"])) == runs
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "the file: input should be"),
-        ("name: [", "no YAML"),
-        ("name: x\n", "deployments: field required"),
-        ("deployments: []\n", "deployments: tuple should have at least 1 item"),
-        ("deployments: [{name: a}]\n", r"deployments\.0\.work_pool: field required"),
-        (
-            "deployments: [{name: a, work_pool: {name: p}}, {name: b, work_pool: {name: q}}]\n",
-            "work pools p, q; expected one for all",
-        ),
-    ],
-)
+@pytest.mark.parametrize("text", ["", "name: [", "name: x", "deployments: 3", "deployments: [a]"])
 def test_a_file_without_deployments_is_one_sentence(
-    tmp_path: Path, text: str, message: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
-    """Empty, no YAML, without deployments or their pool, or with two pools."""
-    path = tmp_path / "prefect.yaml"
+    """Before any server is started."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ArtifactError, match="no such file"):
-        read_deployments(path)
-    path.write_text(text)
-    with pytest.raises(ParamsError, match=rf"prefect\.yaml: {message}[^\n]*$"):
-        read_deployments(path)
-
-
-@pytest.mark.parametrize(
-    ("stated", "shown"),
-    [
-        ("cron: 0 3 * * *", "0 3 * * * UTC"),
-        ("{cron: 0 3 * * *, timezone: Europe/Zurich}", "0 3 * * * Europe/Zurich"),
-        ("interval: 3600", "every 3600 s"),
-        ("rrule: FREQ=DAILY", "FREQ=DAILY UTC"),
-    ],
-)
-def test_a_schedule_is_shown_as_it_is_stated(tmp_path: Path, stated: str, shown: str) -> None:
-    """Every kind that Prefect knows."""
-    path = tmp_path / "prefect.yaml"
-    path.write_text(
-        f"deployments:\n- {{name: a, work_pool: {{name: p}}}}\n"
-        f"- name: b\n  work_pool: {{name: p}}\n  schedules:\n  - {stated}\n"
-    )
-    first, second = read_deployments(path)
-    assert first.schedules == () and [str(one) for one in second.schedules] == [shown]
+        read_deployments()
+    DEPLOYMENTS_FILE.write_text(text)
+    with pytest.raises(ParamsError, match=r"^prefect\.yaml: [^\n]*$"):
+        read_deployments()
 
 
 def test_an_address_is_shown_without_its_password() -> None:
@@ -129,47 +94,40 @@ def test_an_address_is_shown_without_its_password() -> None:
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "0420011", "4_200", "٤٢٠٠", "9" * 5000])
-def test_a_wrong_port_is_one_sentence(project: Project, port: str) -> None:
-    """It names the variable; nothing is started."""
-    done = project.flows("ui", PREFECT_SERVER_API_PORT=port)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: PREFECT_SERVER_API_PORT: given ")
-    assert "expected a port" in done.stderr and "Traceback" not in done.stderr
-    assert not (project.root / ".prefect").exists()
+def test_a_wrong_port_is_one_sentence(monkeypatch: pytest.MonkeyPatch, port: str) -> None:
+    """It names the variable."""
+    monkeypatch.setenv(PREFECT_PORT[0], port)
+    with pytest.raises(
+        ParamsError, match=r"^PREFECT_SERVER_API_PORT: given .*, expected a port, 1"
+    ):
+        find_port(*PREFECT_PORT)
 
 
-def test_a_port_in_use_is_one_sentence(project: Project) -> None:
+def test_a_port_in_use_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise another program's page would be taken for ours."""
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = str(other.getsockname()[1])
-        done = project.flows("ui", PREFECT_SERVER_API_PORT=port)
-    assert done.returncode == 1
-    assert f"error: 127.0.0.1:{port} is in use" in done.stderr
-    assert "PREFECT_SERVER_API_PORT" in done.stderr
+        monkeypatch.setenv(PREFECT_PORT[0], port)
+        with pytest.raises(ServerError, match=rf"127\.0\.0\.1:{port} is in use .*_API_PORT"):
+            find_port(*PREFECT_PORT)
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)]
+    ("command", "code"),
+    [
+        ("raise SystemExit(7)", 7),
+        ("import os; os.kill(os.getpid(), 9)", 128 + 9),
+        ("import os, time; os.kill(os.getppid(), 15); time.sleep(600)", 128 + signal.SIGTERM),
+    ],
+    ids=["exit", "kill", "supervisor told to end"],
 )
-def test_the_exit_code_of_a_kept_command_is_its_own(command: str, code: int) -> None:
-    """A supervisor stands between a server and whoever watches it."""
+def test_the_exit_code_of_a_supervised_command_is_its_own(command: str, code: int) -> None:
+    """Whoever watches a server sees its supervisor; one told to end has not done its work."""
     supervisor = supervised([sys.executable, "-c", command])
     done = subprocess.run(supervisor, start_new_session=True, timeout=PATIENCE, check=False)
     assert done.returncode == code
-
-
-def test_a_keeper_that_is_told_to_end_says_so(tmp_path: Path) -> None:
-    """Else what it kept would be taken for done."""
-    mark = tmp_path / "begun"
-    command = f"import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(600)"
-    supervisor = subprocess.Popen(
-        supervised([sys.executable, "-c", command]), start_new_session=True
-    )
-    wait_until(mark.exists)
-    supervisor.terminate()
-    assert supervisor.wait(PATIENCE) == 128 + signal.SIGTERM
 
 
 @pytest.mark.parametrize("victim", ["owner", "supervisor", "command"])
@@ -199,6 +157,7 @@ def test_a_kill_leaves_no_orphan(tmp_path: Path, victim: str) -> None:
             owner.kill()
 
 
+@pytest.mark.soak
 def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
     """Nobody could wait for its result; half an output is removed."""
     mark = project.root / "mark"
@@ -224,9 +183,9 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
 @pytest.mark.parametrize(
     ("work", "command"),
     [
-        (BLOCKING, ["first"]),
+        pytest.param(BLOCKING, ["first"], marks=pytest.mark.soak),
         (BLOCKING, ["exec", sys.executable, "-m", "dvc", "repro", "first"]),
-        (BLOCKING_SHARDS, ["first"]),
+        pytest.param(BLOCKING_SHARDS, ["first"], marks=pytest.mark.soak),
     ],
     ids=["by hand", "by DVC", "in shards"],
 )
@@ -315,24 +274,6 @@ def test_an_interrupt_that_python_swallows_is_sent_again() -> None:
     assert (done.stdout, done.stderr) == (b"interrupted\n", b"")
 
 
-@dataclass(frozen=True)
-class Session:
-    """What was seen of one ``python -m flows up``, from its start to its end."""
-
-    root: Path
-    printed: str
-    code: int
-    runs: list[dict[str, Any]]
-    artifacts: list[dict[str, Any]]
-    planned: list[str]
-    deployments: tuple[list[str], list[str]]
-    answers: dict[str, tuple[int, str]]
-    origins: list[str | None]
-    listening: set[str]
-    states: dict[str, str]
-    left: list[psutil.Process]
-
-
 @contextmanager
 def going_up(project: Project, *, interval: dict[str, Any] | None) -> Iterator[tuple[Any, str]]:
     """``python -m flows up`` on free ports; yields its process and the address of its API."""
@@ -379,96 +320,73 @@ def scheduled_project(root: Path) -> Project:
     return project
 
 
-@pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    """Up; one run by the schedule; questions; a second run, interrupted in its first stage."""
-    project = scheduled_project(tmp_path_factory.mktemp("scheduled") / "project")
+@pytest.mark.soak  # a real scheduler
+def test_an_interrupt_in_the_middle_of_a_run_leaves_nothing(tmp_path: Path) -> None:
+    """One run by the schedule, questions to the server, then one that is interrupted at work.
+
+    No process is left and no half output; the run is known to have crashed.
+    """
+    project = scheduled_project(tmp_path / "project")
     with going_up(project, interval=SOON) as (process, api):
-        runs = wait_until(lambda: ask(f"{api}/flow_runs/filter", runs_of("soon", "COMPLETED")))
+        check_run_by_schedule(project, api)
         mark = project.root / "mark"
         (project.root / "tasks" / "first.py").write_text(BLOCKING.format(mark=str(mark)))
-        before, after = (deployed(project, api, again=again) for again in (False, True))
-        answers = {
-            name: post_run(api, "experiments/sweep", given)
-            for name, given in {
-                "interpolation": {"overrides": ["search.tau=${oc.env:HOME}"]},
-                "path": {"profile": "../../etc/passwd"},
-                "not a list": {"overrides": "search.tau=0.5"},
-            }.items()
-        }
-        artifacts = ask(f"{api}/artifacts/filter", {})
+        check_deploying_again(project, api)
+        for given in HOSTILE:
+            status, text = post_run(api, "experiments/sweep", given)
+            assert status == 409 and "Validation failed" in text, given
         nightly = runs_of("nightly", "SCHEDULED")  # planned by a service that comes by each minute
         planned = wait_until(lambda: ask(f"{api}/flow_runs/filter", nightly))
-        origins = [allowed_origin(api, origin) for origin in (EVIL, api.removesuffix("/api"))]
+        assert len(planned) >= 3  # under another version of SQLAlchemy it silently plans none
+        assert all(run["expected_start_time"][11:19] == "03:00:00" for run in planned)
         wait_until(lambda: mark.is_file() and mark.read_text())
         family = [process, *process.children(recursive=True)]
-        listening = {one.laddr.ip for process in family for one in listeners(process)}
+        check_loopback(project, api, family)
         process.send_signal(signal.SIGINT)
-        code = process.wait(PATIENCE)
-    return Session(
-        root=project.root,
-        printed=(project.root / "printed.txt").read_text(),
-        code=code,
-        runs=runs,
-        artifacts=artifacts,
-        planned=[run["expected_start_time"] for run in planned],
-        deployments=(before, after),
-        answers=answers,
-        origins=origins,
-        listening=listening,
-        states=states(project.root),
-        left=[one for one in [*family, *of_home(project.root)] if lives(one)],
-    )
+        assert process.wait(PATIENCE) == 130
+    assert [one for one in [*family, *of_home(project.root)] if lives(one)] == []
+    assert not list(project.root.rglob("*.tmp-*"))
+    types = set(states(project.root).values())
+    assert "RUNNING" not in types and types >= {"COMPLETED", "CRASHED"}
 
 
-def test_a_run_is_started_by_the_schedule_and_completes(session: Session) -> None:
+HOSTILE = (
+    {"overrides": ["search.tau=${oc.env:HOME}"]},
+    {"profile": "../../etc/passwd"},
+    {"overrides": "search.tau=0.5"},
+)
+"""Prefect's server refuses them by the flow's own types, before there is a run."""
+
+
+def check_run_by_schedule(project: Project, api: str) -> None:
     """Nobody asked for it; its outputs are there, and each stage left its table in Prefect."""
-    run = session.runs[0]
+    (run, *_) = wait_until(lambda: ask(f"{api}/flow_runs/filter", runs_of("soon", "COMPLETED")))
     assert run["auto_scheduled"] and run["created_by"]["type"] == "SCHEDULE"
-    assert run["work_pool_name"] == "local"
-    assert json.loads((session.root / "results" / "metrics.json").read_text()) == {"sum": 499500.0}
-    tables = {one["key"]: one for one in session.artifacts if one["type"] == "table"}
+    assert run["work_pool_name"] == POOL
+    assert json.loads((project.root / "results" / "metrics.json").read_text()) == {"sum": 499500.0}
+    artifacts = ask(f"{api}/artifacts/filter", {})
+    tables = {one["key"]: one for one in artifacts if one["type"] == "table"}
     assert {"first", "second"} <= set(tables)
     assert json.loads(tables["second"]["data"]) == [{"metric": "sum", "value": 499500.0}]
 
 
-def test_a_cron_schedule_plans_runs(session: Session) -> None:
-    """Under another version of SQLAlchemy it silently plans none."""
-    assert len(session.planned) >= 3
-    assert all(start[11:19] == "03:00:00" for start in session.planned)
-
-
-def test_deploying_again_changes_nothing(session: Session) -> None:
+def check_deploying_again(project: Project, api: str) -> None:
     """The same deployments under the same ids, and the same schedules."""
-    before, after = session.deployments
+    before, after = (deployed(project, api, again=again) for again in (False, True))
     assert before == after
     assert [one.partition(" ")[0] for one in after] == ["health", "nightly", "soon", "sweep"]
 
 
-def test_hostile_parameters_are_refused_where_a_run_is_asked_for(session: Session) -> None:
-    """Prefect's server refuses them by the flow's own types, before there is a run."""
-    for name, (status, text) in session.answers.items():
-        assert status == 409 and "Validation failed" in text, name
-
-
-def test_everything_is_bound_to_the_loopback_address_and_says_so(session: Session) -> None:
+def check_loopback(project: Project, api: str, family: list[psutil.Process]) -> None:
     """Servers, worker and the run at work; a page of the web gets no answer from a browser."""
-    assert session.listening == {"127.0.0.1"}
-    lines = session.printed.splitlines()
+    assert {one.laddr.ip for process in family for one in listeners(process)} == {"127.0.0.1"}
+    assert allowed_origin(api, EVIL) is None
+    assert allowed_origin(api, api.removesuffix("/api")) is not None
+    lines = (project.root / "printed.txt").read_text().splitlines()
     for name in ("Prefect", "MLflow"):
         (line,) = (line for line in lines if line.startswith(name))
         assert "http://127.0.0.1:" in line and "this machine only" in line
-    assert any(line.startswith("worker") and "pool 'local'" in line for line in lines)
-    assert session.origins[0] is None and session.origins[1] is not None
-
-
-def test_an_interrupt_in_the_middle_of_a_run_leaves_nothing(session: Session) -> None:
-    """No process, no half output; the run is known to have crashed."""
-    assert session.code == 130
-    assert session.left == []
-    assert not list(session.root.rglob("*.tmp-*"))
-    assert "RUNNING" not in session.states.values()
-    assert set(session.states.values()) >= {"COMPLETED", "CRASHED"}
+    assert any(line.startswith("worker") and f"pool {POOL!r}" in line for line in lines)
 
 
 @pytest.mark.soak  # two starts of all servers
@@ -586,13 +504,6 @@ def listeners(process: psutil.Process) -> list[Any]:
     return [one for one in found if one.status == psutil.CONN_LISTEN]
 
 
-def lives(process: psutil.Process) -> bool:
-    """Whether it is at work; one that has ended stands in the table until it is waited for."""
-    with suppress(psutil.NoSuchProcess):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
-
-
 def of_home(root: Path) -> list[psutil.Process]:
     """Every process whose Prefect lives in ``root``, whoever started it."""
     found = []
@@ -610,12 +521,3 @@ def states(root: Path) -> dict[str, str]:
     """The type of the last state of every run that the stopped server knows, by its name."""
     with closing(sqlite3.connect(root / ".prefect" / "prefect.db")) as database:
         return dict(database.execute("select name, state_type from flow_run"))
-
-
-def wait_until(condition: Callable[[], Any], *, patience: float = PATIENCE) -> Any:
-    """What ``condition`` returns once it is true."""
-    deadline = time.monotonic() + patience
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.3)
-    return found

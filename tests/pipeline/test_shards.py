@@ -10,7 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
+from waiting import lives, wait_until
 
 from selverify.errors import ProtocolError
 from tasks.shards import map_shards
@@ -56,14 +58,6 @@ def say_who_and_wait(folder: str) -> None:
     time.sleep(FAR)
 
 
-def alive(pid: int) -> bool:
-    """Whether a process of this id runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
 def test_results_keep_the_order_of_the_shards(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever the number of workers; log lines of workers come out in this process."""
     with caplog.at_level(logging.INFO):
@@ -100,23 +94,16 @@ def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> N
     )
     script = tmp_path.parent / f"parent-{how}.py"
     script.write_text(code)
-    paths = os.pathsep.join((str(Path(__file__).parent), os.getcwd()))
+    here = Path(__file__)
+    paths = os.pathsep.join((str(here.parent), str(here.parents[1]), os.getcwd()))
     parent = subprocess.Popen(
         [sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL
     )
     wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-    workers = [int(path.name) for path in tmp_path.iterdir()]
+    workers = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
     try:
         parent.send_signal(how)
         parent.wait(30)
-        wait_until(lambda: not any(map(alive, workers)))
+        wait_until(lambda: not any(map(lives, workers)))
     finally:
         parent.kill()
-
-
-def wait_until(condition) -> None:  # type: ignore[no-untyped-def]
-    """Poll for at most a minute."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)

@@ -16,13 +16,11 @@ from flows.stages import (
     CHECK,
     PARAMS_FILE,
     Stage,
-    check_inputs,
     find_stage,
     load_stages,
-    params_of,
     used_params,
 )
-from selverify.errors import ArtifactError, ParamsError
+from selverify.errors import ParamsError
 from selverify.params import Params, load_params
 from tasks import find_run
 
@@ -94,6 +92,8 @@ def test_every_parameter_section_a_stage_reads_is_declared(stage: Stage) -> None
     """A changed parameter never leaves a stale result."""
     text = (ROOT / "tasks" / f"{stage.task}.py").read_text(encoding="utf-8")
     read = set(re.findall(r"\bparams\.(\w+)", text)) - NEUTRAL_SECTIONS
+    if "leaves_tau(" in text:
+        read |= {"exploration", "search", "evaluation"}
     if "open_models(" in text:
         read |= {"domain", "sampling"}
     if "open_grader(" in text:
@@ -123,23 +123,6 @@ def test_every_output_but_those_in_git_is_ignored_by_git() -> None:
             folder = str(path) if path.suffix else f"{path}/"
             found = subprocess.run(["git", "check-ignore", "-q", folder], cwd=ROOT, check=False)
             assert found.returncode == int(kept), path
-
-
-def test_a_missing_input_names_the_file_and_the_stage_that_writes_it(tmp_path: Path) -> None:
-    """The sentence says what to run."""
-    stage = Stage(
-        name="verifier@small-strong",
-        task="verifier",
-        item={"backbone": "small", "strength": "strong"},
-        inputs={"rollouts": tmp_path / "absent"},
-        outputs={"verifier": tmp_path / "out"},
-        sources=(),
-        params=(),
-        needed=((tmp_path / "absent", "rollouts@small"),),
-        frozen=False,
-    )
-    with pytest.raises(ArtifactError, match=r"absent: missing; .*stage 'rollouts@small' writes it"):
-        check_inputs(stage)
 
 
 def test_stages_are_those_that_dvc_reads(tmp_path: Path) -> None:
@@ -190,12 +173,12 @@ def test_a_stage_of_a_matrix_sees_its_own_combination() -> None:
     """The parameters are narrowed to it, and MLflow is told which it was."""
     stages = load_stages(EVERYTHING, ROOT / "dvc.yaml")
     stage = find_stage(stages, "verifier@base-weak")
-    narrowed = params_of(stage, EVERYTHING)
+    narrowed = EVERYTHING.narrowed(**stage.item)
     assert (narrowed.backbones, narrowed.strengths) == (("base",), ("weak",))
     assert used_params(stage, narrowed)["backbone"] == "base"
     assert stage.inputs["rollouts"] == Path("data/rollouts/base")
     report = find_stage(stages, "report")
-    assert params_of(report, EVERYTHING) == EVERYTHING
+    assert EVERYTHING.narrowed(**report.item) == EVERYTHING
     assert report.inputs["evaluation"] == Path("results/evaluation")
     assert len([one for one in report.needed if one[1].startswith("evaluation@")]) == 4
     assert report.inputs["residual"] == Path("models/small-strong/policy")
@@ -209,27 +192,6 @@ def test_the_name_of_a_matrix_will_do_where_it_has_one_combination() -> None:
         ParamsError, match=r"several stages 'rollouts'; .* rollouts@base, rollouts@"
     ):
         find_stage(several, "rollouts")
-
-
-def test_an_unknown_stage_is_refused_with_the_known_ones() -> None:
-    """A misspelt stage name is answered with the list."""
-    with pytest.raises(ParamsError, match="no stage 'raport'; expected one of benchmark, "):
-        find_stage(STAGES, "raport")
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("stages: {a: {cmd: x, outs: ['${model}']}}", "variable 'model'"),
-        ("stages: {a: {deps: [y], outs: [x]}, b: {deps: [x], outs: [y]}}", "in a circle"),
-    ],
-)
-def test_a_broken_dag_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    """Unknown variables and circles end as one sentence."""
-    path = tmp_path / "dvc.yaml"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ParamsError, match=message):
-        load_stages(PARAMS, path)
 
 
 def test_a_parameter_that_is_not_there_is_named() -> None:

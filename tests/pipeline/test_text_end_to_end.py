@@ -7,7 +7,6 @@ the stages, the files and the report are those of the domains that the project d
 from __future__ import annotations
 
 import shutil
-from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
@@ -15,25 +14,20 @@ import pytest
 import tiny_sums
 import yaml
 from ledger_totals import check_totals
-from test_domains_end_to_end import ROOT
+from small_pipeline import HEALTH, METHODS, ROOT, lay, run_stages
 
 from flows.preflight import name_sources
 from flows.profiles import PROFILES, apply_profile
-from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages, params_of
+from flows.stages import PARAMS_FILE, PIPELINE_FILE, load_stages
 from selverify.errors import SchemaError
 from selverify.models.sources import read_generator_source
 from selverify.models.threshold import resolve_tau
-from selverify.params import Params, PretrainedParams, TextBenchmark, TextSplit, load_params
+from selverify.params import Params, load_params
 from selverify.policy import load_policy
 from tasks.artifacts import read_rows
 from tasks.models import open_models
 
-PROBLEMS = {"train": 160, "validation": 10, "test": 12}
-METHODS = (
-    "cot", "majority", "majority_gated", "best_of_n", "best_of_n_gated", "beam_keep_b",
-    "beam_keep_b_gated", "beam_snell", "beam_snell_gated", "dvts", "dvts_gated", "verify_all",
-    "gates_only", "gates_distance", "full", "full_always_asks", "ranker_only",
-)  # fmt: skip
+POOL, TEST = "pool.jsonl", "test.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -41,83 +35,50 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_sums.build(tmp_path_factory.mktemp("sums"))
 
 
-def text_params(model: Path, folder: Path) -> Params:
-    """The project's parameters with little of everything, on files of ``folder``."""
-    params = load_params(ROOT / PARAMS_FILE)
-    pool, test = folder / "pool.jsonl", folder / "test.jsonl"
-    tiny_sums.write_questions(pool, count=200, seed=1)
-    tiny_sums.write_questions(test, count=PROBLEMS["test"], seed=2)
-    splits = {
-        name: TextSplit(
-            source="file",
-            path=str(test if name == "test" else pool),
-            problems=count,
-            seed=seed,
-        )
-        for seed, (name, count) in enumerate(PROBLEMS.items())
-    }
-    source = PretrainedParams(
-        kind="transformers",
-        model=str(model),
-        revision=None,
-        dtype="float32",
-        prompt=None,
-        kept_tokens=20_000,
-    )
-    sampling = params.sampling["word_problems"].model_copy(
-        update={"max_move_tokens": 16, "max_solution_tokens": 48, "max_moves": 6}
-    )
+def stated_by_profile(model: Path) -> Params:
+    """What ``params.yaml`` says after a profile that states the benchmark, the model and sizes."""
+    files = {"train": (POOL, 160), "validation": (POOL, 10), "test": (TEST, 12)}
+    source = {"kind": "transformers", "model": str(model), "revision": None, "dtype": "float32"}
     changes = {
+        "domain": "math",
+        "backbones": ["sums"],
+        "benchmark.math": {
+            name: {"source": "file", "path": path, "problems": count, "seed": seed}
+            for seed, (name, (path, count)) in enumerate(files.items())
+        },
+        "generator.math.sums": {**source, "prompt": None, "kept_tokens": 20_000},
+        "sampling.math": {"max_move_tokens": 16, "max_solution_tokens": 48, "max_moves": 6},
         "rollouts": {"solutions": 6, "rollouts": 4, "share": 0.5},
         "verifier": {"kind": {"math": "head"}, "audit_samples": 2, "epochs": 40},
-        "difficulty": {"samples": 8},
-        "exploration": {"proposals": 8},
-        "residual": {"epochs": 3},
-        "evaluation": {
-            "problems": PROBLEMS["test"],
-            "budgets": (2, 4),
-            "headline_budget": 4,
-            "methods": METHODS,
-            "repetitions": 1,
-            "resamples": 50,
-            "grid": params.evaluation.grid.model_copy(
-                update={"k_base": (2.0,), "skip_below": (0.05,), "proposals": (8, 16)}
-            ),
-        },
+        "difficulty.samples": 8,
+        "residual.epochs": 3,
+        "evaluation.problems": 12,
+        "evaluation.methods": METHODS,
     }
-    sections = {
-        name: getattr(params, name).model_copy(update=values) for name, values in changes.items()
-    }
-    return params.model_copy(
-        update={
-            "domain": "math",
-            "backbones": ("sums",),
-            "benchmark": {"math": TextBenchmark(**splits)},
-            "generator": {"math": {"sums": source}},
-            "sampling": {"math": sampling},
-            **sections,
-        }
-    )
+    of_health = {name: value for name, value in HEALTH.items() if "benchmark" not in name}
+    for name in (PARAMS_FILE, PIPELINE_FILE):
+        shutil.copy(ROOT / name, name)
+    PROFILES.mkdir()
+    text = yaml.safe_dump(lay(lay({}, of_health), changes))
+    (PROFILES / "sums.yaml").write_text(text, encoding="utf-8")
+    assert apply_profile("sums")["generator.math.sums.revision"] is None
+    return load_params(PARAMS_FILE)
 
 
+@pytest.mark.soak  # the model is trained first
 def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The model and all that it needs were stated by a profile."""
     monkeypatch.chdir(tmp_path)
-    params = by_profile(text_params(model, tmp_path))
-    stages = load_stages(params, ROOT / PIPELINE_FILE)
+    tiny_sums.write_questions(Path(POOL), count=200, seed=1)
+    tiny_sums.write_questions(Path(TEST), count=12, seed=2)
+    params = stated_by_profile(model)
+    stages = load_stages(params)
     assert name_sources(params, stages) == [Path("models/math-sums")]
     assert name_sources(params, stages) == []  # it says so already
     assert read_generator_source(Path("models/math-sums")) == params.generator["math"]["sums"]
-    for stage in stages.values():
-        if stage.frozen:
-            continue
-        for path in stage.outputs.values():
-            (path.parent if path.suffix else path).mkdir(parents=True, exist_ok=True)
-        import_module(f"tasks.{stage.task}").run(
-            params_of(stage, params), stage.inputs, stage.outputs
-        )
+    run_stages(params)
     report = (stages["report"].outputs["report"] / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# Report: math, 12 problems, N = 4")
     assert "| Full (gates + hybrid + k(w)) |" in report
@@ -128,19 +89,6 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     check_truth()
     check_policy(params)
     check_another_model_is_refused(params, dict(stages["difficulty@sums"].inputs))
-
-
-def by_profile(stated: Params) -> Params:
-    """What ``params.yaml`` says after a profile that states all of ``stated`` was laid over it."""
-    for name in (PARAMS_FILE, PIPELINE_FILE):
-        shutil.copy(ROOT / name, name)
-    PROFILES.mkdir()
-    values = stated.model_dump(mode="json", exclude={"tracking"})
-    (PROFILES / "sums.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    assert apply_profile("sums")["generator.math.sums.revision"] is None
-    params = load_params(PARAMS_FILE)
-    assert params.generator["math"]["sums"] == stated.generator["math"]["sums"]
-    return params
 
 
 def check_truth() -> None:
