@@ -552,7 +552,9 @@ class Params(ParamsSection):
     def _domain_is_complete(self) -> Params:
         domains = ", ".join(self.benchmark)
         if self.domain not in self.benchmark:
-            raise ValueError(f"domain: given {self.domain}, expected one of {domains} (benchmark)")
+            raise ValueError(
+                f"domain: given {self.domain!r}, expected one of {domains} (benchmark)"
+            )
         by_domain: dict[str, Iterable[str]] = {
             "generator": self.generator,
             "sampling": self.sampling,
@@ -564,7 +566,7 @@ class Params(ParamsSection):
         for name, stated in (*by_domain.items(), ("verifier.source", self.verifier.source)):
             if unknown := set(stated) - self.benchmark.keys():
                 raise ValueError(
-                    f"{name}: given {min(unknown)}, expected one of {domains} (benchmark)"
+                    f"{name}: given {min(unknown)!r}, expected one of {domains} (benchmark)"
                 )
         for backbone in self.backbones:
             if backbone not in self.generator[self.domain]:

@@ -171,7 +171,7 @@ def test_params_name_a_domain_that_has_no_benchmark(params: Params) -> None:
     """A misspelt name is refused with those there are, wherever it stands."""
     raw = params.model_dump(mode="json")
     with pytest.raises(
-        ParamsError, match=r"domain: given addin, expected one of word_problems, .*"
+        ParamsError, match=r"domain: given 'addin', expected one of word_problems, .*"
     ):
         check_params({**raw, "domain": "addin"}, PARAMS)
     sampling = {**raw["sampling"], "addin": raw["sampling"]["adding"]}

@@ -28,7 +28,7 @@ from selverify.audit.encoders import DIMENSION, open_embedder
 from selverify.audit.importers import IMPORTERS, Imported
 from selverify.audit.judged_lists import JudgedList, ListCoverage, by_label, judge
 from selverify.audit.learned_orders import (
-    SETTINGS,
+    RANKER_SETTINGS,
     HeldOutScores,
     cross_fit,
     labelled,
@@ -135,7 +135,7 @@ def fitted(embedder: str, repetition: int) -> tuple[tuple[HeldOutScores, ...], t
     The error is the share of pairs out of order on the problems that the training holds out of
     those it was given, for the epoch that was kept.
     """
-    settings = SETTINGS.model_copy(update={"seed": SEED + repetition})
+    settings = RANKER_SETTINGS.model_copy(update={"seed": SEED + repetition})
     errors = [np.inf] * FOLDS
 
     def keep_best(fold: int, epoch: Epoch) -> None:
