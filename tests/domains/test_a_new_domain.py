@@ -175,5 +175,5 @@ def test_params_name_a_domain_that_has_no_benchmark(params: Params) -> None:
     ):
         check_params({**raw, "domain": "addin"}, PARAMS)
     sampling = {**raw["sampling"], "addin": raw["sampling"]["adding"]}
-    with pytest.raises(ParamsError, match=r"sampling: given addin, expected one of .*adding"):
+    with pytest.raises(ParamsError, match=r"sampling: given 'addin', expected one of .*adding"):
         check_params({**raw, "sampling": sampling}, PARAMS)

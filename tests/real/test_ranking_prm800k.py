@@ -55,7 +55,10 @@ def test_a_short_step_is_more_often_right() -> None:
 
 def test_every_problem_is_scored_by_a_ranker_that_did_not_see_it() -> None:
     """With the labels of a fold turned round its own scores are the same, and the others' not."""
-    lists, settings = measured.embedded("free"), measured.RANKER_SETTINGS.model_copy(update={"epochs": 2})
+    lists, settings = (
+        measured.embedded("free"),
+        measured.RANKER_SETTINGS.model_copy(update={"epochs": 2}),
+    )
     folds = [min(fold, 1) for fold in measured.splits()[0]]
     turned = [
         replace(one, labels=tuple(not label for label in one.labels)) if fold == 0 else one
