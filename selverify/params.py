@@ -536,8 +536,8 @@ class Params(ParamsSection):
         oracles = [name for name in self.evaluation.methods if name.startswith("oracle")]
         if oracles and isinstance(benchmark, TextBenchmark):
             raise ValueError(
-                f"evaluation.methods: given {oracles[0]}, expected no oracle: nobody knows the "
-                f"right steps of {self.domain}"
+                f"evaluation.methods: given {oracles[0]}, expected no oracle: the right steps "
+                f"of {self.domain} are not known"
             )
         for name in self.backbones:
             trained = isinstance(self.generator[self.domain][name], Generator)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ArtifactError, BudgetError, SchemaError
+from selverify.experiment.methods import FULL_SCORER, full_settings
 from selverify.models.assembly import open_models
 from selverify.models.generators.checkpoints import REWARD_HEAD
 from selverify.models.policy_settings import PolicySettings, load_policy_settings
@@ -21,14 +22,12 @@ from selverify.models.sources import has_source
 from selverify.search.backend import Backend
 from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gated import gated_competition
-from selverify.search.gates import GATES
 from selverify.search.protocol import Asking
 from selverify.search.rules import GatedSettings
 from selverify.search.traces import Event
 from selverify.types import Outcome, Problem
 
 VERIFIER, POLICY = "verifier", "policy"
-SCORER = "hybrid"
 CHECKPOINT = ("config.json", "model.safetensors")
 
 
@@ -126,16 +125,12 @@ class TrainedPolicy:
 
     def settings(self, budget: int) -> GatedSettings:
         """The full method's rules at ``budget``, as the evaluation runs it."""
-        search = self.solver.search
-        return GatedSettings(
-            **search.model_dump(exclude={"proposals", "retrieval"}),
-            proposals=min(budget, search.proposals),
+        return full_settings(
+            self.solver.search,
+            budget=budget,
             max_moves=self.solver.sampling.max_moves,
-            scorer=SCORER,
-            allocation="adaptive",
             reference_dispersion=self.reference_dispersion,
-            gates=GATES,
-            patterns=self.patterns if search.retrieval else (),
+            patterns=self.patterns,
         )
 
     def generation_cap(self, budget: int) -> int:
@@ -189,7 +184,7 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
         domain=opened.domain,
         backend=opened.backend,
         solver=solver,
-        reference_dispersion=opened.policy.reference_dispersion[SCORER],
+        reference_dispersion=opened.policy.reference_dispersion[FULL_SCORER],
         patterns=opened.policy.patterns,
         longest=opened.longest,
     )

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from selverify.data.benchmark import Task
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
-from selverify.params import Params
+from selverify.params import Params, SearchParams
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
@@ -29,6 +29,8 @@ from selverify.search.protocol import Asking
 from selverify.search.rules import GatedSettings
 from selverify.types import Outcome
 
+FULL_SCORER = "hybrid"
+_AXES = ("k_base", "beta", "tau", "skip_below", "proposals")
 Kind = Literal["greedy", "baseline", "gated", "part", "bound"]
 
 
@@ -139,29 +141,39 @@ class Gated:
         return self.search(trial, self.settings(trial).rules(trial.domain))
 
 
-def gated_settings(trial: Trial, **changes: Any) -> GatedSettings:
-    """The full method's settings, with ``changes`` for the other rows."""
-    conditions, search = trial.conditions, trial.conditions.params.search
-    full = GatedSettings(
-        proposals=trial.proposals,
-        k_base=trial.setting.k_base,
-        beta=trial.setting.beta,
-        k_min=search.k_min,
-        k_max=search.k_max,
-        tau=trial.setting.tau,
-        skip_below=trial.setting.skip_below,
-        max_retries=search.max_retries,
-        max_moves=conditions.max_moves,
-        scorer="hybrid",
+def full_settings(
+    search: SearchParams,
+    *,
+    budget: int,
+    max_moves: int,
+    reference_dispersion: float,
+    patterns: tuple[str, ...],
+) -> GatedSettings:
+    """The full method's settings under ``search`` at a nominal budget."""
+    return GatedSettings(
+        **search.model_dump(exclude={"proposals", "retrieval"}),
+        proposals=min(budget, search.proposals),
+        max_moves=max_moves,
+        scorer=FULL_SCORER,
         allocation="adaptive",
-        reference_dispersion=0.0,
+        reference_dispersion=reference_dispersion,
         gates=GATES,
-        patterns=conditions.patterns if search.retrieval else (),
-        commit=search.commit,
-        rank_weight=search.rank_weight,
-        fallback=search.fallback,
+        patterns=patterns if search.retrieval else (),
     )
-    changed = replace(full, **changes)
+
+
+def gated_settings(trial: Trial, **changes: Any) -> GatedSettings:
+    """The full method's settings with those of ``trial``, and ``changes`` for the other rows."""
+    conditions, setting = trial.conditions, trial.setting
+    full = full_settings(
+        conditions.params.search,
+        budget=trial.n,
+        max_moves=conditions.max_moves,
+        reference_dispersion=0.0,
+        patterns=conditions.patterns,
+    )
+    own = {axis: getattr(setting, axis) for axis in _AXES} | {"proposals": trial.proposals}
+    changed = replace(full, **{**own, **changes})
     return replace(changed, reference_dispersion=conditions.dispersion.get(changed.scorer, 0.0))
 
 
@@ -224,7 +236,6 @@ def _with(**changes: Any) -> Gated:
     return Gated(lambda trial: changes)
 
 
-_AXES = ("k_base", "beta", "tau", "skip_below", "proposals")
 _VERIFY_ALL = {"allocation": "all", "scorer": "none", "skip_below": 0.0, "commit": "verifier"}
 _DISTANCE = {"scorer": "distance", "allocation": "fixed", "skip_below": 0.0, "commit": "verifier"}
 _RETRIEVAL = Gated(lambda trial: {"patterns": trial.conditions.patterns})
