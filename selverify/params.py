@@ -651,7 +651,7 @@ def validation_sentence(error: ValidationError) -> str:
     if places and places[-1] in SECRET:
         return f"{field}: expected {SECRET[places[-1]]}{more}"
     if first["type"] == "extra_forbidden":
-        return f"unknown key {field!r}{more}; check its spelling"
+        return f"unknown key {field!r}{more}; check its spelling, and that this version knows it"
     if first["type"] == "missing":
         return f"key {field!r} is missing{more}"
     if first["type"] == "value_error" and isinstance(first["input"], dict):

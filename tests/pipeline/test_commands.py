@@ -48,7 +48,7 @@ def test_a_training_fixes_its_kernels_before_torch_is_imported(
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
-        ("misspelt", "params.yaml: unknown key 'search.k_bas'; check its spelling\n"),
+        ("misspelt", "params.yaml: unknown key 'search.k_bas'; check its spelling"),
         ("second", "data/first: missing; stage 'second' reads it and stage 'first' writes it"),
         ("third", "dvc.yaml: no stage 'third'; expected one of first, second\n"),
     ],
