@@ -165,6 +165,7 @@ def test_a_puzzle_is_numbers() -> None:
     assert Countdown().read("use 4 7 8 8 to make 24 .", problem_id="p").goal == "reach 24"
 
 
+@pytest.mark.soak
 def test_no_ranker_is_asked_about_a_puzzle_that_it_learned_from() -> None:
     """Every puzzle is in one fold, and every state has a score for each survivor."""
     found = ranked()
