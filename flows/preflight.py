@@ -19,6 +19,7 @@ from psutil import pid_exists
 
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
+from selverify.domains import domain_by_name
 from selverify.errors import ArtifactError, ProtocolError
 from selverify.models.sources import has_source, read_generator_source, write_source
 from selverify.params import Generator, Params, load_params
@@ -40,8 +41,7 @@ def preflight() -> dict[str, Stage]:
         ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
         ArtifactError: this is no DVC project.
     """
-    params = load_params(PARAMS_FILE)
-    stages = load_stages(params)
+    params, stages = check_parameters()
     if not DVC_DIRECTORY.is_dir():
         raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
     mend_lock(DVC_DIRECTORY / "tmp" / "rwlock")
@@ -51,22 +51,26 @@ def preflight() -> dict[str, Stage]:
     return stages
 
 
-def check_parameters() -> None:
+def check_parameters() -> tuple[Params, dict[str, Stage]]:
     """Refuse wrong parameters before DVC has removed the outputs of a stage, which it then runs.
 
     Raises:
         ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
     """
-    load_stages(load_params(PARAMS_FILE))
+    params = load_params(PARAMS_FILE)
+    for domain in params.benchmark:
+        domain_by_name(domain)
+    return params, load_stages(params)
 
 
 @contextmanager
 def alone() -> Iterator[None]:
     """Be the only run of this checkout for the length of the block.
 
-    The system gives the lock back when this process ends, however it ends, and with it the keepers
-    of what it started, which inherit the lock: a killed run may leave work that is still ending. A
-    stage that DVC started without a supervisor has a lock of its own (``stage_at_work``).
+    The system gives the lock back when this process ends, however it ends, and with it the
+    supervisors of what it started, which inherit the lock: a killed run may leave work that is
+    still ending. A stage that DVC started without a supervisor has a lock of its own
+    (``stage_at_work``).
 
     Raises:
         ArtifactError: this is no DVC project.

@@ -158,7 +158,8 @@ def _short(text: str, origin: Origin) -> str:
             f"**{title}**",
             _excerpt(section(text, "Main table").partition("\n\n")[0]),
             f"![{caption}]({FIGURES.as_posix()}/{figure}.svg)",
-            f"{origin.sentence} All methods, and the targets, met and missed: "
+            f"{origin.sentence} Brackets are 95 % bootstrap "
+            f"intervals over problems. All methods, and the targets, met and missed: "
             f"[{RESULTS.as_posix()}]({RESULTS.as_posix()}).",
         )
     )
@@ -253,5 +254,5 @@ def _processor() -> str:
     """The processor's name where the system gives it, else its architecture."""
     table = Path("/proc/cpuinfo")
     text = table.read_text(encoding="utf-8", errors="replace") if table.is_file() else ""
-    found = re.search(r"^model name\s*:\s*(\S.*)$", text, flags=re.MULTILINE)
+    found = re.search(r"^model name[^\S\n]*:[^\S\n]*(\S.*)$", text, flags=re.MULTILINE)
     return found[1].strip() if found else platform.processor() or platform.machine()

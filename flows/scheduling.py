@@ -114,7 +114,12 @@ def read_deployments() -> list[str]:
         raise ArtifactError(f"{DEPLOYMENTS_FILE}: no such file; run this from the project's root")
     lines = []
     try:
-        for one in read_yaml(DEPLOYMENTS_FILE)["deployments"]:
+        stated = read_yaml(DEPLOYMENTS_FILE)["deployments"]
+        if not stated or any(one["work_pool"]["name"] != POOL for one in stated):
+            raise ParamsError(
+                f"{DEPLOYMENTS_FILE}: expected deployments, each in the work pool {POOL!r}"
+            )
+        for one in stated:
             schedules = (" ".join(map(str, when.values())) for when in one.get("schedules", ()))
             lines.append(f"{one['name']}: {', '.join(schedules) or 'when asked for'}")
     except (AttributeError, KeyError, TypeError) as error:

@@ -280,7 +280,9 @@ def verifier_source(given: object) -> VerifierSource:
     """
     if isinstance(given, VerifierSource):
         return given
-    kind = given.get("kind") if isinstance(given, dict) else None
+    if not isinstance(given, dict):
+        raise ValueError("the settings of a verifier")
+    kind = given.get("kind")
     if not isinstance(kind, str) or kind not in VERIFIERS:
         raise ValueError(f"given the kind {kind!r}, expected one of {', '.join(VERIFIERS)}")
     return VERIFIERS[kind].settings.model_validate(given)
@@ -656,7 +658,8 @@ def validation_sentence(error: ValidationError) -> str:
         return f"key {field!r} is missing{more}"
     if first["type"] == "value_error" and isinstance(first["input"], dict):
         return f"{field}: {first['ctx']['error']}{more}"
-    return f"{field}: given {_shown(first['input'])}, expected: {first['msg']}{more}"
+    expected = first["msg"].removeprefix("Value error, ")
+    return f"{field}: given {_shown(first['input'])}, expected: {expected}{more}"
 
 
 def _shown(value: object) -> str:

@@ -124,7 +124,8 @@ def _trace(
 
 def _accuracies(rows: pd.DataFrame, budget: int) -> dict[str, float]:
     """Each method's best setting at the headline budget, informative only."""
-    chosen = rows[(rows["n"] == budget) | (rows["method"] == "cot")]
+    greedy = [name for name, method in METHODS.items() if method.kind == "greedy"]
+    chosen = rows[(rows["n"] == budget) | rows["method"].isin(greedy)]
     means = chosen.groupby(["method", "setting"])["correct"].mean()
     best = means.groupby("method").max()
     return {f"best_accuracy.{method}": float(value) for method, value in best.items()}

@@ -81,10 +81,6 @@ class SolutionSettings:
         return tuple(CallPolicy(aggregation, *one) for one in grid)
 
 
-USUAL = SolutionSettings()
-"""The settings of the project's own page; the command line has no check of steps to order by."""
-
-
 @dataclass(frozen=True, slots=True)
 class Savings:
     """Selective verification against scoring every sample with one method and aggregation.
@@ -100,7 +96,6 @@ class Savings:
     target: Interval
     target_calls: float
     open_calls: float
-    target_steps: float
     accuracy: Interval
     difference: Interval
     calls: Interval
@@ -157,7 +152,6 @@ def against_full(
         target=mean_interval(right, bootstrap),
         target_calls=float(calls.mean()),
         open_calls=float((calls * undecided).mean()),
-        target_steps=float(np.mean([own.steps[own.answered].sum() for own in found])),
         accuracy=mean_interval(outcome.right, bootstrap),
         difference=paired_difference(outcome.right, right, bootstrap=bootstrap),
         calls=mean_interval(outcome.calls, bootstrap),

@@ -1,4 +1,4 @@
-"""Difficulty bins from pass rates (Snell et al. 2024, section 3.2; PROTOCOL, Difficulty).
+"""Difficulty bins from pass rates (Snell et al. 2024, section 3.2).
 
 Knows: pass rates and ranks. Does not know: how the rates were sampled.
 """

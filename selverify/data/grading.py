@@ -18,7 +18,6 @@ import re
 import resource
 import signal
 from collections.abc import Callable, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +39,10 @@ WORKER_MEMORY = 4 << 30
 """Bytes that comparisons may take in a worker; a pair that wants more is unparsed."""
 TAKEN = Path("/proc/self/statm")
 BACKEND = "math_verify"
+NOT_STARTED = (
+    f"grader: a worker did not start; expected it ready within {START_SECONDS:g} s and the "
+    f"package {BACKEND} installed"
+)
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
@@ -182,6 +185,22 @@ class Grader:
         return tuple(self._memo[key] for key in keys)
 
     def _settle(self, waiting: Sequence[Pair]) -> None:
+        try:
+            self._compare_all(waiting)
+        except RuntimeError:  # an idle worker had died, and the pool was not seen to be broken yet
+            self.close()
+            try:
+                self._compare_all([pair for pair in waiting if pair not in self._memo])
+            except RuntimeError as error:
+                raise ProtocolError(NOT_STARTED) from error
+
+    def _compare_all(self, waiting: Sequence[tuple[str, str]]) -> None:
+        """Grade these pairs in the pool.
+
+        Raises:
+            RuntimeError: the pool is broken (pebble's ``BrokenProcessPool`` is one).
+            ProtocolError: no worker is ready in time.
+        """
         pool = self._started()
         futures = [
             pool.schedule(_status, (self._compare, *pair, self._seconds), timeout=self._seconds)
@@ -206,13 +225,10 @@ class Grader:
             return future.result(START_SECONDS + self._seconds)
         except ProcessExpired:
             return UNPARSED
-        except (TimeoutError, BrokenProcessPool) as error:
-            if isinstance(error, TimeoutError) and future.done():
+        except TimeoutError as error:
+            if future.done():
                 return TIMEOUT
-            raise ProtocolError(
-                f"grader: a worker did not start; expected it ready within {START_SECONDS:g} s "
-                f"and the package {BACKEND} installed"
-            ) from error
+            raise ProtocolError(NOT_STARTED) from error
 
 
 def _prepare() -> None:

@@ -279,7 +279,7 @@ class Countdown(GeneratedDomain):
         return None
 
     def context_violation(self, state: State, move: Move) -> str | None:
-        """The arithmetic chosen, the remaining table, the answer against number and target."""
+        """The claimed arithmetic, the remaining table, the answer against number and target."""
         table, args = context_of(state, Table), move.args
         if isinstance(args, NumberAnswer):
             if table.numbers != (args.value,):
@@ -353,7 +353,7 @@ def _answer(value: int) -> Move:
 
 
 def _move(chosen: Combination) -> Move:
-    """The move of a chosen; the smaller operand of + and * comes first."""
+    """The move of a combination; the smaller operand of + and * comes first."""
     op, first, second, result, left = chosen
     if op in COMMUTATIVE and first > second:
         first, second = second, first

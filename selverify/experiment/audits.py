@@ -22,6 +22,7 @@ from selverify.experiment.statistics import (
     Interval,
     area_under_roc_interval,
     clustered_mean,
+    paired,
     pass_at_k,
 )
 
@@ -113,13 +114,16 @@ def ranker_table(
         ``pairwise_accuracy``), k (0 where there is none), value, low, high, states.
 
     Raises:
-        SchemaError: no list.
+        SchemaError: no list, or lists that do not score with the same rankers.
     """
     if not lists:
         raise SchemaError("candidate lists: given none, expected at least one")
+    names = set(lists[0].scores)
+    if any(set(one.scores) != names for one in lists):
+        raise SchemaError(f"candidate lists: not all of them are scored by {sorted(names)}")
     rows = [
         row
-        for ranker in [RANDOM, *sorted(lists[0].scores), ORACLE]
+        for ranker in [RANDOM, *sorted(names), ORACLE]
         for row in _ranker_rows(ranker, lists, ks=ks, bootstrap=bootstrap)
     ]
     return pd.DataFrame(rows, columns=["ranker", "metric", "k", "value", "low", "high", "states"])
@@ -148,7 +152,8 @@ def verifier_table(
         ``calibration_error`` without an interval, because resampling biases it upwards. Rows
         without data (no wrong step, for example) are left out.
     """
-    values, right = np.asarray(scores, np.float64), np.asarray(truth, np.bool_)
+    values, wanted = paired(scores, truth)
+    right = wanted.astype(np.bool_)
     accepted = values >= tau
     blank = np.full(values.shape, np.nan)
     shares = {
@@ -183,7 +188,7 @@ def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int)
     Raises:
         ParamsError: no bin, or a score outside [0, 1].
     """
-    values, right = np.asarray(scores, np.float64), np.asarray(truth, np.float64)
+    values, right = paired(scores, truth)
     if bins < 1 or values.min() < 0.0 or values.max() > 1.0:
         raise ParamsError(f"given {bins} bins, expected at least 1, and scores in [0, 1]")
     which = np.minimum((values * bins).astype(np.int64), bins - 1)

@@ -100,7 +100,8 @@ class Method:
     ``kind``: ``greedy`` has no budget; a ``baseline`` is run once at each budget; ``gated`` is
     gated competition with at most N verifier calls; a ``part`` is the full method with one part
     taken out, turned round or added, run at the headline budget; a ``bound`` knows the truth.
-    ``grid`` names the settings that cross-validation chooses.
+    ``grid`` names the settings that cross-validation chooses. ``drawn``: whether figures show it;
+    they show no part.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Method:
     build: Callable[[Trial], Asking[Outcome]]
     grid: tuple[str, ...] = ()
     kind: Kind = "baseline"
+    drawn: bool = True
 
     @property
     def stepwise(self) -> bool:
@@ -246,7 +248,7 @@ OTHER_COLOUR = "#999999"
 # the baseline above it with the same free checks.
 _ROWS: tuple[Method, ...] = (
     Method("cot", "0-shot CoT", "#8c8c8c", _cot, kind="greedy"),
-    Method("majority", "Majority vote", "#e69f00", partial(_majority, gates=False)),
+    Method("majority", "Majority vote", "#e69f00", partial(_majority, gates=False), drawn=False),
     Method("majority_gated", "Majority vote + gates", "#e69f00", partial(_majority, gates=True)),
     Method("best_of_n", "Best-of-N weighted", "#0072b2", partial(_best_of_n, gates=False)),
     Method(
@@ -261,14 +263,20 @@ _ROWS: tuple[Method, ...] = (
         "#009e73",
         partial(_beam, variant="keep_b", gates=True),
     ),
-    Method("beam_snell", "Beam (Snell)", "#cc79a7", partial(_beam, variant="snell", gates=False)),
+    Method(
+        "beam_snell",
+        "Beam (Snell)",
+        "#cc79a7",
+        partial(_beam, variant="snell", gates=False),
+        drawn=False,
+    ),
     Method(
         "beam_snell_gated",
         "Beam (Snell) + gates",
         "#cc79a7",
         partial(_beam, variant="snell", gates=True),
     ),
-    Method("dvts", "DVTS", "#7a5195", partial(_dvts, gates=False)),
+    Method("dvts", "DVTS", "#7a5195", partial(_dvts, gates=False), drawn=False),
     Method("dvts_gated", "DVTS + gates", "#7a5195", partial(_dvts, gates=True)),
     Method(
         "verify_all",
@@ -277,6 +285,7 @@ _ROWS: tuple[Method, ...] = (
         _with(gates=(), **_VERIFY_ALL),
         ("tau", "proposals"),
         "gated",
+        drawn=False,
     ),
     Method(
         "gates_only", "Gates-only", "#6a3d9a", _with(**_VERIFY_ALL), ("tau", "proposals"), "gated"
@@ -288,6 +297,7 @@ _ROWS: tuple[Method, ...] = (
         _with(**_DISTANCE),
         ("k_base", "tau", "proposals"),
         "gated",
+        drawn=False,
     ),
     Method("full", "Full (gates + hybrid + k(w))", "#d55e00", _with(), _AXES, "gated"),
     Method(
@@ -297,6 +307,7 @@ _ROWS: tuple[Method, ...] = (
         _with(skip_below=0.0),
         ("k_base", "tau", "proposals"),
         "gated",
+        drawn=False,
     ),
     Method(
         "ranker_only",
@@ -305,6 +316,7 @@ _ROWS: tuple[Method, ...] = (
         _with(skip_below=math.inf),
         ("tau", "proposals"),
         "gated",
+        drawn=False,
     ),
     Method("without_gates", "Full without gates", OTHER_COLOUR, _with(gates=()), _AXES, "part"),
     Method(
@@ -372,6 +384,7 @@ _ROWS: tuple[Method, ...] = (
         OTHER_COLOUR,
         partial(_oracle, selective=True),
         kind="bound",
+        drawn=False,
     ),
 )
 METHODS: Mapping[str, Method] = {method.name: method for method in _ROWS}
@@ -388,9 +401,9 @@ def settings_of(method: Method | None, params: Params) -> tuple[Setting, ...]:
     search, grid = params.search, params.evaluation.grid
     axes = method.grid if method else ()
     default = {axis: getattr(search, axis) for axis in _AXES}
-    found = []
+    found: dict[str, Setting] = {}  # points whose names are equal to four digits are one
     for point in itertools.product(*(getattr(grid, axis) for axis in axes)):
         values = dict(zip(axes, point, strict=True))
         name = " ".join(f"{axis}={value:.4g}" for axis, value in values.items())
-        found.append(Setting(name, **{**default, **values}))
-    return tuple(found)
+        found[name] = Setting(name, **{**default, **values})
+    return tuple(found.values())

@@ -1,4 +1,4 @@
-"""Cross-validated choice of settings (PROTOCOL, Difficulty and cross-validation).
+"""Cross-validated choice of settings (docs/protocol.md, difficulty).
 
 Knows: the ``outcomes`` table and difficulty bins. Does not know: the meaning of a setting.
 """
@@ -207,7 +207,7 @@ def _groups(
         settings = (own["method"] + " " + own["setting"]).str.strip()
         named[name] = own.assign(method=name, setting=settings)
     for name, rows in named.items():
-        if rows.empty:
+        if rows.empty and name in methods:
             raise SchemaError(f"outcomes: no row of method {name!r}")
         for n in sorted(set(rows["n"].tolist())):
             yield name, n, rows[rows["n"] == n]

@@ -26,7 +26,7 @@ IntArray = npt.NDArray[np.int64]
 DIGITS = 12
 """Means are rounded to so many: the order of a sum of shares must not break a tie."""
 LEVEL = 0.95
-"""Coverage of every interval (PROTOCOL: 95 %)."""
+"""Coverage of every interval (docs/protocol.md: 95 %)."""
 
 _CHUNK_ELEMENTS = 2_000_000  # at most 16 MB of drawn counts at a time
 _KEPT_ELEMENTS = 8_000_000  # at most 64 MB of them are kept
@@ -102,7 +102,7 @@ def paired_difference(a: npt.ArrayLike, b: npt.ArrayLike, *, bootstrap: Bootstra
     Raises:
         SchemaError: the two do not have the same number of problems.
     """
-    first, second = _pair(a, b)
+    first, second = paired(a, b)
     return mean_interval(first - second, bootstrap)
 
 
@@ -114,7 +114,7 @@ def ratio_interval(
     With counts as denominator this is a mean over the rows of clusters (Davison & Hinkley 1997,
     section 3.8). None when the denominator sums to zero; resamples where it does are left out.
     """
-    over, under = _pair(numerator, denominator)
+    over, under = paired(numerator, denominator)
     if under.sum() == 0.0:
         return None
     draws = []
@@ -207,7 +207,7 @@ def mcnemar(correct_a: npt.ArrayLike, correct_b: npt.ArrayLike, *, runs: int = 1
     Args:
         correct_a, correct_b: [problem], the share of its runs that were right.
     """
-    a, b = _pair(correct_a, correct_b)
+    a, b = paired(correct_a, correct_b)
     differences = np.rint((a - b) * runs).astype(np.int64)
     sizes = np.abs(differences)
     reach = int(sizes.sum())
@@ -226,7 +226,7 @@ def pareto_frontier(calls: npt.ArrayLike, accuracy: npt.ArrayLike) -> tuple[Poin
     A point stays when every point with as few or fewer calls is less accurate. Accuracies that
     differ in their last bits only, as sums of thirds do, count as equal.
     """
-    costs, scores = _pair(calls, accuracy)
+    costs, scores = paired(calls, accuracy)
     scores = np.round(scores, DIGITS)
     kept: list[Point] = []
     for index in np.lexsort((-scores, costs)):
@@ -299,7 +299,7 @@ def pass_at_k(correct: npt.ArrayLike, *, samples: npt.ArrayLike, k: npt.ArrayLik
 
 def area_under_roc(scores: npt.ArrayLike, labels: npt.ArrayLike) -> float | None:
     """P(score of a right item > score of a wrong one), ties count half; None with one class."""
-    values, truth = _pair(scores, labels)
+    values, truth = paired(scores, labels)
     if truth.min() == truth.max():
         return None
     return float(roc_auc_score(truth > 0, values))
@@ -321,7 +321,7 @@ def area_under_roc_interval(
     value = area_under_roc(scores, labels)
     if value is None:
         return None
-    values, truth = _pair(scores, labels)
+    values, truth = paired(scores, labels)
     names, index = np.unique(np.asarray(clusters), return_inverse=True)
     wins = _wins_between(values, truth > 0, index.astype(np.int64), len(names))
     right = np.bincount(index, weights=truth > 0, minlength=len(names))
@@ -360,7 +360,12 @@ def _vector(values: npt.ArrayLike) -> FloatArray:
     return array
 
 
-def _pair(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+def paired(a: npt.ArrayLike, b: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Two arrays of the same length, one value of each a problem.
+
+    Raises:
+        SchemaError: an array is empty or not one-dimensional, or their lengths differ.
+    """
     first, second = _vector(a), _vector(b)
     if len(first) != len(second):
         raise SchemaError(f"given {len(first)} and {len(second)} values, expected as many of each")

@@ -141,16 +141,22 @@ class CachedBackend:
         """Bring what the file holds under ``keys`` into memory, each key once in its life."""
         fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
         self._known.update((key, {}) for key in fresh)
-        damaged = 0
+        damaged = []
         for row in self._rows(fresh):
+            key, position, *_ = row
             entry = _decode(*row)
             if entry is None:
-                damaged += 1
+                damaged.append((key, position))
             else:
-                key, position, *_ = row
                 self._known[key][position] = entry
         if damaged:
-            _log.warning("%s: %d replies are damaged and are asked for again", self._path, damaged)
+            _log.warning(
+                "%s: %d replies are damaged and are asked for again", self._path, len(damaged)
+            )
+            with _one_sentence(self._path), self._connection:
+                self._connection.executemany(
+                    "DELETE FROM replies WHERE key = ? AND position IS ?", damaged
+                )
 
     def _rows(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
         for start in range(0, len(keys), _KEYS_PER_QUERY):

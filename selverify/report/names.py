@@ -1,6 +1,6 @@
 """Methods as the report shows them: display name, order and colour, from the table of methods.
 
-Knows: which methods the figures show. Does not know: how a method works, tables, figures.
+Knows: the order of tables. Does not know: how a method works, tables, figures.
 """
 
 from __future__ import annotations
@@ -9,20 +9,6 @@ from collections.abc import Iterable
 
 from selverify.experiment.methods import METHODS, OTHER_COLOUR
 
-FIGURE_METHODS = (
-    "cot",
-    "majority_gated",
-    "best_of_n",
-    "best_of_n_gated",
-    "beam_keep_b",
-    "beam_keep_b_gated",
-    "beam_snell_gated",
-    "dvts_gated",
-    "gates_only",
-    "full",
-    "oracle",
-)
-"""Methods in the figures; the tables have all of them."""
 FULL_METHOD = "full"
 GATES_ONLY = "gates_only"
 STRATEGY, STRATEGY_BY_BIN = "strategy", "strategy_by_bin"
@@ -40,6 +26,11 @@ BUDGET_FREE = tuple(name for name, method in METHODS.items() if method.kind == "
 """Methods that have no budget and appear in every table."""
 GATED = "_gated"
 """How the name of a baseline with the same free checks ends."""
+
+
+def figure_methods() -> tuple[str, ...]:
+    """Methods in the figures; the tables have all of them."""
+    return tuple(name for name, method in METHODS.items() if method.drawn and method.kind != "part")
 
 
 def method_name(method: str) -> str:

@@ -24,9 +24,9 @@ from sklearn.isotonic import isotonic_regression
 from selverify.experiment.methods import OTHER_COLOUR
 from selverify.report.names import (
     BUDGET_FREE,
-    FIGURE_METHODS,
     FULL_METHOD,
     GATED,
+    figure_methods,
     method_colour,
     method_name,
     ordered_methods,
@@ -341,8 +341,9 @@ def _arms(own: pd.DataFrame, name: str, *, scale: float = 1) -> np.ndarray:
     return np.clip(scale * np.stack([value - low, high - value]), 0.0, None)
 
 
-def _present(table: pd.DataFrame, methods: Sequence[str] = FIGURE_METHODS) -> list[str]:
-    return ordered_methods(set(methods) & set(table["method"]))
+def _present(table: pd.DataFrame, methods: Sequence[str] | None = None) -> list[str]:
+    wanted = figure_methods() if methods is None else methods
+    return ordered_methods(set(wanted) & set(table["method"]))
 
 
 def _by_method(
@@ -363,7 +364,7 @@ def _by_accuracy(points: pd.DataFrame) -> list[str]:
 
 
 def _lines_over_budgets(
-    axes: Axes, points: pd.DataFrame, methods: Sequence[str] = FIGURE_METHODS
+    axes: Axes, points: pd.DataFrame, methods: Sequence[str] | None = None
 ) -> list[str]:
     """Each method's accuracy over N; returns the methods that are there."""
     shown = _present(points, methods)

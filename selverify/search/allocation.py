@@ -36,7 +36,7 @@ def verification_budget(
     With beta > 0 spread scores get more calls, which is the equation; with beta < 0 close scores
     do, which is the paper's prose.
     """
-    # Beta is asked first: a tiny reference makes the ratio infinite, and 0 times that is no number.
+    # beta = 0 comes first: a tiny reference makes the ratio infinite, and 0 * inf is no number.
     factor = 1.0 + beta * (sigma / reference - 1.0) if beta and reference > 0 else 1.0
     return math.floor(min(max(k_base * factor, k_min), k_max) + 0.5)
 
@@ -51,7 +51,7 @@ def calls_at(
     k_min: int,
     k_max: int,
 ) -> int:
-    """k(w) for the scores h of all unverified survivors, before the budget left is looked at.
+    """k(w) for the scores h of all unverified survivors, before the calls left limit it.
 
     ``all``: every survivor. ``fixed``: k_base, clipped. ``adaptive``: Eq. kw. ``margin``: Eq. kw
     with the margin of the two best scores in place of sigma and the sign of beta turned, so that

@@ -35,18 +35,18 @@ def expand(
     Each distinct (state, move) pair is one verifier call. Parents at the same state draw different
     samples.
     """
-    seen: Counter[str] = Counter()
+    seen: Counter[tuple[str, ...]] = Counter()
     items = []
     for state, count in zip(parents, counts, strict=True):
-        items.append(ProposeItem(state, seen[state.trace], count))
-        seen[state.trace] += count
+        items.append(ProposeItem(state, seen[state.said], count))
+        seen[state.said] += count
     replies = yield from propose(*items)
     sifted = [
         sift(domain, state, samples=samples, gates=GATES if gates else ())
         for state, samples in zip(parents, replies, strict=True)
     ]
     pairs = {
-        (state.trace, move.text): (state, move)
+        (state.said, move.text): (state, move)
         for state, found in zip(parents, sifted, strict=True)
         for move in found.survivors
     }
@@ -57,7 +57,7 @@ def expand(
     }
     return [
         [
-            Child(*after[state.trace, move.text], times)
+            Child(*after[state.said, move.text], times)
             for move, times in zip(found.survivors, found.counts, strict=True)
         ]
         for state, found in zip(parents, sifted, strict=True)

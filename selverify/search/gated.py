@@ -29,19 +29,19 @@ Decision = tuple[Walk, Move | None]
 class Rules:
     """The rules of one gated competition, each a callable.
 
-    ``propose``: Gen(w), samples at a visit, of which so many may still be drawn. ``retrieve``:
-    Ret(w), moves of the pattern store that pass the gates. ``gates``: the distinct survivors of
-    samples at a state (Eq. gated_moves). ``rank``: h(w, m) of a visit's pool, lower first (Eq.
-    hybrid_score). ``skip``: whether a move of this probability of being rejected is committed
-    without a call; None never asks for it. ``width``: k(w) from the scores h of the pool, of which
-    at most so many can be verified (Eq. kw). ``accept``: V = 1 for this verifier score. ``commit``:
-    the worth of an accepted move, higher first. ``recover``: the next step where a round ends
-    without a move. A state that is ``max_moves`` deep has no candidates.
+    ``propose``: (visit, samples left) -> new samples, Gen(w). ``retrieve``: state -> moves of the
+    pattern store that pass the gates, Ret(w). ``gates``: (state, samples) -> their distinct
+    survivors (Eq. gated_moves). ``rank``: visit -> h(w, m) of its pool, lower is better (Eq.
+    hybrid_score). ``skip``: probability of rejection -> whether the move is committed without a
+    call; None: never skip. ``width``: (scores h of the pool, most that can be verified) -> k(w)
+    (Eq. kw). ``accept``: verifier score -> V. ``commit``: accepted move -> its worth, higher is
+    better. ``recover``: the next step where a round ends without a move. A state that is
+    ``max_moves`` deep has no candidates.
     """
 
     propose: Callable[[Visit, int], Asking[tuple[Sample, ...]]]
     retrieve: Callable[[State], tuple[Move, ...]]
-    gates: Callable[..., Sifted]
+    gates: Callable[[State, Sequence[Sample]], Sifted]
     rank: Callable[[Visit], Asking[tuple[float, ...]]]
     skip: Callable[[float], bool] | None
     width: Callable[[Sequence[float], int], int]
@@ -125,7 +125,7 @@ def draw(walk: Walk, rules: Rules) -> Asking[Walk]:
     """With the new survivors of M(w) = Gen(w) U Ret(w) in the pool (Eq. move_union)."""
     visit = walk.visit
     samples = yield from rules.propose(visit, walk.samples)
-    sifted = rules.gates(visit.state, samples=samples)
+    sifted = rules.gates(visit.state, samples)
     retrieved = () if visit.drawn else rules.retrieve(visit.state)
     pooled = visit.pooled(
         (*zip(sifted.survivors, sifted.counts, strict=True), *((move, 0) for move in retrieved))
@@ -160,7 +160,7 @@ def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[W
     yield note("allocate", visit.state, sigma=dispersion(scores), k=k, scores=list(scores))
     order = sorted(range(len(pool)), key=scores.__getitem__)[: min(k, most)]
     verdicts = yield from verify(*(VerifyItem(visit.state, (pool[index],)) for index in order))
-    return walk.judged(
+    return walk.with_judged(
         [
             Judged(pool[index], verdict.score, scores[index])
             for index, verdict in zip(order, verdicts, strict=True)

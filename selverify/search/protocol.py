@@ -1,4 +1,4 @@
-"""One typed question for each request: ``reply = yield from verify(items)``.
+"""One typed question for each request: ``verdicts = yield from verify(*items)``.
 
 Knows: which reply belongs to which request. Does not know: who answers.
 """

@@ -70,7 +70,7 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """Reply: for each item a tuple of scores h(w, m), one a move, lower first. Free of calls."""
+    """Reply: for each item a tuple of scores h(w, m), one a move, lower first. No verifier call."""
 
     items: tuple[RankItem, ...]
     kind: ClassVar[str] = "rank"

@@ -1,4 +1,4 @@
-"""Settings of a gated competition, and the rules that they stand for.
+"""Settings of a gated competition, and the rules made from them.
 
 Knows: the meaning of every setting. Does not know: the order in which rules are followed.
 """
@@ -13,7 +13,7 @@ from functools import partial
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
 from selverify.search.allocation import ALLOCATIONS, calls_at
-from selverify.search.candidates import Gates, inadmissible, sift
+from selverify.search.candidates import Gates, Sifted, inadmissible, sift
 from selverify.search.gated import Rules
 from selverify.search.protocol import Asking, propose, rank
 from selverify.search.recover import recover
@@ -74,11 +74,11 @@ class GatedSettings:
             raise ParamsError(f"proposals: given {self.proposals}, expected at least 1")
 
     def rules(self, domain: Domain) -> Rules:
-        """The rules that these settings stand for in ``domain``."""
+        """The rules made from these settings in ``domain``."""
         return Rules(
             propose=partial(_sample, proposals=self.proposals),
             retrieve=partial(_retrieved, domain, patterns=self.patterns, gates=self.gates),
-            gates=partial(sift, domain, gates=self.gates),
+            gates=partial(_survivors, domain=domain, gates=self.gates),
             rank=partial(_ranked, scorer=self.scorer),
             skip=partial(_below, limit=self.skip_below) if self.skip_below > 0 else None,
             width=self.width,
@@ -108,6 +108,11 @@ def _sample(visit: Visit, left: int, *, proposals: int) -> Asking[tuple[Sample, 
         return ()
     (samples,) = yield from propose(ProposeItem(visit.state, visit.drawn, count))
     return samples
+
+
+def _survivors(state: State, samples: Sequence[Sample], *, domain: Domain, gates: Gates) -> Sifted:
+    """The distinct samples that pass the gates (Eq. gated_moves)."""
+    return sift(domain, state, samples=samples, gates=gates)
 
 
 def _retrieved(

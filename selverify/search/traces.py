@@ -31,7 +31,8 @@ _SCHEMA = pa.schema(
         ("budget", pa.int64()),
         *((counter, pa.int64()) for counter in COUNTERS),
         ("data", pa.string()),
-    ]
+    ],
+    metadata={"version": "2"},
 )
 
 
@@ -75,6 +76,8 @@ def read_events(
         raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
     if not table.schema.equals(_SCHEMA):
         raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")
+    if (table.schema.metadata or {}).get(b"version") != _SCHEMA.metadata[b"version"]:
+        raise SchemaError(f"{path}: written by another version; run the stage 'evaluation' again")
     rows = table.to_pylist()
     found: dict[str, list[Event]] = {}
     states: dict[tuple[str, tuple[str, ...]], State] = {}

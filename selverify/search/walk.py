@@ -93,7 +93,7 @@ class Walk(NamedTuple):
         walk = Walk(self.visits, place, self.calls, self.samples)
         return walk.changed(state=walk.state.with_budget(self.calls))
 
-    def judged(self, verified: Sequence[Judged]) -> Walk:
+    def with_judged(self, verified: Sequence[Judged]) -> Walk:
         """With moves of the pool verified, one call each."""
         texts = {one.move.text for one in verified}
         walk = self.changed(

@@ -29,7 +29,7 @@ from selverify.audit.answer_groups import (
 from selverify.audit.figures import accuracy_against_cost, sample_points
 from selverify.audit.log import RecordedSample
 from selverify.audit.sample_audit import SampleAudit, audit_samples, budgets, widest
-from selverify.audit.savings import USUAL, full_scoring
+from selverify.audit.savings import SolutionSettings, full_scoring
 from selverify.audit.selective import CallPolicy, follow, stop
 from selverify.audit.solutions import (
     BEST,
@@ -50,7 +50,9 @@ from selverify.errors import SchemaError
 from selverify.search.best_of_n import AGGREGATIONS
 
 ALL = (1, 2, 3)
-SMALL = replace(USUAL, subsets=20, resamples=200, repetitions=2, inner_repetitions=2, fewest=4)
+SMALL = replace(
+    SolutionSettings(), subsets=20, resamples=200, repetitions=2, inner_repetitions=2, fewest=4
+)
 
 
 def sample(

@@ -244,3 +244,4 @@ def test_one_row_adds_a_method(conditions, backend, monkeypatch):
     assert {row["method"] for row in rows} == {"new"}
     assert (names.method_name("new"), names.method_colour("new")) == ("A new one", "#123456")
     assert names.ordered_methods(["full", "new", "cot"]) == ["cot", "new", "full"]
+    assert "new" in names.figure_methods()

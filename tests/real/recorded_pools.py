@@ -10,7 +10,7 @@ import recorded
 
 from selverify.audit.answer_groups import AnswerGroups
 from selverify.audit.log import RecordedSample
-from selverify.audit.savings import USUAL
+from selverify.audit.savings import SolutionSettings
 from selverify.audit.solutions import MAJORITY, Subsets, voted
 from selverify.audit.text import interval_text
 from selverify.experiment.statistics import (
@@ -21,6 +21,7 @@ from selverify.experiment.statistics import (
 )
 
 ONE = "pass@1"
+USUAL = SolutionSettings()
 BOOTSTRAP = USUAL.bootstrap
 
 

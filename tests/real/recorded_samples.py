@@ -30,7 +30,7 @@ from selverify.audit.figures import SELECTIVE, accuracy_against_cost
 from selverify.audit.importers import IMPORTERS
 from selverify.audit.log import RecordedSample
 from selverify.audit.sample_audit import accuracy_table
-from selverify.audit.savings import USUAL, Savings, SolutionSettings, against_full, full_scoring
+from selverify.audit.savings import Savings, SolutionSettings, against_full, full_scoring
 from selverify.audit.selective import CallPolicy, Spent, follow, stop
 from selverify.audit.solutions import (
     BEST,
@@ -74,6 +74,7 @@ REFERENCE = {
     (BEST, "last", 32): 0.812,
     (PASS, "", 32): 0.936,
 }
+USUAL = SolutionSettings()
 FEWER = replace(USUAL, repetitions=FEWER_REPETITIONS)
 
 

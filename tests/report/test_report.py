@@ -203,7 +203,7 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
 def draw_everything(built: ReportData, folder: Path) -> dict[str, bytes]:
     """Every figure of the module."""
     draw_figures(built, folder)
-    points, methods = built.tables["points"], names.FIGURE_METHODS
+    points, methods = built.tables["points"], names.figure_methods()
     both = {"small": points, "base": points}
     plots.accuracy_of_backbones(both, folder / "backbones", methods=methods, title="two")
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

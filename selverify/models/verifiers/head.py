@@ -22,7 +22,7 @@ from selverify.storage import check_digests, digest, read_json, write_digests, w
 from selverify.types import Verdict
 
 _WEIGHTS, _DESCRIBED = "head.safetensors", "head.json"
-_SCHEMA, _VERSION = "verifier.head", 1
+_SCHEMA, _VERSION = "verifier.head", 2
 _REMEMBERED_STEPS = 500_000
 """Scored steps that are kept; a derivation's are requested again with each new step."""
 
