@@ -189,6 +189,7 @@ class Checkout:
             for path in stage.outputs.values()
         }
         lock = yaml.safe_load((self.root / "dvc.lock").read_text(encoding="utf-8"))
+        del lock["stages"]["parameters"]  # the digest of params.yaml, which tests change
         return State(outputs, lock, tuple(self.replies()))
 
     def replies(self) -> list[tuple[bytes, int, bytes]]:
