@@ -12,12 +12,12 @@ import recorded_samples
 from recorded_llama_runs import Run
 
 from selverify.audit.answer_groups import sample_coverage
-from selverify.audit.savings import USUAL
+from selverify.audit.savings import SolutionSettings
 from selverify.audit.solutions import BEST, WEIGHTED
 from selverify.audit.tuning import choose_settings
 from selverify.data.equivalence import CORRECT
 
-FEW = replace(USUAL, orders=("recorded",), weights=(4.0,), repetitions=2)
+FEW = replace(SolutionSettings(), orders=("recorded",), weights=(4.0,), repetitions=2)
 ANSWERS_GRADED = 80
 EVERY = 10
 
