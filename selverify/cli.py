@@ -365,7 +365,7 @@ def _show(policy: TrainedPolicy, solved: Solved, task: Task | None, *, trace: bo
         shown = render_trace(
             policy.domain,
             solved.events,
-            tau=known_tau(policy.solver.search.tau, "solver.json: search.tau"),
+            tau=known_tau(policy.policy_settings.search.tau, "solver.json: search.tau"),
             reference_dispersion=policy.reference_dispersion,
         )
         for part in shown:

@@ -100,7 +100,7 @@ def _attempt(name: str, work: Callable[[], str]) -> Check:
 def _load(models: Path, loaded: list[TrainedPolicy]) -> str:
     policy = load_policy(models)
     loaded.append(policy)
-    return f"{policy.solver.backbone}, verifier and policy load from {models}"
+    return f"{policy.policy_settings.backbone}, verifier and policy load from {models}"
 
 
 def _solve(policy: TrainedPolicy) -> str:

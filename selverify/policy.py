@@ -60,7 +60,7 @@ class TrainedPolicy:
 
     domain: Domain
     backend: Backend
-    solver: PolicySettings
+    policy_settings: PolicySettings
     reference_dispersion: float
     patterns: tuple[str, ...]
     longest: int | None
@@ -126,16 +126,16 @@ class TrainedPolicy:
     def settings(self, budget: int) -> GatedSettings:
         """The full method's rules at ``budget``, as the evaluation runs it."""
         return full_settings(
-            self.solver.search,
+            self.policy_settings.search,
             budget=budget,
-            max_moves=self.solver.sampling.max_moves,
+            max_moves=self.policy_settings.sampling.max_moves,
             reference_dispersion=self.reference_dispersion,
             patterns=self.patterns,
         )
 
     def generation_cap(self, budget: int) -> int:
         """Sampled moves allowed at ``budget``: so many a step, for every step there may be."""
-        return budget * self.solver.sampling.max_moves
+        return budget * self.policy_settings.sampling.max_moves
 
     def _search(self, problem: Problem, budget: int) -> Asking[Outcome]:
         return gated_competition(
@@ -162,17 +162,17 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
         ParamsError: there is no such device, or a model's source names what is not there.
     """
     models = Path(os.path.realpath(folder))
-    solver = load_policy_settings(models)
-    generator = models.parent / solver.backbone
+    policy_settings = load_policy_settings(models)
+    generator = models.parent / policy_settings.backbone
     if not has_source(generator):
         _require(generator, "generator", *CHECKPOINT, "tokenizer.json")
         if not has_source(models / VERIFIER):
             _require(models / VERIFIER, "verifier", *CHECKPOINT, "tokenizer.json", REWARD_HEAD)
     _require(models / POLICY, "residual", "policy.json", "heuristic.safetensors")
     opened = open_models(
-        solver.domain,
-        solver.sampling,
-        seed=solver.seed,
+        policy_settings.domain,
+        policy_settings.sampling,
+        seed=policy_settings.seed,
         device=device,
         generator=generator,
         verifier=models / VERIFIER,
@@ -183,7 +183,7 @@ def load_policy(folder: str | Path, *, device: str = "cpu") -> TrainedPolicy:
     return TrainedPolicy(
         domain=opened.domain,
         backend=opened.backend,
-        solver=solver,
+        policy_settings=policy_settings,
         reference_dispersion=opened.policy.reference_dispersion[FULL_SCORER],
         patterns=opened.policy.patterns,
         longest=opened.longest,

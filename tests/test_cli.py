@@ -70,7 +70,7 @@ def guided(seed: int, *, max_moves: int = 12, **rules: object) -> TrainedPolicy:
     """A policy over the fake backend, whose verifier and ranks are noise."""
     changes = {"proposals": 4, "tau": TAU, "retrieval": True, **rules}
     search = PARAMS.search.model_copy(update=changes)
-    solver = PolicySettings(
+    settings = PolicySettings(
         domain="word_problems",
         backbone="none",
         sampling=PARAMS.sampling["word_problems"].model_copy(update={"max_moves": max_moves}),
@@ -78,7 +78,7 @@ def guided(seed: int, *, max_moves: int = 12, **rules: object) -> TrainedPolicy:
         seed=seed,
     )
     backend = FakeBackend(DOMAIN, propose, name="guided", seed=seed, max_moves=8)
-    return TrainedPolicy(DOMAIN, backend, solver, 0.25, ("answer", "add next 0 0 1"), 100)
+    return TrainedPolicy(DOMAIN, backend, settings, 0.25, ("answer", "add next 0 0 1"), 100)
 
 
 @pytest.fixture(scope="module")

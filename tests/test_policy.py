@@ -97,8 +97,8 @@ def test_the_rules_are_those_of_the_evaluation(policy):
             patterns=policy.patterns,
         )
         (setting,) = settings_of(None, params)
-        solver = policy.solver.model_copy(update={"search": params.search})
-        own = replace(policy, solver=solver)
+        settings = policy.policy_settings.model_copy(update={"search": params.search})
+        own = replace(policy, policy_settings=settings)
         for n in (1, 2, 16, 64):
             trial = Trial(policy.domain, None, n, setting, conditions)  # the problem plays no part
             assert own.settings(n) == gated_settings(trial)
@@ -218,12 +218,12 @@ def test_a_heuristic_of_another_backbone_is_refused(models):
 
 def test_settings_are_read_as_they_were_saved(tmp_path):
     """What the stage gives is what the policy is used under."""
-    save_policy_settings(tmp_path / "solver.json", PARAMS, backbone="word_problems-base")
-    solver = load_policy_settings(tmp_path)
-    assert (solver.domain, solver.backbone) == ("word_problems", "word_problems-base")
-    assert solver.search == PARAMS.search
-    assert solver.sampling == PARAMS.sampling["word_problems"]
-    assert solver.seed == PARAMS.evaluation.sampling_seeds[0]
+    save_policy_settings(tmp_path / "settings.json", PARAMS, backbone="word_problems-base")
+    settings = load_policy_settings(tmp_path)
+    assert (settings.domain, settings.backbone) == ("word_problems", "word_problems-base")
+    assert settings.search == PARAMS.search
+    assert settings.sampling == PARAMS.sampling["word_problems"]
+    assert settings.seed == PARAMS.evaluation.sampling_seeds[0]
 
 
 def test_the_front_door_opens_without_torch():
