@@ -218,7 +218,7 @@ def test_a_heuristic_of_another_backbone_is_refused(models):
 
 def test_settings_are_read_as_they_were_saved(tmp_path):
     """What the stage gives is what the policy is used under."""
-    save_policy_settings(tmp_path / "settings.json", PARAMS, backbone="word_problems-base")
+    save_policy_settings(tmp_path / "solver.json", PARAMS, backbone="word_problems-base")
     settings = load_policy_settings(tmp_path)
     assert (settings.domain, settings.backbone) == ("word_problems", "word_problems-base")
     assert settings.search == PARAMS.search
