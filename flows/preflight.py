@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from psutil import pid_exists
+import psutil
 
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
@@ -129,7 +129,7 @@ def _locked(file: TextIO) -> bool:
 def _who_runs(file: TextIO) -> str:
     file.seek(0)
     process = file.read(20)
-    if process.isdecimal() and not pid_exists(int(process)):
+    if process.isdecimal() and not psutil.pid_exists(int(process)):
         return (
             f"what process {process}, which was killed, had started is still ending in this "
             "checkout, expected no process: wait for it"
@@ -198,7 +198,7 @@ def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
     for output in outputs:
         for path in sorted(output.parent.glob(f"{output.name}.*-*")):
             match = LEFTOVER.search(path.name)
-            if match is None or pid_exists(int(match[2])):
+            if match is None or _is_writing(int(match[2]), path):
                 continue
             if match[1] == "old" and not output.exists():
                 path.rename(output)
@@ -206,6 +206,14 @@ def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
             delete(path)
             removed.append(path)
     return removed
+
+
+def _is_writing(process: int, path: Path) -> bool:
+    """Whether ``process`` runs and is older than ``path``: numbers of processes are used again."""
+    try:
+        return psutil.Process(process).create_time() <= path.stat().st_mtime
+    except (psutil.NoSuchProcess, FileNotFoundError):
+        return False
 
 
 def remove_others(stages: Mapping[str, Stage]) -> list[Path]:

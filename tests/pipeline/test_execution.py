@@ -89,6 +89,14 @@ def test_an_empty_lock_is_removed_and_a_real_one_kept(tmp_path: Path) -> None:
     assert lock.exists()
 
 
+def test_a_leftover_is_not_that_of_a_later_process_of_the_same_number(tmp_path: Path) -> None:
+    """The system uses numbers of processes again; who began after the file did not write it."""
+    recycled = tmp_path / f"out.tmp-{os.getpid()}"
+    recycled.mkdir()
+    os.utime(recycled, (0, 0))
+    assert remove_leftovers([tmp_path / "out"]) == [recycled]
+
+
 def test_leftovers_of_dead_writers_are_removed(tmp_path: Path) -> None:
     """A temporary output of a running process stays, as does a file that only looks like one."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
