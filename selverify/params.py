@@ -31,6 +31,7 @@ Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 KeyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 """Of a domain or a backbone."""
+Aggregation = Literal["last", "min", "prod"]
 RewardKind = Literal["token_logprobs", "value", "head", "source"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
@@ -335,13 +336,14 @@ class VerifierParams(ParamsSection):
 
     ``kind`` token_logprobs judges a move by how probable its words are, value by the state after
     it, head is a small one on the generator's hidden states, source is that of ``source``, not
-    trained here.
+    trained here. ``aggregation``: how the scores of its moves make the score of a state.
     ``tune_*``: the backbone is tuned for so many epochs; that of such a model on solutions up
     to their last step worth ``tune_value``. ``share``: of its batches, after which every training
     of a model of that strength stops; one that stops early is the deliberately poor one.
     """
 
     kind: dict[KeyName, RewardKind]
+    aggregation: dict[KeyName, Aggregation]
     source: dict[KeyName, AnyVerifier]
     targets: Literal["soft", "hard"]
     share: dict[str, Fraction]
@@ -419,13 +421,21 @@ class SearchParams(ParamsSection):
 
 
 class Grid(ParamsSection):
-    """Settings that two-fold cross-validation chooses between."""
+    """Settings that two-fold cross-validation chooses between; each method has some of the axes.
+
+    ``temperature`` None is that of ``sampling``. ``width`` and ``expansion`` are of beams,
+    ``aggregation`` of the step scores of a whole solution.
+    """
 
     k_base: tuple[Rate, ...] = Field(strict=False)
     beta: tuple[float, ...] = Field(strict=False)
     tau: tuple[Fraction | None, ...] = Field(strict=False)
     skip_below: tuple[Fraction, ...] = Field(strict=False)
     proposals: tuple[Positive, ...] = Field(strict=False)
+    temperature: tuple[Rate | None, ...] = Field(strict=False)
+    width: tuple[Positive, ...] = Field(strict=False)
+    expansion: tuple[Positive, ...] = Field(strict=False)
+    aggregation: tuple[Aggregation, ...] = Field(strict=False)
 
 
 class Evaluation(ParamsSection):
@@ -440,9 +450,6 @@ class Evaluation(ParamsSection):
     headline_budget: Positive
     methods: tuple[str, ...] = Field(strict=False)
     leave_one_out: bool
-    beam_width: Positive
-    beam_expansion: Positive
-    aggregation: Literal["last", "min", "prod"]
     folds: Positive
     repetitions: Positive
     resamples: Positive
@@ -561,6 +568,7 @@ class Params(ParamsSection):
             "generator": self.generator,
             "sampling": self.sampling,
             "verifier.kind": self.verifier.kind,
+            "verifier.aggregation": self.verifier.aggregation,
         }
         for name, stated in by_domain.items():
             if self.domain not in stated:

@@ -17,7 +17,7 @@ from selverify.data.benchmark import Task
 from selverify.domains.base import Domain
 from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
-from selverify.experiment.methods import METHODS, PARTS, Conditions, Trial, settings_of
+from selverify.experiment.methods import METHODS, PARTS, Conditions, Trial
 from selverify.models.policy_settings import save_policy_settings
 from selverify.models.reply_cache import CachedBackend
 from selverify.models.threshold import resolve_tau
@@ -111,10 +111,9 @@ def _trace(
 ) -> dict[str, tuple[Event, ...]]:
     """The full method's events at the headline budget, under the settings of ``search``."""
     full, n = METHODS["full"], conditions.params.evaluation.headline_budget
-    (setting,) = settings_of(None, conditions.params)
     searches = {
         task.problem.problem_id: Search(
-            full.build(Trial(domain, task, n, setting, conditions)), budget=n
+            full.build(Trial(domain, task, n, (), conditions)), budget=n
         )
         for task in tasks
     }

@@ -75,7 +75,7 @@ class FakeBackend:
 
     def _solutions(self, item: CompleteItem) -> tuple[Sample, ...]:
         indices = range(item.start, item.start + item.count)
-        kind = "greedy" if item.greedy else "complete"
+        kind = "greedy" if item.temperature == 0.0 else "complete"
         return tuple(self._solution(item.state, kind, index) for index in indices)
 
     def _solution(self, state: State, kind: str, index: int) -> Sample:

@@ -24,8 +24,7 @@ from selverify.domains.math_steps import END_OF_STEP
 from selverify.errors import SchemaError
 from selverify.experiment.audits import BoolArray
 from selverify.experiment.statistics import FloatArray, IntArray
-from selverify.search.best_of_n import AGGREGATIONS
-from selverify.types import Verdict
+from selverify.search.aggregation import AGGREGATIONS
 
 NO_ANSWER = -1
 MOST_SAMPLES = 10_000
@@ -275,9 +274,7 @@ def _scores(own: Sequence[RecordedSample], which: Sequence[int], how: str) -> Fl
     aggregate = AGGREGATIONS[how]
     return np.array(
         [
-            np.nan
-            if one.step_scores is None or answer == NO_ANSWER
-            else aggregate(Verdict(one.step_scores[-1], one.step_scores))
+            np.nan if one.step_scores is None or answer == NO_ANSWER else aggregate(one.step_scores)
             for one, answer in zip(own, which, strict=True)
         ]
     )

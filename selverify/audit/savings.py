@@ -30,7 +30,7 @@ from selverify.experiment.statistics import (
     mean_interval,
     paired_difference,
 )
-from selverify.search.best_of_n import AGGREGATIONS
+from selverify.search.aggregation import AGGREGATIONS
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ import numpy as np
 from selverify.audit.answer_groups import AnswerGroups, usable
 from selverify.experiment.audits import BoolArray
 from selverify.experiment.statistics import DIGITS, FloatArray, IntArray, pass_at_k
-from selverify.search.best_of_n import AGGREGATIONS
+from selverify.search.aggregation import AGGREGATIONS
 
 PASS, MAJORITY, BEST, WEIGHTED = "pass@N", "majority", "best-of-N", "weighted vote"
 

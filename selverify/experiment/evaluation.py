@@ -7,14 +7,21 @@ setting is chosen (``selection``), files, figures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain
 from selverify.errors import BudgetError, ParamsError
-from selverify.experiment.methods import METHODS, Conditions, Method, Setting, Trial, settings_of
+from selverify.experiment.methods import (
+    METHODS,
+    Conditions,
+    Method,
+    Trial,
+    capped,
+    points_of,
+    setting_name,
+)
 from selverify.experiment.reuse import Searches
 from selverify.search.backend import Backend
 from selverify.search.driver import Result
@@ -57,7 +64,7 @@ def evaluate(
                 rows.append(
                     {
                         "method": name,
-                        "setting": setting.name,
+                        "setting": setting,
                         "n": trial.n,
                         "problem_id": trial.task.problem.problem_id,
                         **_row(result, trial.task.truth.answer, grader),
@@ -73,34 +80,21 @@ def _run(
     conditions: Conditions,
     *,
     method: Method,
-) -> Iterator[tuple[Setting, Trial, Result[Outcome]]]:
-    """The result of each setting, budget and problem."""
+) -> Iterator[tuple[str, Trial, Result[Outcome]]]:
+    """The result of each setting (by its name), budget and problem."""
     searches = Searches(method, backend)
-    settings = settings_of(method, conditions.params)
-    for n in sorted(_budgets(method, conditions), reverse=True):
-        points = {setting: _as_run(method, setting, n) for setting in settings}
+    points = {setting_name(point): point for point in points_of(method, conditions.params)}
+    budgets = (1,) if method.kind == "greedy" else conditions.params.evaluation.budgets
+    for n in sorted(budgets, reverse=True):
+        as_run = {name: capped(point, n) for name, point in points.items()}
         trials = {
             point: [Trial(domain, task, n, point, conditions) for task in tasks]
-            for point in points.values()
+            for point in as_run.values()
         }
         results = searches.run([trial for listed in trials.values() for trial in listed])
-        for setting, point in points.items():
+        for name, point in as_run.items():
             for trial in trials[point]:
-                yield setting, trial, results[trial.key]
-
-
-def _budgets(method: Method, conditions: Conditions) -> Sequence[int]:
-    evaluation = conditions.params.evaluation
-    if method.kind == "greedy":
-        return (1,)
-    return (evaluation.headline_budget,) if method.kind == "part" else evaluation.budgets
-
-
-def _as_run(method: Method, setting: Setting, n: int) -> Setting:
-    """What a setting comes to at budget ``n``; equal ones are run once."""
-    if not method.stepwise:
-        return setting
-    return replace(setting, name="", proposals=min(n, setting.proposals))
+                yield name, trial, results[trial.key]
 
 
 def _row(result: Result[Outcome], gold: str, grader: Grader) -> dict[str, Any]:

@@ -30,7 +30,12 @@ from selverify.search.rules import GatedSettings
 from selverify.types import Outcome
 
 FULL_SCORER = "hybrid"
-_AXES = ("k_base", "beta", "tau", "skip_below", "proposals")
+OTHER_COLOUR = "#999999"
+_GATED = ("k_base", "beta", "tau", "skip_below", "proposals")
+_CALLED = ("k_base", "beta", "tau", "proposals")
+_CAPPED = ("proposals", "width", "expansion")
+"""Axes that mean the same at any value of N or more."""
+_Search = Callable[..., Asking[Outcome]]
 Kind = Literal["greedy", "baseline", "gated", "part", "bound"]
 
 
@@ -46,6 +51,11 @@ class Conditions:
     patterns: tuple[str, ...]
 
     @property
+    def aggregation(self) -> str:
+        """How the scores of a state's moves make its score, for searches that rank states."""
+        return self.params.verifier.aggregation[self.params.domain]
+
+    @property
     def max_moves(self) -> int:
         """How deep a step-level search goes in the domain."""
         return self.params.sampling[self.params.domain].max_moves
@@ -55,37 +65,52 @@ class Conditions:
         return n * self.max_moves
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One point of the grid; ``name`` is its identifier in tables ("" where there is one only)."""
+Point = tuple[tuple[str, Any], ...]
+"""A point of a method's grid: the value of each of its axes."""
 
-    name: str
-    k_base: float
-    beta: float
-    tau: float
-    skip_below: float
-    proposals: int
+
+def setting_name(point: Point) -> str:
+    """Its identifier in tables; "" without axes."""
+    return " ".join(
+        f"{axis}={value:.4g}" if isinstance(value, float) else f"{axis}={value}"
+        for axis, value in point
+        if value is not None
+    )
+
+
+def capped(point: Point, n: int) -> Point:
+    """What ``point`` comes to at nominal budget ``n``: points that come to the same are one."""
+    return tuple((axis, min(n, one) if axis in _CAPPED else one) for axis, one in point)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One search: a setting on one problem at nominal budget ``n``."""
+    """One search: a point of the method's grid on one problem at nominal budget ``n``."""
 
     domain: Domain
     task: Task
     n: int
-    setting: Setting
+    point: Point
     conditions: Conditions
 
     @property
-    def key(self) -> tuple[Setting, str]:
+    def key(self) -> tuple[Point, str]:
         """What tells the searches of one method at one budget apart."""
-        return self.setting, self.task.problem.problem_id
+        return self.point, self.task.problem.problem_id
 
     @property
-    def proposals(self) -> int:
-        """Samples a round at a state: never more than the budget."""
-        return min(self.n, self.setting.proposals)
+    def values(self) -> dict[str, Any]:
+        """The value of each axis of the grid."""
+        return {axis: self.value(axis) for axis, _ in self.point}
+
+    def value(self, axis: str) -> Any:
+        """The point's value on ``axis``; that of ``search`` where the grid of the method has none.
+
+        Of samples, beams and children never more than the budget.
+        """
+        found = dict(self.point)
+        value = found[axis] if axis in found else getattr(self.conditions.params.search, axis)
+        return min(self.n, value) if axis in _CAPPED else value
 
     @property
     def generation_cap(self) -> int:
@@ -97,11 +122,10 @@ class Trial:
 class Method:
     """One row of the table of methods.
 
-    ``kind``: ``greedy`` has no budget; a ``baseline`` is run once at each budget; ``gated`` is
-    gated competition with at most N verifier calls; a ``part`` is the full method with one part
-    taken out, turned round or added, run at the headline budget; a ``bound`` knows the truth.
-    ``grid`` names the settings that cross-validation chooses. ``drawn``: whether figures show it;
-    they show no part.
+    ``kind``: ``greedy`` has no budget; ``baseline``; ``gated`` is gated competition with at most N
+    verifier calls; a ``part`` is the full method with one part taken out, turned round or added; a
+    ``bound`` knows the truth. ``grid`` names the axes between whose points cross-validation
+    chooses. ``drawn``: whether figures show it; they show no part.
     """
 
     name: str
@@ -166,7 +190,7 @@ def full_settings(
 
 def gated_settings(trial: Trial, **changes: Any) -> GatedSettings:
     """The full method's settings with those of ``trial``, and ``changes`` for the other rows."""
-    conditions, setting = trial.conditions, trial.setting
+    conditions = trial.conditions
     full = full_settings(
         conditions.params.search,
         budget=trial.n,
@@ -174,7 +198,7 @@ def gated_settings(trial: Trial, **changes: Any) -> GatedSettings:
         reference_dispersion=0.0,
         patterns=conditions.patterns,
     )
-    own = {axis: getattr(setting, axis) for axis in _AXES} | {"proposals": trial.proposals}
+    own = {axis: trial.value(axis) for axis in _GATED}
     changed = replace(full, **{**own, **changes})
     return replace(changed, reference_dispersion=conditions.dispersion.get(changed.scorer, 0.0))
 
@@ -183,37 +207,23 @@ def _cot(trial: Trial) -> Asking[Outcome]:
     return chain_of_thought(trial.domain, trial.task.problem)
 
 
-def _majority(trial: Trial, *, gates: bool) -> Asking[Outcome]:
-    return majority_vote(trial.domain, trial.task.problem, n=trial.n, gates=gates)
+def _solutions(
+    trial: Trial, *, search: Callable[..., Asking[Outcome]], gates: bool
+) -> Asking[Outcome]:
+    """A search over whole solutions; its other arguments are the axes of its grid."""
+    return search(trial.domain, trial.task.problem, n=trial.n, gates=gates, **trial.values)
 
 
-def _best_of_n(trial: Trial, *, gates: bool) -> Asking[Outcome]:
-    how = trial.conditions.params.evaluation.aggregation
-    return best_of_n(trial.domain, trial.task.problem, n=trial.n, gates=gates, aggregation=how)
-
-
-def _beam(trial: Trial, *, variant: str, gates: bool) -> Asking[Outcome]:
-    evaluation = trial.conditions.params.evaluation
-    return beam_search(
+def _steps(trial: Trial, *, search: Callable[..., Asking[Outcome]], gates: bool) -> Asking[Outcome]:
+    """A search over states, likewise."""
+    return search(
         trial.domain,
         trial.task.problem,
         n=trial.n,
-        variant=variant,
-        width=evaluation.beam_width,
-        expansion=evaluation.beam_expansion,
         gates=gates,
         max_moves=trial.conditions.max_moves,
-    )
-
-
-def _dvts(trial: Trial, *, gates: bool) -> Asking[Outcome]:
-    return dvts(
-        trial.domain,
-        trial.task.problem,
-        n=trial.n,
-        expansion=trial.conditions.params.evaluation.beam_expansion,
-        gates=gates,
-        max_moves=trial.conditions.max_moves,
+        aggregation=trial.conditions.aggregation,
+        **trial.values,
     )
 
 
@@ -227,7 +237,7 @@ def _oracle(trial: Trial, *, selective: bool) -> Asking[Outcome]:
         trial.domain,
         trial.task.problem,
         truth=trial.task.truth,
-        proposals=trial.proposals,
+        proposals=trial.value("proposals"),
         max_moves=trial.conditions.max_moves,
         generation_cap=trial.generation_cap,
         selective=selective,
@@ -238,46 +248,79 @@ def _with(**changes: Any) -> Gated:
     return Gated(lambda trial: changes)
 
 
+def _baseline(
+    name: str,
+    label: str,
+    colour: str,
+    build: Callable[..., Asking[Outcome]],
+    grid: tuple[str, ...],
+    *,
+    drawn: bool = True,
+) -> tuple[Method, Method]:
+    """A baseline, and the same with the checks that cost no call; ``drawn`` is of the first."""
+    with_gates = Method(
+        f"{name}_gated", f"{label} + gates", colour, partial(build, gates=True), grid
+    )
+    return Method(name, label, colour, partial(build, gates=False), grid, drawn=drawn), with_gates
+
+
+def _part(name: str, label: str, **changes: Any) -> Method:
+    """Our method with ``changes`` to its settings."""
+    return Method(name, label, OTHER_COLOUR, _with(**changes), _GATED, "part")
+
+
 _VERIFY_ALL = {"allocation": "all", "scorer": "none", "skip_below": 0.0, "commit": "verifier"}
 _DISTANCE = {"scorer": "distance", "allocation": "fixed", "skip_below": 0.0, "commit": "verifier"}
+_PAPER = {
+    "scorer": "printed",
+    "allocation": "adaptive",
+    "skip_below": 0.0,
+    "commit": "verifier",
+    "fallback": False,
+}
 _RETRIEVAL = Gated(lambda trial: {"patterns": trial.conditions.patterns})
-_NEGATIVE_BETA = Gated(lambda trial: {"beta": -trial.setting.beta})
-OTHER_COLOUR = "#999999"
-
-# Okabe and Ito's colours, which readers with any colour vision can tell apart. A row with gates is
-# the baseline above it with the same free checks.
+_NEGATIVE_BETA = Gated(lambda trial: {"beta": -trial.value("beta")})
+# Okabe and Ito's colours, which readers with any colour vision can tell apart.
 _ROWS: tuple[Method, ...] = (
     Method("cot", "0-shot CoT", "#8c8c8c", _cot, kind="greedy"),
-    Method("majority", "Majority vote", "#e69f00", partial(_majority, gates=False), drawn=False),
-    Method("majority_gated", "Majority vote + gates", "#e69f00", partial(_majority, gates=True)),
-    Method("best_of_n", "Best-of-N weighted", "#0072b2", partial(_best_of_n, gates=False)),
-    Method(
-        "best_of_n_gated", "Best-of-N weighted + gates", "#0072b2", partial(_best_of_n, gates=True)
+    *_baseline(
+        "majority",
+        "Majority vote",
+        "#e69f00",
+        partial(_solutions, search=majority_vote),
+        ("temperature",),
+        drawn=False,
     ),
-    Method(
-        "beam_keep_b", "Beam (keep b)", "#009e73", partial(_beam, variant="keep_b", gates=False)
+    *_baseline(
+        "best_of_n",
+        "Best-of-N weighted",
+        "#0072b2",
+        partial(_solutions, search=best_of_n),
+        ("temperature", "aggregation"),
     ),
-    Method(
-        "beam_keep_b_gated",
-        "Beam (keep b) + gates",
+    *_baseline(
+        "beam_keep_b",
+        "Beam (keep b)",
         "#009e73",
-        partial(_beam, variant="keep_b", gates=True),
+        partial(_steps, search=partial(beam_search, expansion=None)),
+        ("temperature", "width"),
     ),
-    Method(
+    *_baseline(
         "beam_snell",
         "Beam (Snell)",
         "#cc79a7",
-        partial(_beam, variant="snell", gates=False),
+        partial(_steps, search=partial(beam_search, width=None)),
+        ("temperature", "expansion"),
         drawn=False,
     ),
-    Method(
-        "beam_snell_gated",
-        "Beam (Snell) + gates",
-        "#cc79a7",
-        partial(_beam, variant="snell", gates=True),
+    *_baseline(
+        "dvts",
+        "DVTS",
+        "#7a5195",
+        partial(_steps, search=dvts),
+        ("temperature", "expansion"),
+        drawn=False,
     ),
-    Method("dvts", "DVTS", "#7a5195", partial(_dvts, gates=False), drawn=False),
-    Method("dvts_gated", "DVTS + gates", "#7a5195", partial(_dvts, gates=True)),
     Method(
         "verify_all",
         "Verify-all (no gates)",
@@ -299,84 +342,50 @@ _ROWS: tuple[Method, ...] = (
         "gated",
         drawn=False,
     ),
-    Method("full", "Full (gates + hybrid + k(w))", "#d55e00", _with(), _AXES, "gated"),
+    Method("paper", "The paper's method", "#b2182b", _with(**_PAPER), _CALLED, "gated"),
+    Method("full", "Ours (full)", "#d55e00", _with(), _GATED, "gated"),
     Method(
         "full_always_asks",
-        "Full, a call at every state",
+        "Ours, a call at every state",
         OTHER_COLOUR,
         _with(skip_below=0.0),
-        ("k_base", "tau", "proposals"),
+        _CALLED,
         "gated",
         drawn=False,
     ),
     Method(
         "ranker_only",
-        "Full, every first move trusted",
+        "Ours, no call but at dead ends",
         OTHER_COLOUR,
         _with(skip_below=math.inf),
         ("tau", "proposals"),
         "gated",
         drawn=False,
     ),
-    Method("without_gates", "Full without gates", OTHER_COLOUR, _with(gates=()), _AXES, "part"),
-    Method(
-        "without_context_gate",
-        "Full without the context gate",
-        OTHER_COLOUR,
-        _with(gates=(STRUCTURAL,)),
-        _AXES,
-        "part",
-    ),
-    Method(
-        "without_distance",
-        "Full without D_type",
-        OTHER_COLOUR,
-        _with(scorer="residual"),
-        _AXES,
-        "part",
-    ),
-    Method(
-        "without_residual",
-        "Full without the residual",
-        OTHER_COLOUR,
-        _with(scorer="distance"),
-        _AXES,
-        "part",
-    ),
-    Method(
+    _part("without_gates", "Ours without gates", gates=()),
+    _part("without_context_gate", "Ours without the context gate", gates=(STRUCTURAL,)),
+    _part("without_distance", "Ours without D_type", scorer="residual"),
+    _part("without_residual", "Ours without the residual", scorer="distance"),
+    _part(
         "without_trajectory",
-        "Full without the trajectory term",
-        OTHER_COLOUR,
-        _with(scorer="hybrid_without_trajectory"),
-        _AXES,
-        "part",
+        "Ours without the trajectory term",
+        scorer="hybrid_without_trajectory",
     ),
+    _part(
+        "without_token_logprobs",
+        "Ours without token log probabilities in the residual",
+        scorer="hybrid_without_token_logprobs",
+    ),
+    _part("without_adaptive_k", "Ours with fixed k", allocation="fixed"),
+    _part("without_joint_commit", "Ours, commit by the verifier alone", commit="verifier"),
+    _part("without_fallback", "Ours without the fallback", fallback=False),
     Method(
-        "without_adaptive_k",
-        "Full with fixed k",
-        OTHER_COLOUR,
-        _with(allocation="fixed"),
-        _AXES,
-        "part",
+        "negative_beta", "Ours with negative beta", OTHER_COLOUR, _NEGATIVE_BETA, _GATED, "part"
     ),
+    _part("margin", "Ours with the margin in place of sigma", allocation="margin"),
     Method(
-        "without_joint_commit",
-        "Full, commit by the verifier alone",
-        OTHER_COLOUR,
-        _with(commit="verifier"),
-        _AXES,
-        "part",
+        "full_retrieval", "Ours with retrieval", OTHER_COLOUR, _RETRIEVAL, ("k_base", "tau"), "part"
     ),
-    Method("negative_beta", "Full with negative beta", OTHER_COLOUR, _NEGATIVE_BETA, _AXES, "part"),
-    Method(
-        "margin",
-        "Full with the margin in place of sigma",
-        OTHER_COLOUR,
-        _with(allocation="margin"),
-        _AXES,
-        "part",
-    ),
-    Method("full_retrieval", "Full + retrieval", "#b8860b", _RETRIEVAL, ("k_base", "tau"), "part"),
     Method("oracle", "Oracle", "#222222", partial(_oracle, selective=False), kind="bound"),
     Method(
         "oracle_selective",
@@ -393,17 +402,8 @@ PARTS = tuple(method.name for method in _ROWS if method.kind == "part")
 """The full method with one part taken out, turned round or added."""
 
 
-def settings_of(method: Method | None, params: Params) -> tuple[Setting, ...]:
-    """The settings of ``method``: the product of its axes of the grid, the rest from ``search``.
-
-    None gives the settings of ``search`` alone.
-    """
-    search, grid = params.search, params.evaluation.grid
-    axes = method.grid if method else ()
-    default = {axis: getattr(search, axis) for axis in _AXES}
-    found: dict[str, Setting] = {}  # points whose names are equal to four digits are one
-    for point in itertools.product(*(getattr(grid, axis) for axis in axes)):
-        values = dict(zip(axes, point, strict=True))
-        name = " ".join(f"{axis}={value:.4g}" for axis, value in values.items())
-        found[name] = Setting(name, **{**default, **values})
-    return tuple(found.values())
+def points_of(method: Method, params: Params) -> tuple[Point, ...]:
+    """The grid of ``method``: the product of its axes; points of one name are one."""
+    grid = params.evaluation.grid
+    values = (tuple((axis, one) for one in getattr(grid, axis)) for axis in method.grid)
+    return tuple({setting_name(point): point for point in itertools.product(*values)}.values())

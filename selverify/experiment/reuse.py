@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from selverify.experiment.methods import Gated, Method, Setting, Trial
+from selverify.experiment.methods import Gated, Method, Point, Trial
 from selverify.search.backend import Backend
 from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gated import Rules
@@ -18,7 +18,7 @@ from selverify.search.ledger import Ledger
 from selverify.search.rules import GatedSettings
 from selverify.types import Outcome
 
-Key = tuple[Setting, str]
+Key = tuple[Point, str]
 
 
 @dataclass(slots=True)
@@ -104,20 +104,25 @@ class Searches:
     def run(self, trials: Sequence[Trial]) -> dict[Key, Result[Outcome]]:
         """The result of each trial, all at one budget; budgets come in falling order.
 
-        Each wave makes one search for each problem and number of proposals; those of one problem
-        are likely to be the same.
+        Each wave makes one gated competition for each problem and number of proposals; those of one
+        problem are likely to be the same.
         """
-        groups: dict[tuple[str, int], list[Trial]] = {}
+        groups: dict[object, list[Trial]] = {}
         for trial in trials:
             made = self._known.get(trial.key)
             if made is None or not self._within_limits(made, trial):
-                groups.setdefault((trial.key[1], trial.setting.proposals), []).append(trial)
+                groups.setdefault(self._group(trial), []).append(trial)
         waiting = list(groups.values())
         while waiting:
             wave = self._make([group[0] for group in waiting])
             left = [self._unanswered(group, wave[group[0].key]) for group in waiting]
             waiting = [group for group in left if group]
         return {trial.key: self._known[trial.key].result for trial in trials}
+
+    def _group(self, trial: Trial) -> object:
+        if not isinstance(self._method.build, Gated):
+            return trial.key
+        return trial.task.problem.problem_id, trial.value("proposals")
 
     def _within_limits(self, made: _Made, trial: Trial) -> bool:
         return self._method.stepwise and same_with_less(

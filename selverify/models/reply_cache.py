@@ -132,8 +132,8 @@ class CachedBackend:
             parts += [move.text for move in item.steps]
         elif kind == Rank.kind:
             parts += [item.scorer, *(move.text for move in item.moves)]
-        elif kind == Complete.kind:
-            parts.append("greedy" if item.greedy else "sampled")
+        else:
+            parts.append(str(item.temperature))
         text = "".join([f"{len(part)}:{part}" for part in parts])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 from selverify.domains.base import Domain
+from selverify.search.aggregation import AGGREGATIONS
 from selverify.search.protocol import Asking, verify
 from selverify.search.requests import VerifyItem
 from selverify.search.solutions import eligible, sample_solutions, vote
-from selverify.types import Outcome, Problem, Verdict
-
-AGGREGATIONS: Mapping[str, Callable[[Verdict], float]] = MappingProxyType(
-    {
-        "last": lambda verdict: verdict.score,
-        "min": lambda verdict: min(verdict.step_scores),
-        "prod": lambda verdict: math.prod(verdict.step_scores),
-    }
-)
-"""How a solution's score follows from its step scores."""
+from selverify.types import Outcome, Problem
 
 
 def best_of_n(
-    domain: Domain, problem: Problem, *, n: int, gates: bool, aggregation: str
+    domain: Domain,
+    problem: Problem,
+    *,
+    n: int,
+    gates: bool,
+    aggregation: str,
+    temperature: float | None,
 ) -> Asking[Outcome]:
     """The answer with the largest sum of scores over N sampled solutions, ties to the first seen.
 
@@ -34,8 +28,9 @@ def best_of_n(
 
     Args:
         aggregation: ``last``, ``min`` or ``prod`` of the step scores.
+        temperature: of the samples; None is the generator's own.
     """
-    solutions = yield from sample_solutions(domain, problem, n=n)
+    solutions = yield from sample_solutions(domain, problem, n=n, temperature=temperature)
     pool = eligible(domain, solutions, gates=gates)
     any_legal = any(solution.legal for solution in pool)
     right_for_free = any_legal and domain.checks_answers()
@@ -44,6 +39,8 @@ def best_of_n(
         return vote(domain, ((solution.state, float(solution.count)) for solution in pool))
     start = domain.initial_state(problem, budget=n)
     verdicts = yield from verify(*(VerifyItem(start, one.state.derivation) for one in pool))
-    score = AGGREGATIONS[aggregation]
+    aggregate = AGGREGATIONS[aggregation]
     scored = zip(pool, verdicts, strict=True)
-    return vote(domain, ((one.state, one.count * score(verdict)) for one, verdict in scored))
+    return vote(
+        domain, ((one.state, one.count * aggregate(verdict.step_scores)) for one, verdict in scored)
+    )

@@ -10,26 +10,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from selverify.domains.base import Domain
+from selverify.search.aggregation import Aggregate
 from selverify.search.candidates import checked, sift
 from selverify.search.gates import GATES
 from selverify.search.protocol import Asking, propose, verify
 from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.search.solutions import vote
-from selverify.types import Outcome, State
+from selverify.types import Move, Outcome, State
 
 
 @dataclass(frozen=True, slots=True)
-class Child:
-    """A state after one admissible move, its verifier score and how often it was sampled."""
+class Branch:
+    """A state, the verifier's score of each of its moves, how often its last move was sampled."""
 
     state: State
-    score: float
-    times: int
+    scores: tuple[float, ...] = ()
+    times: int = 1
 
 
 def expand(
-    domain: Domain, parents: Sequence[State], *, counts: Sequence[int], gates: bool
-) -> Asking[list[list[Child]]]:
+    domain: Domain,
+    parents: Sequence[Branch],
+    *,
+    counts: Sequence[int],
+    gates: bool,
+    temperature: float | None,
+) -> Asking[list[list[Branch]]]:
     """The children of each parent in proposal order; ``counts`` samples are drawn of each.
 
     Each distinct (state, move) pair is one verifier call. Parents at the same state draw different
@@ -37,37 +43,42 @@ def expand(
     """
     seen: Counter[tuple[str, ...]] = Counter()
     items = []
-    for state, count in zip(parents, counts, strict=True):
-        items.append(ProposeItem(state, seen[state.said], count))
+    for state, count in zip((parent.state for parent in parents), counts, strict=True):
+        items.append(ProposeItem(state, seen[state.said], count, temperature))
         seen[state.said] += count
     replies = yield from propose(*items)
     sifted = [
-        sift(domain, state, samples=samples, gates=GATES if gates else ())
-        for state, samples in zip(parents, replies, strict=True)
+        sift(domain, parent.state, samples=samples, gates=GATES if gates else ())
+        for parent, samples in zip(parents, replies, strict=True)
     ]
     pairs = {
-        (state.said, move.text): (state, move)
-        for state, found in zip(parents, sifted, strict=True)
+        (parent.state.said, move.text): VerifyItem(parent.state, (move,))
+        for parent, found in zip(parents, sifted, strict=True)
         for move in found.survivors
     }
-    verdicts = yield from verify(*(VerifyItem(state, (move,)) for state, move in pairs.values()))
+    verdicts = yield from verify(*pairs.values())
     after = {
-        key: (domain.apply(state, move), verdict.score)
-        for (key, (state, move)), verdict in zip(pairs.items(), verdicts, strict=True)
+        key: (domain.apply(item.state, *item.steps), verdict.score)
+        for (key, item), verdict in zip(pairs.items(), verdicts, strict=True)
     }
+
+    def child(parent: Branch, move: Move, times: int) -> Branch:
+        state, score = after[parent.state.said, move.text]
+        return Branch(state, (*parent.scores, score), times)
+
     return [
         [
-            Child(*after[state.said, move.text], times)
+            child(parent, move, times)
             for move, times in zip(found.survivors, found.counts, strict=True)
         ]
-        for state, found in zip(parents, sifted, strict=True)
+        for parent, found in zip(parents, sifted, strict=True)
     ]
 
 
-def vote_of_finished(domain: Domain, finished: Iterable[Child]) -> Outcome:
+def vote_of_finished(domain: Domain, finished: Iterable[Branch], aggregate: Aggregate) -> Outcome:
     """The answer with the largest sum of scores, each counted as often as it was sampled.
 
     Where answers check for free, finished states that check win before the vote.
     """
-    ends = [(end.state, end.score) for end in finished for _ in range(end.times)]
+    ends = [(end.state, aggregate(end.scores)) for end in finished for _ in range(end.times)]
     return vote(domain, [pair for pair in ends if checked(domain, pair[0])] or ends)

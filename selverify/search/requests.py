@@ -15,21 +15,28 @@ from selverify.types import Move, Sample, State, Verdict
 
 @dataclass(frozen=True, slots=True)
 class ProposeItem:
-    """Sample moves ``start`` to ``start + count`` at ``state``; index and state fix the seed."""
+    """Sample moves ``start`` to ``start + count`` at ``state``; index and state fix the seed.
+
+    ``temperature``: None is the generator's own.
+    """
 
     state: State
     start: int
     count: int
+    temperature: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class CompleteItem:
-    """Sample whole solutions ``start`` to ``start + count`` from ``state``; greedy takes one."""
+    """Sample whole solutions ``start`` to ``start + count`` from ``state``.
+
+    ``temperature``: None is the generator's own, 0 takes the most probable words.
+    """
 
     state: State
     start: int
     count: int
-    greedy: bool = False
+    temperature: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

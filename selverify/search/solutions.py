@@ -26,10 +26,12 @@ class Solution:
     count: int
 
 
-def sample_solutions(domain: Domain, problem: Problem, *, n: int) -> Asking[tuple[Solution, ...]]:
+def sample_solutions(
+    domain: Domain, problem: Problem, *, n: int, temperature: float | None
+) -> Asking[tuple[Solution, ...]]:
     """The distinct solutions among ``n`` samples that end in an answer, first seen first."""
     start = domain.initial_state(problem, budget=n)
-    (samples,) = yield from complete(CompleteItem(start, 0, n))
+    (samples,) = yield from complete(CompleteItem(start, 0, n, temperature))
     found: dict[tuple[str, ...], Solution] = {}
     for text, times in Counter(sample.text for sample in samples).items():
         solution = read_solution(domain, start, text=text, count=times)

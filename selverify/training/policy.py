@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from torch.nn import functional
 
 from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
-from selverify.models.heuristic.hybrid import Heuristic, MoveHead, Scorer, scorers
+from selverify.models.heuristic.hybrid import Heuristic, PrintedHead, Scorer, scorers
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
@@ -72,8 +73,8 @@ def train_policy(
 
     ``familiarity`` is fitted first, then the distance, which is frozen. The residual is ranked on
     ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
-    most held-out pairs rightly is kept. The acceptance is fitted to all labels. The ``plain``
-    residual, without the trajectory term, has the same start and the same batches as the other.
+    most held-out pairs rightly is kept. The acceptance is fitted to all labels. The residuals for
+    comparison see the same batches as the first.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
@@ -93,11 +94,18 @@ def train_policy(
     heuristic.familiarity.fit(_states(training), _states(held), familiar=settings.familiar)
     _fit_distance(heuristic, data, settings, report)
     start = torch.random.get_rng_state()
-    _fit_residual(heuristic, data, checked, settings, report, plain=False)
+    fitted = partial(_fit_residual, data=data, checked=checked, settings=settings, report=report)
+    fitted(heuristic.residual, "residual", scorer=_ranked_on(heuristic, settings))
     _fit_acceptance(heuristic, data, checked, settings, report)
-    with torch.random.fork_rng(devices=()):
-        torch.random.set_rng_state(start)
-        _fit_residual(heuristic, data, checked, settings, report, plain=True)
+    local = settings.model_copy(update={"trajectory_weight": 0.0})
+    for name, module, scorer, how in (
+        ("plain residual", heuristic.plain, heuristic.with_residual(heuristic.plain), local),
+        ("wordless residual", heuristic.wordless, heuristic.with_residual(heuristic.wordless), settings),
+        ("printed residual", heuristic.printed, heuristic.printed, settings),
+    ):
+        with torch.random.fork_rng(devices=()):
+            torch.random.set_rng_state(start)
+            fitted(module, name, scorer=scorer, settings=how)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
@@ -166,27 +174,23 @@ def _fit_distance(
 
 
 def _fit_residual(
-    heuristic: Heuristic,
+    module: PrintedHead,
+    name: str,
+    *,
+    scorer: Scorer,
     data: _Data,
     checked: _Data,
     settings: Residual,
     report: ReportEpoch,
-    *,
-    plain: bool,
 ) -> None:
-    """Fit the residual, or the ``plain`` one, which goes without the trajectory term.
+    """Fit ``module`` so that ``scorer`` orders pairs.
 
     A batch's loss is L_rank + trajectory_weight L_traj (Eq. training_loss).
     """
-    name = "plain residual" if plain else "residual"
-    module = heuristic.plain if plain else heuristic.residual
-    summed: Scorer = heuristic.without_trajectory if plain else heuristic
-    scorer = summed if settings.rank_on == "hybrid" else module
-    weight = 0.0 if plain else settings.trajectory_weight
 
     def loss_of(chosen: Tensor) -> Tensor:
         loss = _rank_loss(scorer, data.rows, data.pairs[chosen])
-        return loss + weight * _trajectory_loss(module, data, settings)
+        return loss + settings.trajectory_weight * _trajectory_loss(module, data, settings)
 
     fit(
         name,
@@ -225,7 +229,7 @@ def _rank_loss(scorer: Scorer, rows: Embeddings, pairs: Tensor) -> Tensor:
     ).mean()
 
 
-def _trajectory_loss(residual: MoveHead, data: _Data, settings: Residual) -> Tensor:
+def _trajectory_loss(residual: PrintedHead, data: _Data, settings: Residual) -> Tensor:
     """E[(r(w_i, m_i) - alpha g(w_i))^2] over a batch of committed moves (Eq. traj_loss)."""
     if not len(data.path_rows):
         return torch.zeros(())

@@ -47,7 +47,7 @@ from selverify.audit.text import render_samples
 from selverify.audit.tuning import Halving, choose_settings, reach
 from selverify.data.grading import Grader
 from selverify.errors import SchemaError
-from selverify.search.best_of_n import AGGREGATIONS
+from selverify.search.aggregation import AGGREGATIONS
 
 ALL = (1, 2, 3)
 SMALL = replace(

@@ -164,7 +164,7 @@ class InProcess:
 
     def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
         rules = {"max_new_tokens": SAMPLING.max_solution_tokens}
-        return tuple(self._samples(item, item.greedy, rules) for item in items)
+        return tuple(self._samples(item, item.temperature == 0.0, rules) for item in items)
 
     def _samples(
         self, item: ProposeItem | CompleteItem, greedy: bool, rules: dict[str, Any]
@@ -194,7 +194,7 @@ class InProcess:
 def test_greedy_solutions_are_those_of_the_embedded_backend(url, checkpoint, problems) -> None:
     """Word by word, and token by token."""
     starts = [DOMAIN.initial_state(problem, budget=1) for problem in problems]
-    asked = [CompleteItem(start, 0, 1, greedy=True) for start in starts]
+    asked = [CompleteItem(start, 0, 1, temperature=0.0) for start in starts]
     backbone = load_backbone(TRAINED, DOMAIN.vocabulary)
     embedded = LocalGenerator(DOMAIN, backbone, SAMPLING, seed=SEED).complete(asked)
     told = over(url, checkpoint, concurrency=3).complete(asked)

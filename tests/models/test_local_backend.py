@@ -91,7 +91,7 @@ def test_samples_follow_from_state_and_index_alone(generator):
 
 def test_a_greedy_solution_is_what_transformers_generates(generator, backbone, plain):
     (state,) = states(1)
-    ((sample,),) = generator.complete([CompleteItem(state, 0, 1, greedy=True)])
+    ((sample,),) = generator.complete([CompleteItem(state, 0, 1, temperature=0.0)])
     words = backbone.words
     ids = torch.tensor([prefix_of(backbone, DOMAIN.serialise(state))])
     written = plain.generate(

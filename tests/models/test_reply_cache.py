@@ -167,7 +167,7 @@ def test_different_items_have_different_keys() -> None:
         rank(ONE, TWO, scorer="a"),
         propose((0, 1)),
         Complete((CompleteItem(START, 0, 1),)),
-        Complete((CompleteItem(START, 0, 1, greedy=True),)),
+        Complete((CompleteItem(START, 0, 1, temperature=0.0),)),
     ]
     cache = CachedBackend(BACKEND, MEMORY)
     keys = {cache._key(request.kind, request.items[0]) for request in different}

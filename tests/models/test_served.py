@@ -115,7 +115,7 @@ def test_moves_and_solutions_are_asked_for_up_to_their_end() -> None:
     asked = Scripted(writer)
     proposer = model(asked)
     proposer.propose([ProposeItem(state(), 4, 2)])
-    proposer.complete([CompleteItem(state(), 0, 1, greedy=True), CompleteItem(state(), 0, 1)])
+    proposer.complete([CompleteItem(state(), 0, 1, temperature=0.0), CompleteItem(state(), 0, 1)])
     assert [path for path, _ in asked.asked] == ["/completions"] * 3
     assert all(0 <= seed < 2**31 for seed in asked.used("seed"))
     text = {"prompt": state().problem.text}

@@ -56,7 +56,7 @@ from selverify.experiment.statistics import (
     paired_difference,
     pareto_frontier,
 )
-from selverify.search.best_of_n import AGGREGATIONS
+from selverify.search.aggregation import AGGREGATIONS
 
 SAMPLES = "samples/spb_math500_n32.jsonl.gz"
 BUDGETS = (1, 2, 4, 8, 16, 32)

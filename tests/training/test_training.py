@@ -18,6 +18,7 @@ from selverify.models.generators.checkpoints import load_backbone, load_reward_m
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.head import load_head, single_steps
+from selverify.models.verifiers.reward import TokenLogprobHead
 from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
 from selverify.search.requests import Complete, RankItem
 from selverify.training.fit import Batches, Epoch, fit
@@ -232,7 +233,7 @@ def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
     assert metrics["verifier_validation_loss"] < 0.45
     assert metrics["verifier_training_solutions"] == 96
     loaded = load_reward_model(tmp_path, DOMAIN.vocabulary)
-    assert loaded.multiplies == (kind == "token_logprobs")
+    assert isinstance(loaded.head, TokenLogprobHead) == (kind == "token_logprobs")
 
 
 def embed(items: Sequence[RankItem]) -> list[Embeddings]:

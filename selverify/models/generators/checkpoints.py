@@ -27,7 +27,7 @@ from selverify.models.verifiers.reward import TokenLogprobHead, ValueHead, token
 from selverify.storage import check_digests, digest, write_digests
 
 _PREFIXES = 1536
-_RANKER_SCHEMA = 5
+_RANKER_SCHEMA = 6
 REWARD_HEAD = "reward_head.safetensors"
 
 
@@ -48,11 +48,6 @@ class RewardModel:
     head: TokenLogprobHead | ValueHead
     words: Words
     digest: str
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether a state's score is the product of its moves' scores, not the last move's."""
-        return isinstance(self.head, TokenLogprobHead)
 
     @torch.inference_mode()
     def log_scores(self, before: Tensor, after: Tensor, said: Tensor, end: int) -> Tensor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 
 import numpy as np
 import torch
@@ -141,29 +140,24 @@ class LocalVerifier:
         return self._reward.digest
 
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
-        """A step's score: the probability that it and every step before it are right.
-
-        Where the reward model's scores do not multiply: the value of the state after it.
-        """
+        """A step's score: the probability that it is right, or the value of the state after it."""
         if len(self._log_scores) > _REMEMBERED:
             self._log_scores.clear()
         moves = [self._moves(item) for item in items]
-        if not self._reward.multiplies:
-            moves = [pairs[-len(item.steps) :] for item, pairs in zip(items, moves, strict=True)]
         self._judge(pair for pairs in moves for pair in pairs)
         verdicts = []
-        for item, pairs in zip(items, moves, strict=True):
-            logs = [self._log_scores[pair] for pair in pairs]
-            scores = accumulate(logs) if self._reward.multiplies else logs
-            steps = tuple(map(math.exp, scores))[-len(item.steps) :]
+        for pairs in moves:
+            steps = tuple(math.exp(self._log_scores[pair]) for pair in pairs)
             verdicts.append(Verdict(steps[-1], steps))
         return tuple(verdicts)
 
     def _moves(self, item: VerifyItem) -> list[tuple[_Words, _Words]]:
-        """Each move from the problem's text on: the words before it, and its own."""
+        """Each step of ``item``: the words before it, and its own."""
         before = (self._words.bos, *self._words.encode(item.state.problem.text))
+        for move in item.state.derivation:
+            before += tuple(self._words.encode(move.text))
         pairs = []
-        for move in (*item.state.derivation, *item.steps):
+        for move in item.steps:
             said = tuple(self._words.encode(move.text))
             pairs.append((before, said))
             before += said

@@ -34,18 +34,20 @@ class SamplingGenerator(ABC):
 
     def propose(self, items: Sequence[ProposeItem]) -> Replies:
         """Samples that end with a move's end, or with the text's."""
-        limit, temperature = self._sampling.max_move_tokens, self._sampling.temperature
-        return self._sample(items, one_move=True, limit=limit, temperature=temperature)
+        return self._by_temperature(items, True, self._sampling.max_move_tokens)
 
     def complete(self, items: Sequence[CompleteItem]) -> Replies:
-        """Samples that end with the text's end; greedy items at temperature 0."""
+        """Samples that end with the text's end."""
+        return self._by_temperature(items, False, self._sampling.max_solution_tokens)
+
+    def _by_temperature(self, items: Sequence[Item], one_move: bool, limit: int) -> Replies:
+        """Items of one temperature are sampled together."""
         replies: list[tuple[Sample, ...]] = [()] * len(items)
-        limit = self._sampling.max_solution_tokens
-        for greedy in (False, True):
-            places = [place for place, item in enumerate(items) if item.greedy == greedy]
+        asked = [temperature_of(item, self._sampling) for item in items]
+        for temperature in sorted(set(asked)):
+            places = [place for place, one in enumerate(asked) if one == temperature]
             chosen = [items[place] for place in places]
-            temperature = 0.0 if greedy else self._sampling.temperature
-            part = self._sample(chosen, one_move=False, limit=limit, temperature=temperature)
+            part = self._sample(chosen, one_move=one_move, limit=limit, temperature=temperature)
             for place, reply in zip(places, part, strict=True):
                 replies[place] = reply
         return tuple(replies)
@@ -55,6 +57,11 @@ class SamplingGenerator(ABC):
         self, items: Sequence[Item], *, one_move: bool, limit: int, temperature: float
     ) -> Replies:
         """``count`` samples an item, of at most ``limit`` tokens each."""
+
+
+def temperature_of(item: Item, sampling: Sampling) -> float:
+    """The item's own temperature, or that of ``sampling``."""
+    return sampling.temperature if item.temperature is None else item.temperature
 
 
 def item_seeds(key: str, item: Item) -> list[int]:

@@ -27,6 +27,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 from selverify.domains.base import close_move
 from selverify.errors import ProtocolError, Refusal
 from selverify.models.generators.client import Client
+from selverify.models.generators.sampling import Item, temperature_of
 from selverify.models.prompting import Prompt, plain_text
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
@@ -170,19 +171,16 @@ class ServedModel:
         Raises:
             ProtocolError: the server refuses, or does not answer; see ``Client.ask``.
         """
-        limit, temperature = self._sampling.max_move_tokens, self._sampling.temperature
-        return self._sample([self._request(item, limit, temperature, True) for item in items])
+        limit = self._sampling.max_move_tokens
+        return self._sample([self._request(item, limit, True) for item in items])
 
     def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
         """Samples up to the text's end; errors as in ``propose``."""
-        limit, usual = self._sampling.max_solution_tokens, self._sampling.temperature
-        return self._sample(
-            [self._request(item, limit, 0.0 if item.greedy else usual, False) for item in items]
-        )
+        limit = self._sampling.max_solution_tokens
+        return self._sample([self._request(item, limit, False) for item in items])
 
-    def _request(
-        self, item: ProposeItem | CompleteItem, limit: int, temperature: float, one_move: bool
-    ) -> _Request:
+    def _request(self, item: Item, limit: int, one_move: bool) -> _Request:
+        temperature = temperature_of(item, self._sampling)
         indices = range(item.start, item.start + item.count)
         seeds = tuple(sample_seed(self._seed, item.state, index) for index in indices)
         return _Request(self._prompting(item.state), seeds, limit, temperature, one_move)

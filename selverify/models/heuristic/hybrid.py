@@ -31,6 +31,9 @@ def _head(inputs: int, hidden: int) -> nn.Sequential:
     )
 
 
+Scorer = Callable[[Embeddings], Tensor]
+
+
 class LearnedDistance(nn.Module):
     """d(z_w', z_w*): remaining steps to the goal, predicted from the two embeddings."""
 
@@ -44,7 +47,20 @@ class LearnedDistance(nn.Module):
         return functional.softplus(steps)
 
 
-class MoveHead(nn.Module):
+class PrintedHead(nn.Module):
+    """g([z_w; z_m; z_w*]), the residual as the paper prints it (Eq. r_model_embed)."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.head = _head(3 * width, hidden)
+
+    def forward(self, rows: Embeddings) -> Tensor:
+        """One number a row [rows]."""
+        scores: Tensor = self.head(torch.cat((rows.state, rows.move, rows.goal), -1))
+        return scores.squeeze(-1)
+
+
+class MoveHead(PrintedHead):
     """g([z_w; z_m; z_w*; e_m]): the paper's inputs, and the move's token log probabilities e_m.
 
     Hidden states represent the content of a move, the log probabilities of its words the
@@ -53,15 +69,13 @@ class MoveHead(nn.Module):
     """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
-        super().__init__()
-        self.head = _head(3 * width, hidden)
+        super().__init__(width, hidden)
         self.logprob_term = nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
 
     def forward(self, rows: Embeddings) -> Tensor:
         """One number a row [rows]."""
-        scores: Tensor = self.head(torch.cat((rows.state, rows.move, rows.goal), -1))
         term: Tensor = self.logprob_term(rows.token_logprobs)
-        return (scores + term).squeeze(-1)
+        return super().forward(rows) + term.squeeze(-1)
 
 
 class Heuristic(nn.Module):
@@ -69,8 +83,11 @@ class Heuristic(nn.Module):
 
     ``residual`` orders the moves of one state. Its level is not comparable across states, so
     ``acceptance`` decides whether a state deserves a call at all. It is valid for states like those
-    of its training only, which ``familiarity`` detects. ``plain`` is the residual without the
-    trajectory term of its loss, for the comparison only.
+    of its training only, which ``familiarity`` detects.
+
+    Three residuals are there for comparison. ``plain`` is trained without the trajectory term,
+    ``wordless`` reads no token log probabilities, and ``printed`` is the paper's: it reads none
+    either, and L_rank orders r_theta alone (docs/decisions/0012).
     """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
@@ -81,6 +98,8 @@ class Heuristic(nn.Module):
         self.acceptance = MoveHead(width, seen, hidden)
         self.familiarity = Familiarity(width)
         self.plain = copy.deepcopy(self.residual)  # the same start
+        self.wordless = PrintedHead(width, hidden)
+        self.printed = copy.deepcopy(self.wordless)
 
     def distances(self, rows: Embeddings) -> Tensor:
         """STEP_SCALE times the learned distance [rows]."""
@@ -92,9 +111,13 @@ class Heuristic(nn.Module):
         scores: Tensor = self.residual(rows)
         return scores
 
-    def without_trajectory(self, rows: Embeddings) -> Tensor:
-        """h with the residual that was trained on L_rank alone [rows]."""
-        scores: Tensor = self.distances(rows) + self.plain(rows)
+    def with_residual(self, residual: PrintedHead) -> Scorer:
+        """h = D_type + ``residual``, of embeddings [rows]; lower ranks first."""
+
+        def scores(rows: Embeddings) -> Tensor:
+            found: Tensor = self.distances(rows) + residual(rows)
+            return found
+
         return scores
 
     def reject_probabilities(self, rows: Embeddings) -> Tensor:
@@ -113,8 +136,6 @@ class Heuristic(nn.Module):
         return self.distances(rows) + self.residuals(rows)
 
 
-Scorer = Callable[[Embeddings], Tensor]
-
 UNTRAINED: Mapping[str, Scorer] = MappingProxyType(
     {
         "likelihood": lambda rows: -rows.logprob,
@@ -131,5 +152,7 @@ def scorers(heuristic: Heuristic) -> dict[str, Scorer]:
         "distance": heuristic.distances,
         "residual": heuristic.residuals,
         "hybrid": heuristic,
-        "hybrid_without_trajectory": heuristic.without_trajectory,
+        "hybrid_without_trajectory": heuristic.with_residual(heuristic.plain),
+        "hybrid_without_token_logprobs": heuristic.with_residual(heuristic.wordless),
+        "printed": heuristic.with_residual(heuristic.printed),
     }
