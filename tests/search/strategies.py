@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 from fake_backend import FakeBackend, pool_proposer
 from hypothesis import strategies as st
 from toy import ToyDomain, toy_problem, toy_truth
 
 from selverify.search import (
     GatedSettings,
+    adaptive_consistency,
     beam_search,
     best_of_n,
     chain_of_thought,
     dvts,
+    early_stopping,
     explore,
     gated_competition,
+    granularity_search,
     majority_vote,
     oracle,
 )
-from selverify.search.driver import Search
+from selverify.search.adaptive_consistency import STOPPING_RULES
+from selverify.search.backend import Backend
+from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.gates import GATES, STRUCTURAL
 from selverify.search.protocol import Asking
 from selverify.types import Outcome
@@ -27,8 +34,20 @@ POOL = (
     *("add 1 ;", "add 2 ;", "add 3 ;", "add 9 ;"),
     *("say 2 ;", "say 3 ;", "say 4 ;", "noise"),
 )
-BACKEND = FakeBackend(DOMAIN, pool_proposer(POOL), name="pool", seed=7, max_moves=5)
 
+
+def fake(domain: ToyDomain) -> FakeBackend:
+    """The deterministic backend whose generator draws from ``POOL``."""
+    return FakeBackend(domain, pool_proposer(POOL), name="pool", seed=7, max_moves=5)
+
+
+def alone(search: Asking[Outcome], backend: Backend) -> Result[Outcome]:
+    """The result of one search."""
+    return run_lockstep({0: Search(search, None)}, backend, end_of_move=";")[0]
+
+
+BACKEND = fake(DOMAIN)
+domains = st.builds(ToyDomain, checks=st.booleans())
 problems = st.builds(toy_problem, st.integers(1, 4), st.sampled_from(["p0", "p1", "p2"]))
 gated_settings = st.builds(
     lambda k_min, spread, **rules: GatedSettings(k_min=k_min, k_max=k_min + spread, **rules),
@@ -83,6 +102,23 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
         search = majority_vote(DOMAIN, problem, n=n, gates=gates)
     elif name == "best_of_n":
         search = best_of_n(DOMAIN, problem, n=n, gates=gates, aggregation="prod")
+    elif name == "early_stopping":
+        search = early_stopping(
+            DOMAIN, problem, n=n, threshold=0.3, gates=gates, aggregation="prod"
+        )
+    elif name in STOPPING_RULES:
+        search = adaptive_consistency(DOMAIN, problem, n=n, rule=name, confidence=0.8, gates=gates)
+    elif name == "granularity":
+        search = granularity_search(
+            DOMAIN,
+            problem,
+            n=n,
+            g=2,
+            expansion=2,
+            aggregate=math.prod,
+            gates=gates,
+            max_moves=4,
+        )
     elif name == "oracle":
         search = oracle(
             DOMAIN,
@@ -103,7 +139,10 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
     return Search(search, None)
 
 
-NAMES = ["cot", "majority", "best_of_n", "keep_b", "snell", "dvts", "oracle", "explore"]
+NAMES = [
+    *("cot", "majority", *STOPPING_RULES, "best_of_n", "early_stopping"),
+    *("keep_b", "snell", "dvts", "granularity", "oracle", "explore"),
+]
 baseline_runs = st.lists(
     st.tuples(
         st.sampled_from(NAMES),

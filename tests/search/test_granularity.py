@@ -1,0 +1,211 @@
+"""Granularity search: its two limits, and hand-computed cases on the toy domain."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from operator import itemgetter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import alone, domains, fake, problems
+from toy import ScriptedBackend, ToyDomain, toy_problem
+
+from selverify.search import beam_search, granularity_search
+from selverify.search.gates import reject
+from selverify.search.protocol import Asking
+from selverify.search.requests import Propose, ProposeItem, Reply, Request, Verify
+from selverify.types import Malformed, Outcome, Problem, State
+
+quick = settings(max_examples=100, deadline=None)
+last_score = itemgetter(-1)
+shapes = st.fixed_dictionaries(
+    {
+        "n": st.integers(1, 12),
+        "expansion": st.integers(1, 5),
+        "gates": st.booleans(),
+        "max_moves": st.integers(1, 6),
+    }
+)
+
+
+class Recorder:
+    """The deterministic fake backend, with every request kept."""
+
+    def __init__(self, domain: ToyDomain) -> None:
+        self.fake = fake(domain)
+        self.asked: list[Request] = []
+
+    def identity(self, kind: str) -> str:
+        return self.fake.identity(kind)
+
+    def answer(self, request: Request) -> Reply:
+        """The fake's reply."""
+        self.asked.append(request)
+        return self.fake.answer(request)
+
+    def groups(self) -> list[list[tuple[State, tuple[str, ...]]]]:
+        """The (state, steps) of each Verify, in order."""
+        return [
+            [(item.state, tuple(step.text for step in item.steps)) for item in request.items]
+            for request in self.asked
+            if isinstance(request, Verify)
+        ]
+
+
+def single_chains(
+    domain: ToyDomain, problem: Problem, *, n: int, moves: int, gates: bool
+) -> set[tuple[str, ...]]:
+    """The slow reference: n chains one at a time, each move the next unused sample of its state."""
+    backend = Recorder(domain)
+    used: Counter[tuple[str, ...]] = Counter()
+    front = [domain.initial_state(problem, budget=n)] * n
+    for _ in range(moves):
+        after = []
+        for state in front:
+            if domain.is_final(state):
+                after.append(state)
+                continue
+            item = ProposeItem(state, used[state.said], 1)
+            used[state.said] += 1
+            candidate = domain.parse(backend.answer(Propose((item,)))[0][0].text)
+            if isinstance(candidate, Malformed):
+                continue
+            if gates and reject(domain, state, candidate=candidate) is not None:
+                continue
+            after.append(domain.apply(state, candidate))
+        front = after
+    return {state.said for state in front}
+
+
+@quick
+@given(domains, problems, shapes)
+def test_a_group_of_one_move_is_snells_beam(
+    domain: ToyDomain, problem: Problem, shared: dict[str, int]
+) -> None:
+    """With g = 1 and the last score: the same requests, outcome and ledger."""
+    backends = Recorder(domain), Recorder(domain)
+    search = granularity_search(domain, problem, g=1, aggregate=last_score, **shared)
+    beam = beam_search(domain, problem, variant="snell", width=1, **shared)
+    assert alone(search, backends[0]) == alone(beam, backends[1])
+    assert backends[0].asked == backends[1].asked
+
+
+@quick
+@given(problems, shapes, st.integers(0, 2))
+def test_groups_as_long_as_the_search_verify_whole_chains_once(
+    problem: Problem, shared: dict[str, int], beyond: int
+) -> None:
+    """With g at least max_moves: a call from the start for each distinct one of N single chains."""
+    domain, backend, moves = ToyDomain(), Recorder(ToyDomain()), shared["max_moves"]
+    search = granularity_search(domain, problem, g=moves + beyond, aggregate=math.prod, **shared)
+    alone(search, backend)
+    calls = [call for calls in backend.groups() for call in calls]
+    chains = single_chains(domain, problem, n=shared["n"], moves=moves, gates=shared["gates"])
+    assert all(state.derivation == () for state, _ in calls)
+    assert len(calls) == len(chains)
+    assert {steps for _, steps in calls} == chains
+
+
+@quick
+@given(problems, shapes, st.integers(2, 4))
+def test_a_call_covers_the_moves_since_the_last_one(
+    problem: Problem, shared: dict[str, int], g: int
+) -> None:
+    """Round r starts at depth g r from at most N // M states, and each of its ends is one call.
+
+    A call has g moves unless they end in an answer or at the last depth.
+    """
+    backend = Recorder(ToyDomain())
+    keep = max(1, shared["n"] // shared["expansion"])
+    search = granularity_search(ToyDomain(), problem, g=g, aggregate=math.prod, **shared)
+    alone(search, backend)
+    for index, calls in enumerate(backend.groups()):
+        assert len(set(calls)) == len(calls)
+        assert len({state.said for state, _ in calls}) <= (keep if index else 1)
+        for state, steps in calls:
+            whole = min(g, shared["max_moves"] - g * index)
+            assert len(state.derivation) == g * index
+            assert len(steps) == whole or (len(steps) < whole and steps[-1].startswith("say"))
+
+
+FIRST = {
+    "": ["add 1 ;", "add 2 ;", "add 1 ;", "say 0 ;"],
+    "add 1 ;": ["add 2 ;", "add 1 ;"],
+    "add 2 ;": ["add 1 ;"],
+}
+
+
+def search_by_twos(aggregate: object, *, n: int = 4, expansion: int = 2) -> Asking[Outcome]:
+    return granularity_search(
+        ToyDomain(),
+        toy_problem(3),
+        n=n,
+        g=2,
+        expansion=expansion,
+        aggregate=aggregate,
+        gates=True,
+        max_moves=4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "answer"),
+    # Kept beside 1 + 2 (steps 0.9, 0.5): say 0 (0.3) by the product, 2 + 1 (0.4, 0.6) by the last.
+    [(math.prod, "0"), (last_score, "3")],
+)
+def test_a_beams_score_is_of_all_its_steps(aggregate: object, answer: str) -> None:
+    """The product keeps 0.45 and 0.3, and say 3 ends with 0.45 x 0.5 = 0.225, below 0.3.
+
+    The last score keeps 0.6 and 0.5. The two continuations of add 1 draw its samples 0 and 1, and
+    each end is a call of its own.
+    """
+    backend = ScriptedBackend(
+        moves=FIRST
+        | {
+            "add 1 ; add 2 ;": ["say 3 ;", "say 3 ;"],
+            "add 2 ; add 1 ;": ["say 3 ;", "noise"],
+        },
+        scores={
+            "add 1 ;": 0.9,
+            "add 1 ; add 2 ;": 0.5,
+            "add 1 ; add 1 ;": 0.1,
+            "add 2 ;": 0.4,
+            "add 2 ; add 1 ;": 0.6,
+            "say 0 ;": 0.3,
+            "add 1 ; add 2 ; say 3 ;": 0.5,
+            "add 2 ; add 1 ; say 3 ;": 0.5,
+        },
+    )
+    result = alone(search_by_twos(aggregate), backend)
+    assert result.outcome.answer == answer
+    assert backend.verified()[:4] == [
+        "add 1 ; add 2 ;",
+        "add 1 ; add 1 ;",
+        "add 2 ; add 1 ;",
+        "say 0 ;",
+    ]
+    # Four calls of 2, 2, 2 and 1 steps; then one step for each kept state that goes on.
+    later = 1 if answer == "0" else 2
+    assert (result.ledger.verifier_calls, result.ledger.verifier_steps) == (4 + later, 7 + later)
+    assert result.ledger.generated_moves == 4 + 3 + 2 * later
+
+
+def test_a_refused_move_drops_its_continuation() -> None:
+    """Noise drops one of three, an answer that is not the total another: one call is left."""
+    backend = ScriptedBackend(
+        moves={"": ["add 3 ;", "noise", "add 3 ;"], "add 3 ;": ["say 2 ;", "say 3 ;"]}
+    )
+    result = alone(search_by_twos(math.prod, n=3, expansion=3), backend)
+    assert result.outcome.answer == "3"
+    assert backend.verified() == ["add 3 ; say 3 ;"]
+    assert result.ledger.generated_moves == 3 + 2
+
+
+def test_a_search_whose_every_continuation_is_dropped_has_no_answer() -> None:
+    """It verifies nothing and ends."""
+    backend = ScriptedBackend(moves={"": ["add 3 ;"] * 4, "add 3 ;": ["noise"] * 4})
+    result = alone(search_by_twos(math.prod), backend)
+    assert result.outcome == Outcome(None, None, "no answer")
+    assert result.ledger.verifier_calls == 0
