@@ -423,8 +423,9 @@ class SearchParams(ParamsSection):
 class Grid(ParamsSection):
     """Settings that two-fold cross-validation chooses between; each method has some of the axes.
 
-    ``temperature`` None is that of ``sampling``. ``width`` and ``expansion`` are of beams,
-    ``aggregation`` of the step scores of a whole solution.
+    ``temperature`` None is that of ``sampling``. ``width``, ``expansion`` and ``every`` (moves a
+    verifier call) are of beams. ``aggregation`` is of the step scores of a whole solution,
+    ``threshold`` the score that ends best-of-N, ``rule`` and ``confidence`` what ends a vote.
     """
 
     k_base: tuple[Rate, ...] = Field(strict=False)
@@ -435,7 +436,11 @@ class Grid(ParamsSection):
     temperature: tuple[Rate | None, ...] = Field(strict=False)
     width: tuple[Positive, ...] = Field(strict=False)
     expansion: tuple[Positive, ...] = Field(strict=False)
+    every: tuple[Positive, ...] = Field(strict=False)
     aggregation: tuple[Aggregation, ...] = Field(strict=False)
+    threshold: tuple[Fraction, ...] = Field(strict=False)
+    rule: tuple[Literal["beta", "supermajority"], ...] = Field(strict=False)
+    confidence: tuple[Fraction, ...] = Field(strict=False)
 
 
 class Evaluation(ParamsSection):

@@ -17,7 +17,7 @@ import torch
 
 from flows.profiles import PROFILES, read_profile
 from selverify.experiment.evaluation import evaluate
-from selverify.experiment.methods import METHODS, Conditions, settings_of
+from selverify.experiment.methods import METHODS, Conditions, points_of
 from selverify.models.reply_cache import CachedBackend
 from selverify.models.threshold import resolve_tau
 from selverify.params import Params, load_params
@@ -43,9 +43,9 @@ def main() -> None:
     large = {
         name.removeprefix(prefix): values for name, values in read_profile(PROFILES, "grid").items()
     }
-    (setting,) = settings_of(None, params)
+    own = {axis: (getattr(params.search, axis),) for axis in METHODS["full"].grid}
     grids = {
-        "one": {axis: (getattr(setting, axis),) for axis in grid.model_dump()},
+        "one": {**grid.model_dump(), **own},
         "default": grid.model_dump(),
         "profile grid": {**grid.model_dump(), **large},
     }
@@ -55,7 +55,7 @@ def main() -> None:
         given = resolve_tau(params.model_copy(update={"evaluation": chosen}), INPUTS["verifier"])
         with tempfile.TemporaryDirectory() as folder:
             seconds = [_seconds(given, Path(folder) / "replies.sqlite") for _ in range(2)]
-        settings = len(settings_of(METHODS["full"], given))
+        settings = len(points_of(METHODS["full"], given))
         print(f"| {name} | {settings} | {seconds[0]:.1f} | {seconds[1]:.1f} |", flush=True)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from selverify.experiment.methods import METHODS, settings_of
+from selverify.experiment.methods import METHODS, setting_name
 from selverify.params import Params
 
 
@@ -15,8 +15,9 @@ def check_totals(folder: Path, params: Params) -> None:
 
     ``params`` are those of the evaluation's backbone and strength, with its verifier's own tau.
     """
-    (setting,) = settings_of(None, params)
-    name = " ".join(f"{axis}={getattr(setting, axis):.4g}" for axis in METHODS["full"].grid)
+    name = setting_name(
+        tuple((axis, getattr(params.search, axis)) for axis in METHODS["full"].grid)
+    )
     query = f"""
         with events as (
             select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,

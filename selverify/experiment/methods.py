@@ -17,10 +17,12 @@ from selverify.data.benchmark import Task
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
 from selverify.params import Params, SearchParams
+from selverify.search.adaptive_consistency import adaptive_consistency
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
 from selverify.search.dvts import dvts
+from selverify.search.early_stopping import early_stopping
 from selverify.search.gated import Rules, gated_competition
 from selverify.search.gates import GATES, STRUCTURAL
 from selverify.search.majority import majority_vote
@@ -94,9 +96,9 @@ class Trial:
     conditions: Conditions
 
     @property
-    def key(self) -> tuple[Point, str]:
-        """What tells the searches of one method at one budget apart."""
-        return self.point, self.task.problem.problem_id
+    def key(self) -> tuple[Point, int, str]:
+        """What tells searches of one method apart but for their limits."""
+        return self.point, self.value("proposals"), self.task.problem.problem_id
 
     @property
     def values(self) -> dict[str, Any]:
@@ -214,16 +216,29 @@ def _solutions(
     return search(trial.domain, trial.task.problem, n=trial.n, gates=gates, **trial.values)
 
 
-def _steps(trial: Trial, *, search: Callable[..., Asking[Outcome]], gates: bool) -> Asking[Outcome]:
-    """A search over states, likewise."""
+def _steps(trial: Trial, *, search: _Search, gates: bool, **own: Any) -> Asking[Outcome]:
+    """A search over states; its further arguments are ``own``, or the axes of its grid."""
+    conditions = trial.conditions
     return search(
         trial.domain,
         trial.task.problem,
         n=trial.n,
         gates=gates,
-        max_moves=trial.conditions.max_moves,
-        aggregation=trial.conditions.aggregation,
-        **trial.values,
+        max_moves=conditions.max_moves,
+        aggregation=conditions.aggregation,
+        **(own or trial.values),
+    )
+
+
+def _snell(trial: Trial, *, gates: bool, every: int | None) -> Asking[Outcome]:
+    """Snell et al.'s beam, or where ``every`` is None one verified as often as the grid says."""
+    return _steps(
+        trial,
+        search=beam_search,
+        gates=gates,
+        width=max(1, trial.n // trial.value("expansion")),
+        every=trial.value("every") if every is None else every,
+        temperature=trial.value("temperature"),
     )
 
 
@@ -299,18 +314,42 @@ _ROWS: tuple[Method, ...] = (
         ("temperature", "aggregation"),
     ),
     *_baseline(
+        "early_stopping",
+        "Best-of-N, stopping early",
+        "#332288",
+        partial(_solutions, search=partial(early_stopping, temperature=None)),
+        ("aggregation", "threshold"),
+        drawn=False,
+    ),
+    *_baseline(
+        "adaptive_consistency",
+        "Adaptive consistency",
+        "#ddcc77",
+        partial(_solutions, search=partial(adaptive_consistency, temperature=None)),
+        ("rule", "confidence"),
+        drawn=False,
+    ),
+    *_baseline(
         "beam_keep_b",
         "Beam (keep b)",
         "#009e73",
-        partial(_steps, search=partial(beam_search, expansion=None)),
+        partial(_steps, search=partial(beam_search, every=1)),
         ("temperature", "width"),
     ),
     *_baseline(
         "beam_snell",
         "Beam (Snell)",
         "#cc79a7",
-        partial(_steps, search=partial(beam_search, width=None)),
+        partial(_snell, every=1),
         ("temperature", "expansion"),
+        drawn=False,
+    ),
+    *_baseline(
+        "granularity",
+        "Granularity search",
+        "#117733",
+        partial(_snell, every=None),
+        ("temperature", "expansion", "every"),
         drawn=False,
     ),
     *_baseline(

@@ -18,7 +18,7 @@ from selverify.search.ledger import Ledger
 from selverify.search.rules import GatedSettings
 from selverify.types import Outcome
 
-Key = tuple[Point, str]
+Key = tuple[Point, int, str]
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Searches:
     def _group(self, trial: Trial) -> object:
         if not isinstance(self._method.build, Gated):
             return trial.key
-        return trial.task.problem.problem_id, trial.value("proposals")
+        return trial.key[1:]
 
     def _within_limits(self, made: _Made, trial: Trial) -> bool:
         return self._method.stepwise and same_with_less(

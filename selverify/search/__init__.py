@@ -8,7 +8,6 @@ from selverify.search.dvts import dvts
 from selverify.search.early_stopping import early_stopping
 from selverify.search.exploration import CandidateList, Exploration, explore
 from selverify.search.gated import Rules, gated_competition
-from selverify.search.granularity import granularity_search
 from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
 from selverify.search.rules import GatedSettings
@@ -26,7 +25,6 @@ __all__ = [
     "early_stopping",
     "explore",
     "gated_competition",
-    "granularity_search",
     "majority_vote",
     "oracle",
 ]

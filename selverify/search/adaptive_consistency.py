@@ -14,9 +14,8 @@ from scipy.special import betainc
 
 from selverify.domains.base import Domain
 from selverify.domains.claims import canonical_answer
-from selverify.search.draws import admitted, draw_more
 from selverify.search.protocol import Asking
-from selverify.search.solutions import Solution, eligible, vote
+from selverify.search.solutions import Solution, admitted, draw_more, eligible, vote
 from selverify.types import Outcome, Problem
 
 
@@ -56,7 +55,14 @@ second (Aggarwal et al. 2023). ``supermajority``: after 2, 4, 8, ... samples, it
 
 
 def adaptive_consistency(
-    domain: Domain, problem: Problem, *, n: int, rule: str, confidence: float, gates: bool
+    domain: Domain,
+    problem: Problem,
+    *,
+    n: int,
+    rule: str,
+    confidence: float,
+    gates: bool,
+    temperature: float | None,
 ) -> Asking[Outcome]:
     """The most frequent answer, ties to the first seen, as soon as the vote is settled.
 
@@ -75,7 +81,9 @@ def adaptive_consistency(
     drawn, settled = 0, False
     while drawn < n and not settled:
         upto = min(following(drawn), n)
-        found = yield from draw_more(domain, start, earlier=found, first=drawn, count=upto - drawn)
+        found = yield from draw_more(
+            domain, start, earlier=found, first=drawn, count=upto - drawn, temperature=temperature
+        )
         drawn = upto
         votes = _votes(domain, admitted(domain, found, gates=gates))
         checked = domain.checks_answers()

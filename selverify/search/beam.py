@@ -1,9 +1,9 @@
-"""Beam search guided by the verifier's scores of each state's moves, in two variants.
+"""Beam search guided by the verifier's scores of each state's moves.
 
-keep b (the paper's words): keep the top ``width`` states and spread N proposals over them as evenly
-as possible, the first beams taking the remainder; N < width keeps N beams.
-Snell et al. (2024): N beams; keep N // expansion of them (at least one) and expand each
-min(expansion, N) times. The two coincide at N = width * expansion only.
+One search, three rows of the table of methods. keep b (the paper's words) keeps the top b states.
+Snell et al. (2024) keep N // M of them; that each is expanded M times, and that N are expanded
+again where fewer distinct ones are left, is the same as spreading N proposals over them.
+Granularity search (Chen et al. 2025, arXiv 2505.11730) verifies every g-th move only.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def beam_search(
     problem: Problem,
     *,
     n: int,
-    width: int | None,
-    expansion: int | None,
+    width: int,
+    every: int,
     gates: bool,
     max_moves: int,
     aggregation: str,
@@ -32,25 +32,29 @@ def beam_search(
 ) -> Asking[Outcome]:
     """The answer with the largest sum of scores over finished beams.
 
-    A beam's score is the ``aggregation`` of the scores of its moves. A finished beam leaves the
-    beam and its place stays empty. Ends when no beam is alive or after ``max_moves`` moves; without
-    a finished beam there is no answer. A move that a state sampled several times is one beam.
+    N proposals are spread over the beams as evenly as possible, the first taking the remainder. A
+    beam's score is the ``aggregation`` of the scores of its moves. A finished beam leaves the beam
+    and its place stays empty. Ends when no beam is alive or after ``max_moves`` moves; without a
+    finished beam there is no answer. A move that a state sampled several times is one beam.
 
     Args:
-        width: beams that are kept; None: N // ``expansion``, at least one.
-        expansion: proposals a beam after the first step; None: N spread over the beams.
+        width: beams that are kept, at most N.
+        every: moves between verifications, g. A call is then on as many moves. Chen et al. extend a
+            beam by one chain of g - 1 moves and branch at the last; here continuations share no
+            sample.
         temperature: of the proposals; None is the generator's own.
     """
-    each = n if expansion is None else min(expansion, n)
-    keep = max(1, n // each) if width is None else min(width, n)
-    aggregate = AGGREGATIONS[aggregation]
+    aggregate, keep = AGGREGATIONS[aggregation], min(width, n)
     beams = [Branch(domain.initial_state(problem, budget=n))]
     finished: list[Branch] = []
-    for depth in range(max_moves):
-        spread = expansion is None or depth == 0
-        counts = _even(n, len(beams)) if spread else [each] * len(beams)
+    for depth in range(0, max_moves, every):
         grown = yield from expand(
-            domain, beams, counts=counts, gates=gates, temperature=temperature
+            domain,
+            beams,
+            counts=[n // len(beams) + (index < n % len(beams)) for index in range(len(beams))],
+            moves=min(every, max_moves - depth),
+            gates=gates,
+            temperature=temperature,
         )
         ranked = sorted(chain.from_iterable(grown), key=lambda one: -aggregate(one.scores))
         best = ranked[: keep - len(finished)]
@@ -59,7 +63,3 @@ def beam_search(
         if not beams:
             break
     return vote_of_finished(domain, finished, aggregate)
-
-
-def _even(n: int, beams: int) -> list[int]:
-    return [n // beams + (index < n % beams) for index in range(beams)]

@@ -38,7 +38,7 @@ def dvts(
     for _ in range(max_moves):
         counts = [min(expansion, n)] * len(trees)
         grown = yield from expand(
-            domain, trees, counts=counts, gates=gates, temperature=temperature
+            domain, trees, counts=counts, moves=1, gates=gates, temperature=temperature
         )
         trees = []
         for children in filter(None, grown):

@@ -9,16 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from selverify.domains.base import Domain
-from selverify.search.best_of_n import AGGREGATIONS
-from selverify.search.draws import admitted, draw_more
+from selverify.search.aggregation import AGGREGATIONS
 from selverify.search.protocol import Asking, verify
 from selverify.search.requests import VerifyItem
-from selverify.search.solutions import Solution, eligible, vote
+from selverify.search.solutions import Solution, admitted, draw_more, eligible, vote
 from selverify.types import Outcome, Problem, State
 
 
 def early_stopping(
-    domain: Domain, problem: Problem, *, n: int, threshold: float, gates: bool, aggregation: str
+    domain: Domain,
+    problem: Problem,
+    *,
+    n: int,
+    threshold: float,
+    gates: bool,
+    aggregation: str,
+    temperature: float | None,
 ) -> Asking[Outcome]:
     """The answer of the first of N solutions whose score is at least ``threshold``.
 
@@ -36,7 +42,9 @@ def early_stopping(
     scores: dict[tuple[str, ...], float] = {}
     for index in range(n):
         known = len(found)
-        found = yield from draw_more(domain, start, earlier=found, first=index, count=1)
+        found = yield from draw_more(
+            domain, start, earlier=found, first=index, count=1, temperature=temperature
+        )
         for fresh in admitted(domain, found[known:], gates=gates):
             scores |= yield from _scored(domain, start, [fresh], aggregation=aggregation)
             if scores[fresh.state.said] >= threshold:
@@ -54,6 +62,6 @@ def _scored(
     free = {one.state.said: 1.0 for one in solutions if one.legal and domain.checks_answers()}
     rest = [one.state for one in solutions if one.state.said not in free]
     verdicts = yield from verify(*(VerifyItem(start, state.derivation) for state in rest))
-    score = AGGREGATIONS[aggregation]
+    aggregate = AGGREGATIONS[aggregation]
     pairs = zip(rest, verdicts, strict=True)
-    return free | {state.said: score(verdict) for state, verdict in pairs}
+    return free | {state.said: aggregate(verdict.step_scores) for state, verdict in pairs}

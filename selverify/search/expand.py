@@ -1,4 +1,4 @@
-"""One step of a search over several states: sample moves, gate them, verify every distinct one.
+"""A step of a search over several states: sample moves, gate them, verify every distinct result.
 
 Knows: which samples and verifier calls states share. Does not know: which states are kept.
 """
@@ -6,7 +6,7 @@ Knows: which samples and verifier calls states share. Does not know: which state
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from selverify.domains.base import Domain
@@ -16,12 +16,12 @@ from selverify.search.gates import GATES
 from selverify.search.protocol import Asking, propose, verify
 from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.search.solutions import vote
-from selverify.types import Move, Outcome, State
+from selverify.types import Outcome, Sample, State
 
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A state, the verifier's score of each of its moves, how often its last move was sampled."""
+    """A state, the verifier's score of each of its moves, how often it was sampled."""
 
     state: State
     scores: tuple[float, ...] = ()
@@ -33,45 +33,75 @@ def expand(
     parents: Sequence[Branch],
     *,
     counts: Sequence[int],
+    moves: int,
     gates: bool,
     temperature: float | None,
 ) -> Asking[list[list[Branch]]]:
-    """The children of each parent in proposal order; ``counts`` samples are drawn of each.
+    """The states ``moves`` moves after each parent, in proposal order; ``counts`` a parent.
 
-    Each distinct (state, move) pair is one verifier call. Parents at the same state draw different
-    samples.
+    Fewer moves where an answer comes first; a refused move drops its continuation. Continuations of
+    one state draw different samples. Each distinct (parent's state, new moves) is one verifier
+    call, with as many step scores as it has moves.
     """
-    seen: Counter[tuple[str, ...]] = Counter()
-    items = []
-    for state, count in zip((parent.state for parent in parents), counts, strict=True):
-        items.append(ProposeItem(state, seen[state.said], count, temperature))
-        seen[state.said] += count
-    replies = yield from propose(*items)
-    sifted = [
-        sift(domain, parent.state, samples=samples, gates=GATES if gates else ())
-        for parent, samples in zip(parents, replies, strict=True)
-    ]
-    pairs = {
-        (parent.state.said, move.text): VerifyItem(parent.state, (move,))
-        for parent, found in zip(parents, sifted, strict=True)
-        for move in found.survivors
-    }
-    verdicts = yield from verify(*pairs.values())
-    after = {
-        key: (domain.apply(item.state, *item.steps), verdict.score)
-        for (key, item), verdict in zip(pairs.items(), verdicts, strict=True)
-    }
+    pairs = zip(parents, counts, strict=True)
+    front = [[Branch(parent.state, times=count)] for parent, count in pairs]
+    drawn: Counter[tuple[str, ...]] = Counter()
+    for _ in range(moves):
+        growing = [one for line in front for one in line if not domain.is_final(one.state)]
+        replies = yield from propose(*_items(growing, drawn, temperature))
+        answers = iter(replies)
+        front = [
+            [child for one in line for child in _children(domain, one, answers, gates=gates)]
+            for line in front
+        ]
+    return (yield from _verified(parents, front))
 
-    def child(parent: Branch, move: Move, times: int) -> Branch:
-        state, score = after[parent.state.said, move.text]
-        return Branch(state, (*parent.scores, score), times)
 
+def _items(
+    growing: Iterable[Branch], drawn: Counter[tuple[str, ...]], temperature: float | None
+) -> Iterator[ProposeItem]:
+    """The next samples of each state; ``drawn`` counts those of each."""
+    for one in growing:
+        said = one.state.said
+        yield ProposeItem(one.state, drawn[said], one.times, temperature)
+        drawn[said] += one.times
+
+
+def _children(
+    domain: Domain, one: Branch, answers: Iterator[Sequence[Sample]], *, gates: bool
+) -> Iterator[Branch]:
+    """A final state as it is; of another the states after the admissible of its next samples."""
+    if domain.is_final(one.state):
+        yield one
+        return
+    found = sift(domain, one.state, samples=next(answers), gates=GATES if gates else ())
+    for move, times in zip(found.survivors, found.counts, strict=True):
+        yield Branch(domain.apply(one.state, move), times=times)
+
+
+def _verified(
+    parents: Sequence[Branch], front: Sequence[Sequence[Branch]]
+) -> Asking[list[list[Branch]]]:
+    """``front``, the states after each parent, with the scores of all their moves."""
+    calls = {
+        (parent.state.said, end.state.said): VerifyItem(
+            parent.state, end.state.derivation[len(parent.state.derivation) :]
+        )
+        for parent, line in zip(parents, front, strict=True)
+        for end in line
+    }
+    verdicts = yield from verify(*calls.values())
+    scores = {key: one.step_scores for key, one in zip(calls, verdicts, strict=True)}
     return [
         [
-            child(parent, move, times)
-            for move, times in zip(found.survivors, found.counts, strict=True)
+            Branch(
+                end.state,
+                (*parent.scores, *scores[parent.state.said, end.state.said]),
+                end.times,
+            )
+            for end in line
         ]
-        for parent, found in zip(parents, sifted, strict=True)
+        for parent, line in zip(parents, front, strict=True)
     ]
 
 

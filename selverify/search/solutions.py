@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from selverify.domains.base import Domain, split_moves
 from selverify.domains.claims import canonical_answer
@@ -31,14 +31,28 @@ def sample_solutions(
 ) -> Asking[tuple[Solution, ...]]:
     """The distinct solutions among ``n`` samples that end in an answer, first seen first."""
     start = domain.initial_state(problem, budget=n)
-    (samples,) = yield from complete(CompleteItem(start, 0, n, temperature))
-    found: dict[tuple[str, ...], Solution] = {}
+    return (
+        yield from draw_more(domain, start, earlier=(), first=0, count=n, temperature=temperature)
+    )
+
+
+def draw_more(
+    domain: Domain,
+    start: State,
+    *,
+    earlier: Iterable[Solution],
+    first: int,
+    count: int,
+    temperature: float | None,
+) -> Asking[tuple[Solution, ...]]:
+    """``earlier`` joined by the solutions of samples ``first`` to ``first + count``."""
+    (samples,) = yield from complete(CompleteItem(start, first, count, temperature))
+    found = {solution.state.said: solution for solution in earlier}
     for text, times in Counter(sample.text for sample in samples).items():
         solution = read_solution(domain, start, text=text, count=times)
         if solution is not None:
-            said = solution.state.said
-            earlier = found[said].count if said in found else 0
-            found[said] = Solution(solution.state, solution.legal, earlier + times)
+            same = found.get(solution.state.said, replace(solution, count=0))
+            found[solution.state.said] = replace(same, count=same.count + times)
     return tuple(found.values())
 
 
@@ -62,6 +76,15 @@ def eligible(
     """Who may win: solutions that check for free, else (with gates) the legal ones, else all."""
     legal = tuple(solution for solution in solutions if solution.legal)
     return legal if legal and (gates or domain.checks_answers()) else solutions
+
+
+def admitted(domain: Domain, solutions: Iterable[Solution], *, gates: bool) -> tuple[Solution, ...]:
+    """Who may end the sampling: with gates, or where answers check for free, the legal ones alone.
+
+    Unlike ``eligible``, none while there is no legal one: all of them vote only after N samples.
+    """
+    legal_only = gates or domain.checks_answers()
+    return tuple(solution for solution in solutions if solution.legal or not legal_only)
 
 
 def vote(domain: Domain, weighted: Iterable[tuple[State, float]]) -> Outcome:

@@ -95,12 +95,17 @@ def train_policy(
     _fit_distance(heuristic, data, settings, report)
     start = torch.random.get_rng_state()
     fitted = partial(_fit_residual, data=data, checked=checked, settings=settings, report=report)
-    fitted(heuristic.residual, "residual", scorer=_ranked_on(heuristic, settings))
+    fitted(heuristic.residual, "residual", scorer=_ordered(heuristic, heuristic.residual, settings))
     _fit_acceptance(heuristic, data, checked, settings, report)
     local = settings.model_copy(update={"trajectory_weight": 0.0})
     for name, module, scorer, how in (
-        ("plain residual", heuristic.plain, heuristic.with_residual(heuristic.plain), local),
-        ("wordless residual", heuristic.wordless, heuristic.with_residual(heuristic.wordless), settings),
+        ("plain residual", heuristic.plain, _ordered(heuristic, heuristic.plain, local), local),
+        (
+            "wordless residual",
+            heuristic.wordless,
+            _ordered(heuristic, heuristic.wordless, settings),
+            settings,
+        ),
         ("printed residual", heuristic.printed, heuristic.printed, settings),
     ):
         with torch.random.fork_rng(devices=()):
@@ -171,6 +176,11 @@ def _fit_distance(
         report=report,
     )
     heuristic.distance.requires_grad_(False)
+
+
+def _ordered(heuristic: Heuristic, residual: PrintedHead, settings: Residual) -> Scorer:
+    """What L_rank orders while ``residual`` is trained."""
+    return heuristic.with_residual(residual) if settings.rank_on == "hybrid" else residual
 
 
 def _fit_residual(

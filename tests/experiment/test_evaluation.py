@@ -16,7 +16,7 @@ from selverify.domains import domain_by_name
 from selverify.errors import ParamsError
 from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
-from selverify.experiment.methods import METHODS, Conditions, Gated, Method, settings_of
+from selverify.experiment.methods import METHODS, Conditions, Gated, Method, points_of
 from selverify.experiment.reuse import same_with_less
 from selverify.models.threshold import with_tau
 from selverify.params import Benchmark, Split, load_params
@@ -94,15 +94,16 @@ def test_every_method_has_every_problem_setting_and_budget(outcomes, conditions)
     assert not outcomes.duplicated(key).any()
     sizes = Counter(outcomes["method"])
     for name, method in METHODS.items():
-        budgets = 1 if method.kind in ("greedy", "part") else 2
-        assert sizes[name] == budgets * len(settings_of(method, conditions.params)) * len(TASKS)
+        budgets = 1 if method.kind == "greedy" else 2
+        assert sizes[name] == budgets * len(points_of(method, conditions.params)) * len(TASKS)
 
 
 def test_costs_follow_from_what_a_method_is(outcomes):
     """Voting is free of calls, gated searches keep to N, nobody pays for more than N solutions."""
     calls = outcomes.groupby("method")["verifier_calls"].max()
     assert calls["cot"] == calls["majority"] == calls["majority_gated"] == 0
-    for method in [*GATED, "best_of_n", "best_of_n_gated"]:
+    assert calls["adaptive_consistency"] == calls["adaptive_consistency_gated"] == 0
+    for method in [*GATED, "best_of_n", "best_of_n_gated", "early_stopping"]:
         own = outcomes[outcomes["method"] == method]
         assert (own["verifier_calls"] <= own["n"]).all()
         assert own["verifier_calls"].max() > 0
@@ -148,9 +149,7 @@ def test_what_is_not_run_again_would_go_the_same_way(conditions, backend, monkey
     quick = evaluate(DOMAIN, counted, TASKS, many, **options)
     few = counted.items
     monkeypatch.setattr("selverify.experiment.reuse.same_with_less", lambda *_, **__: False)
-    monkeypatch.setattr(
-        "selverify.experiment.evaluation._as_run", lambda method, setting, n: setting
-    )
+    monkeypatch.setattr("selverify.experiment.evaluation.capped", lambda point, n: point)
     slow = evaluate(DOMAIN, counted, TASKS, many, **options)
     assert quick == slow
     assert few < 0.9 * (counted.items - few)
@@ -237,10 +236,11 @@ def test_what_is_left_out_changes_the_outcomes(outcomes):
 
 def test_one_row_adds_a_method(conditions, backend, monkeypatch):
     """It is run, and tables and figures show it with its label and colour."""
-    row = Method("new", "A new one", "#123456", METHODS["majority_gated"].build)
+    row = Method("new", "A new one", "#123456", METHODS["majority_gated"].build, ("temperature",))
     monkeypatch.setitem(METHODS, row.name, row)
     rows = evaluate(DOMAIN, backend, TASKS, conditions, methods=(row.name,), report=lambda *_: None)
-    assert len(rows) == len(conditions.params.evaluation.budgets) * len(TASKS)
+    points = len(points_of(row, conditions.params))
+    assert len(rows) == points * len(conditions.params.evaluation.budgets) * len(TASKS)
     assert {row["method"] for row in rows} == {"new"}
     assert (names.method_name("new"), names.method_colour("new")) == ("A new one", "#123456")
     assert names.ordered_methods(["full", "new", "cot"]) == ["cot", "new", "full"]

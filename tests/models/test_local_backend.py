@@ -131,9 +131,9 @@ def test_embeddings_are_the_hidden_states_they_name(generator, backbone, plain):
         assert rows.token_logprobs.shape[1] == SEEN
 
 
-@pytest.mark.parametrize("kind", ["products", "values"])
+@pytest.mark.parametrize("kind", ["steps", "values"])
 def test_verdicts_are_those_of_the_reward_model(kind, reward, tiny_models):
-    """Step scores follow from the plain model and multiply, or are values of the states after."""
+    """Each is the step's own, from the plain model, or the value of the state after it."""
     model = LlamaForCausalLM.from_pretrained(tiny_models / "verifier").eval()
     words, end = reward.words, reward.words.ids[";"]
     if kind == "values":
@@ -145,7 +145,7 @@ def test_verdicts_are_those_of_the_reward_model(kind, reward, tiny_models):
     state = DOMAIN.initial_state(problem, budget=9)
     steps = DOMAIN.solution(problem, truth, random.Random(2))
     (whole,) = verifier.verify([VerifyItem(state, steps)])
-    ids, score = [words.bos, *words.encode(problem.text)], 1.0
+    ids = [words.bos, *words.encode(problem.text)]
     for move, found in zip(steps, whole.step_scores, strict=True):
         said = torch.tensor(words.encode(move.text))
         ids += said.tolist()
@@ -156,7 +156,7 @@ def test_verdicts_are_those_of_the_reward_model(kind, reward, tiny_models):
             else:
                 logprobs = out.logits[0].log_softmax(-1)[-len(said) - 1 : -1]
                 seen = token_logprobs(logprobs, said, said == end)
-                score *= float(reward.head.log_right(seen[-1]).exp())
+                score = float(reward.head.log_right(seen[-1]).exp())
         assert found == pytest.approx(score, abs=1e-4)
         (one,) = verifier.verify([VerifyItem(state, (move,))])
         assert one.step_scores == pytest.approx((found,), abs=1e-5)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from fake_backend import FakeBackend, pool_proposer
 from hypothesis import strategies as st
 from toy import ToyDomain, toy_problem, toy_truth
@@ -18,7 +16,6 @@ from selverify.search import (
     early_stopping,
     explore,
     gated_competition,
-    granularity_search,
     majority_vote,
     oracle,
 )
@@ -99,25 +96,22 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
     if name == "cot":
         search = chain_of_thought(DOMAIN, problem)
     elif name == "majority":
-        search = majority_vote(DOMAIN, problem, n=n, gates=gates)
+        search = majority_vote(DOMAIN, problem, n=n, gates=gates, temperature=None)
     elif name == "best_of_n":
-        search = best_of_n(DOMAIN, problem, n=n, gates=gates, aggregation="prod")
+        search = best_of_n(DOMAIN, problem, n=n, gates=gates, aggregation="prod", temperature=None)
     elif name == "early_stopping":
         search = early_stopping(
-            DOMAIN, problem, n=n, threshold=0.3, gates=gates, aggregation="prod"
-        )
-    elif name in STOPPING_RULES:
-        search = adaptive_consistency(DOMAIN, problem, n=n, rule=name, confidence=0.8, gates=gates)
-    elif name == "granularity":
-        search = granularity_search(
             DOMAIN,
             problem,
             n=n,
-            g=2,
-            expansion=2,
-            aggregate=math.prod,
+            threshold=0.3,
             gates=gates,
-            max_moves=4,
+            aggregation="prod",
+            temperature=None,
+        )
+    elif name in STOPPING_RULES:
+        search = adaptive_consistency(
+            DOMAIN, problem, n=n, rule=name, confidence=0.8, gates=gates, temperature=None
         )
     elif name == "oracle":
         search = oracle(
@@ -131,17 +125,34 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
     elif name == "explore":
         search = explore(DOMAIN, problem, proposals=n, tau=0.5, max_retries=1, max_moves=3)
     elif name == "dvts":
-        search = dvts(DOMAIN, problem, n=n, expansion=2, gates=gates, max_moves=4)
+        search = dvts(
+            DOMAIN,
+            problem,
+            n=n,
+            expansion=2,
+            gates=gates,
+            max_moves=4,
+            aggregation="prod",
+            temperature=None,
+        )
     else:
         search = beam_search(
-            DOMAIN, problem, n=n, variant=name, width=2, expansion=2, gates=gates, max_moves=4
+            DOMAIN,
+            problem,
+            n=n,
+            width=2,
+            every=2 if name == "granularity" else 1,
+            gates=gates,
+            max_moves=4,
+            aggregation="prod",
+            temperature=None,
         )
     return Search(search, None)
 
 
 NAMES = [
     *("cot", "majority", *STOPPING_RULES, "best_of_n", "early_stopping"),
-    *("keep_b", "snell", "dvts", "granularity", "oracle", "explore"),
+    *("beam", "dvts", "granularity", "oracle", "explore"),
 ]
 baseline_runs = st.lists(
     st.tuples(

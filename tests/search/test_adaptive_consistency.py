@@ -36,6 +36,7 @@ def samples_drawn(
         rule=rule,
         confidence=confidence,
         gates=gates,
+        temperature=None,
     )
     result = alone(search, backend)
     assert result.ledger.verifier_calls == 0
@@ -49,8 +50,16 @@ def test_a_confidence_above_one_is_the_majority_vote(
     domain: ToyDomain, problem: Problem, n: int, rule: str, gates: bool
 ) -> None:
     """The same outcome, moves and tokens, free checks included."""
-    search = adaptive_consistency(domain, problem, n=n, rule=rule, confidence=1.001, gates=gates)
-    majority = majority_vote(domain, problem, n=n, gates=gates)
+    search = adaptive_consistency(
+        domain,
+        problem,
+        n=n,
+        rule=rule,
+        confidence=1.001,
+        gates=gates,
+        temperature=None,
+    )
+    majority = majority_vote(domain, problem, n=n, gates=gates, temperature=None)
     assert alone(search, fake(domain)) == alone(majority, fake(domain))
 
 
@@ -63,7 +72,13 @@ def test_a_lower_confidence_never_draws_more(
     low, high = (
         alone(
             adaptive_consistency(
-                domain, problem, n=20, rule=rule, confidence=confidence, gates=gates
+                domain,
+                problem,
+                n=20,
+                rule=rule,
+                confidence=confidence,
+                gates=gates,
+                temperature=None,
             ),
             fake(domain),
         ).ledger

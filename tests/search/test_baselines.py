@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_truth
 
 from selverify.domains.base import close_move, split_moves
-from selverify.errors import ParamsError
 from selverify.search import (
     beam_search,
     best_of_n,
@@ -100,7 +99,9 @@ def test_chain_of_thought_without_a_readable_answer_is_no_answer(solution: str) 
 def test_majority_vote(solutions: list[str], gates: bool, answer: str | None) -> None:
     """Most frequent first, ties to the first seen; gates keep the legal, or all if none is."""
     backend = ScriptedBackend(solutions=solutions)
-    result = run(majority_vote(DOMAIN, PROBLEM, n=len(solutions), gates=gates), backend)
+    result = run(
+        majority_vote(DOMAIN, PROBLEM, n=len(solutions), gates=gates, temperature=None), backend
+    )
     assert result.outcome.answer == answer
     assert result.ledger.verifier_calls == 0
 
@@ -109,9 +110,9 @@ def test_majority_vote(solutions: list[str], gates: bool, answer: str | None) ->
 def test_a_solution_that_checks_for_free_wins_without_votes_or_calls(gates: bool) -> None:
     """Where answers check, one right solution beats any number of wrong ones, with no call."""
     solutions = [WRONG, WRONG, ILLEGAL, RIGHT]
-    majority = majority_vote(CHECKING, PROBLEM, n=4, gates=gates)
+    majority = majority_vote(CHECKING, PROBLEM, n=4, gates=gates, temperature=None)
     assert run(majority, ScriptedBackend(solutions=solutions)).outcome.answer == "3"
-    best = best_of_n(CHECKING, PROBLEM, n=4, gates=gates, aggregation="last")
+    best = best_of_n(CHECKING, PROBLEM, n=4, gates=gates, aggregation="last", temperature=None)
     result = run(best, ScriptedBackend(solutions=solutions))
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)
 
@@ -145,7 +146,7 @@ def test_best_of_n_weighs_answers_by_summed_scores(aggregation: str, answer: str
         WRONG: 0.7,
     }
     backend = ScriptedBackend(solutions=[NOISE, WRONG, RIGHT, f"{RIGHT} add"], scores=scores)
-    search = best_of_n(DOMAIN, PROBLEM, n=4, gates=False, aggregation=aggregation)
+    search = best_of_n(DOMAIN, PROBLEM, n=4, gates=False, aggregation=aggregation, temperature=None)
     result = run(search, backend)
     assert result.outcome.answer == answer
     assert backend.verified() == [WRONG, RIGHT]
@@ -155,7 +156,7 @@ def test_best_of_n_weighs_answers_by_summed_scores(aggregation: str, answer: str
 def test_best_of_n_with_gates_verifies_only_legal_solutions() -> None:
     """An illegal solution is neither verified nor counted, however good its score."""
     backend = ScriptedBackend(solutions=[ILLEGAL, WRONG], scores={ILLEGAL: 0.9, WRONG: 0.1})
-    search = best_of_n(DOMAIN, PROBLEM, n=2, gates=True, aggregation="last")
+    search = best_of_n(DOMAIN, PROBLEM, n=2, gates=True, aggregation="last", temperature=None)
     assert run(search, backend).outcome.answer == "2"
     assert backend.verified() == [WRONG]
 
@@ -163,7 +164,7 @@ def test_best_of_n_with_gates_verifies_only_legal_solutions() -> None:
 def test_best_of_n_with_gates_falls_back_to_the_majority() -> None:
     """If no solution is legal, the majority decides and nothing is verified."""
     backend = ScriptedBackend(solutions=["say 7 ;", ILLEGAL, ILLEGAL])
-    search = best_of_n(DOMAIN, PROBLEM, n=3, gates=True, aggregation="last")
+    search = best_of_n(DOMAIN, PROBLEM, n=3, gates=True, aggregation="last", temperature=None)
     result = run(search, backend)
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("4", 0)
 
@@ -189,7 +190,15 @@ def test_beam_keep_b_keeps_the_top_states_and_votes_by_last_score() -> None:
         },
     )
     search = beam_search(
-        DOMAIN, PROBLEM, n=4, variant="keep_b", width=2, expansion=4, gates=True, max_moves=5
+        DOMAIN,
+        PROBLEM,
+        n=4,
+        width=2,
+        every=1,
+        gates=True,
+        max_moves=5,
+        aggregation="last",
+        temperature=None,
     )
     result = run(search, backend)
     assert result.outcome.answer == "3"
@@ -207,28 +216,37 @@ def test_beam_shares_go_to_the_first_beams() -> None:
         moves=first | later, scores={"add 1 ;": 0.9, "add 2 ;": 0.8, "add 3 ;": 0.7}
     )
     search = beam_search(
-        DOMAIN, PROBLEM, n=5, variant="keep_b", width=4, expansion=1, gates=True, max_moves=3
+        DOMAIN,
+        PROBLEM,
+        n=5,
+        width=4,
+        every=1,
+        gates=True,
+        max_moves=3,
+        aggregation="last",
+        temperature=None,
     )
     result = run(search, backend)
     assert [item.count for item in backend.asked[2].items] == [2, 2, 1]  # type: ignore[union-attr]
     assert result.outcome == Outcome(None, None, "no answer")
 
 
-@pytest.mark.parametrize(
-    ("n", "counts"),
-    # snell, expansion 2: N = 4 keeps 2 and expands each twice; N = 1 keeps and expands one.
-    [(4, [2, 2]), (1, [1])],
-)
-def test_beam_snell_keeps_a_share_and_expands_each_equally(n: int, counts: list[int]) -> None:
-    """N // M states are kept, at least one, each expanded min(M, N) times."""
-    first = {"": ["add 1 ;", "add 2 ;", "add 3 ;", "noise"]}
-    later = {trace: ["noise", "noise"] for trace in ("add 1 ;", "add 2 ;", "add 3 ;")}
-    backend = ScriptedBackend(moves=first | later)
+def test_all_proposals_go_to_the_beams_that_are_left() -> None:
+    """Of three places one beam is left: it gets all N proposals, as in Snell et al.'s code."""
+    backend = ScriptedBackend(moves={"": ["add 1 ;", "add 1 ;", "noise"], "add 1 ;": ["noise"] * 3})
     search = beam_search(
-        DOMAIN, PROBLEM, n=n, variant="snell", width=9, expansion=2, gates=True, max_moves=3
+        DOMAIN,
+        PROBLEM,
+        n=3,
+        width=3,
+        every=1,
+        gates=True,
+        max_moves=2,
+        aggregation="last",
+        temperature=None,
     )
     run(search, backend)
-    assert [item.count for item in backend.asked[2].items] == counts  # type: ignore[union-attr]
+    assert [item.count for item in backend.asked[2].items] == [3]  # type: ignore[union-attr]
 
 
 def test_beam_without_gates_follows_illegal_moves_and_stops_at_max_moves() -> None:
@@ -237,7 +255,15 @@ def test_beam_without_gates_follows_illegal_moves_and_stops_at_max_moves() -> No
         moves={"": ["add 9 ;"], "add 9 ;": ["add 8 ;"]}, scores={"add 9 ;": 0.5}
     )
     search = beam_search(
-        DOMAIN, PROBLEM, n=1, variant="keep_b", width=4, expansion=4, gates=False, max_moves=2
+        DOMAIN,
+        PROBLEM,
+        n=1,
+        width=4,
+        every=1,
+        gates=False,
+        max_moves=2,
+        aggregation="last",
+        temperature=None,
     )
     result = run(search, backend)
     assert result.outcome.answer is None
@@ -264,7 +290,16 @@ def test_subtrees_keep_their_own_best_and_draw_different_samples() -> None:
             "add 1 ; add 2 ; say 3 ;": 0.3,
         },
     )
-    search = dvts(DOMAIN, PROBLEM, n=4, expansion=2, gates=True, max_moves=5)
+    search = dvts(
+        DOMAIN,
+        PROBLEM,
+        n=4,
+        expansion=2,
+        gates=True,
+        max_moves=5,
+        aggregation="last",
+        temperature=None,
+    )
     result = run(search, backend)
     assert backend.verified() == [
         "add 3 ;",
@@ -294,7 +329,16 @@ def test_every_sample_that_ends_a_subtree_votes() -> None:
         },
     )
     for gates, answer in ((False, "2"), (True, "3")):
-        search = dvts(DOMAIN, PROBLEM, n=3, expansion=3, gates=gates, max_moves=5)
+        search = dvts(
+            DOMAIN,
+            PROBLEM,
+            n=3,
+            expansion=3,
+            gates=gates,
+            max_moves=5,
+            aggregation="last",
+            temperature=None,
+        )
         assert run(search, backend).outcome.answer == answer
 
 
@@ -303,18 +347,21 @@ def test_a_subtree_without_a_move_dies() -> None:
     backend = ScriptedBackend(
         moves={"": ["noise", "add 3 ;"], "add 3 ;": ["noise"]}, scores={"add 3 ;": 0.9}
     )
-    result = run(dvts(DOMAIN, PROBLEM, n=2, expansion=1, gates=True, max_moves=5), backend)
+    result = run(
+        dvts(
+            DOMAIN,
+            PROBLEM,
+            n=2,
+            expansion=1,
+            gates=True,
+            max_moves=5,
+            aggregation="last",
+            temperature=None,
+        ),
+        backend,
+    )
     assert [item.count for item in backend.asked[0].items] == [1, 1]
     assert result.outcome == Outcome(None, None, "no answer")
-
-
-def test_beam_of_an_unknown_variant_is_a_params_error() -> None:
-    """The message names the variant."""
-    search = beam_search(
-        DOMAIN, PROBLEM, n=1, variant="wide", width=4, expansion=4, gates=False, max_moves=2
-    )
-    with pytest.raises(ParamsError, match="'wide'"):
-        next(search)
 
 
 def test_oracle_pays_one_call_a_right_move() -> None:

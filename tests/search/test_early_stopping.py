@@ -27,7 +27,7 @@ def test_a_threshold_above_one_is_best_of_n(
     domain: ToyDomain, problem: Problem, n: int, gates: bool, aggregation: str
 ) -> None:
     """The same outcome, calls, step scores, moves and tokens, free checks included."""
-    shared = {"n": n, "gates": gates, "aggregation": aggregation}
+    shared = {"n": n, "gates": gates, "aggregation": aggregation, "temperature": None}
     stopped = alone(early_stopping(domain, problem, threshold=1.001, **shared), fake(domain))
     assert stopped == alone(best_of_n(domain, problem, **shared), fake(domain))
 
@@ -41,7 +41,13 @@ def test_a_lower_threshold_never_costs_more(
     ledgers = [
         alone(
             early_stopping(
-                domain, problem, n=n, threshold=threshold, gates=gates, aggregation="prod"
+                domain,
+                problem,
+                n=n,
+                threshold=threshold,
+                gates=gates,
+                aggregation="prod",
+                temperature=None,
             ),
             fake(domain),
         ).ledger
@@ -67,7 +73,13 @@ def test_the_first_solution_at_the_threshold_answers(
         solutions=solutions, scores={WRONG: 0.3, RIGHT: 0.8, "add 1 ; say 1 ;": 0.7}
     )
     search = early_stopping(
-        ToyDomain(), toy_problem(3), n=5, threshold=threshold, gates=False, aggregation="last"
+        ToyDomain(),
+        toy_problem(3),
+        n=5,
+        threshold=threshold,
+        gates=False,
+        aggregation="last",
+        temperature=None,
     )
     result = alone(search, backend)
     assert result.outcome.answer == answer
@@ -82,7 +94,13 @@ def test_the_answer_of_a_stop_is_the_stopping_solutions() -> None:
         solutions=[WRONG, WRONG, WRONG, RIGHT], scores={WRONG: 0.4, RIGHT: 0.9}
     )
     search = early_stopping(
-        ToyDomain(), toy_problem(3), n=4, threshold=0.9, gates=False, aggregation="last"
+        ToyDomain(),
+        toy_problem(3),
+        n=4,
+        threshold=0.9,
+        gates=False,
+        aggregation="last",
+        temperature=None,
     )
     outcome = alone(search, backend).outcome
     assert outcome.answer == "3"
@@ -93,7 +111,13 @@ def test_a_solution_that_the_gates_refuse_stops_nothing() -> None:
     """With gates it is not verified, however good its score would be."""
     backend = ScriptedBackend(solutions=[ILLEGAL, WRONG], scores={ILLEGAL: 0.9, WRONG: 0.6})
     search = early_stopping(
-        ToyDomain(), toy_problem(3), n=2, threshold=0.5, gates=True, aggregation="last"
+        ToyDomain(),
+        toy_problem(3),
+        n=2,
+        threshold=0.5,
+        gates=True,
+        aggregation="last",
+        temperature=None,
     )
     assert alone(search, backend).outcome.answer == "2"
     assert backend.verified() == [WRONG]
@@ -104,7 +128,13 @@ def test_a_solution_that_checks_for_free_stops_the_sampling_without_a_call(gates
     """Wrong ones before it are refused by the check, so no call is made for them either."""
     backend = ScriptedBackend(solutions=[WRONG, RIGHT, RIGHT], scores={WRONG: 1.0})
     search = early_stopping(
-        ToyDomain(checks=True), toy_problem(3), n=3, threshold=1.0, gates=gates, aggregation="last"
+        ToyDomain(checks=True),
+        toy_problem(3),
+        n=3,
+        threshold=1.0,
+        gates=gates,
+        aggregation="last",
+        temperature=None,
     )
     result = alone(search, backend)
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)

@@ -155,7 +155,7 @@ def test_majority_spends_no_call(problem: object, n: int, gates: bool) -> None:
 def test_the_fake_depends_on_the_problem_but_not_on_the_budget() -> None:
     """Two ids draw different samples; two budgets the same."""
     runs = [
-        majority_vote(DOMAIN, toy_problem(3, problem_id), n=n, gates=False)
+        majority_vote(DOMAIN, toy_problem(3, problem_id), n=n, gates=False, temperature=None)
         for problem_id, n in [("p0", 8), ("p1", 8)]
     ]
     requests = [next(run) for run in runs]

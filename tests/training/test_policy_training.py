@@ -65,15 +65,17 @@ def test_accepted_moves_come_to_rank_first(rank_on):
         data, settings, report=lambda epoch: seen[epoch.part].append(epoch.validation_loss)
     )
     assert min(seen["residual"]) < 0.1
-    assert min(seen["plain residual"]) < 0.1
+    for part in ("plain residual", "wordless residual", "printed residual"):
+        assert min(seen[part]) < 0.1, part
     assert min(seen["acceptance"]) < 0.35
     _, held = split_lists(data, settings)
     rows = held[0].rows
     scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residuals(rows)
     labels = torch.tensor(held[0].labels)
     assert scores[labels].mean() < scores[~labels].mean()
-    plain = heuristic.without_trajectory(rows) - heuristic.distances(rows)
-    assert plain[labels].mean() < plain[~labels].mean()
+    for residual in (heuristic.plain, heuristic.wordless, heuristic.printed):
+        found = residual(rows)
+        assert found[labels].mean() < found[~labels].mean()
     rejected = heuristic.reject_probabilities(rows)
     assert rejected[labels].mean() < 0.3
     assert rejected[~labels].mean() > 0.7
@@ -120,6 +122,16 @@ def test_without_its_weight_the_trajectory_term_is_the_only_difference():
         full, plain = heuristic.residual.state_dict(), heuristic.plain.state_dict()
         same = all(torch.equal(full[name], plain[name]) for name in full)
         assert same == (weight == 0.0)
+
+
+def test_the_printed_residual_is_ranked_alone_and_the_wordless_one_on_h():
+    """Neither reads token log probabilities; they differ in what L_rank orders, unless it is r."""
+    for rank_on in ("hybrid", "residual"):
+        heuristic = trained(lists(60), rank_on=rank_on, epochs=3)
+        printed, wordless = heuristic.printed.state_dict(), heuristic.wordless.state_dict()
+        assert not any("logprob" in name for name in printed)
+        same = all(torch.equal(printed[name], wordless[name]) for name in printed)
+        assert same == (rank_on == "residual")
 
 
 def test_labels_without_a_pattern_are_not_learned():

@@ -1,33 +1,37 @@
-"""Granularity search: its two limits, and hand-computed cases on the toy domain."""
+"""Beams that are verified every g moves: a limit, and hand-computed cases on the toy domain."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from operator import itemgetter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import alone, domains, fake, problems
+from strategies import alone, fake, problems
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
-from selverify.search import beam_search, granularity_search
+from selverify.search import beam_search
 from selverify.search.gates import reject
 from selverify.search.protocol import Asking
 from selverify.search.requests import Propose, ProposeItem, Reply, Request, Verify
 from selverify.types import Malformed, Outcome, Problem, State
 
 quick = settings(max_examples=100, deadline=None)
-last_score = itemgetter(-1)
 shapes = st.fixed_dictionaries(
     {
         "n": st.integers(1, 12),
-        "expansion": st.integers(1, 5),
+        "width": st.integers(1, 5),
         "gates": st.booleans(),
         "max_moves": st.integers(1, 6),
     }
 )
+
+
+def beam(
+    domain: ToyDomain, problem: Problem, *, aggregation: str = "prod", **shape: Any
+) -> Asking[Outcome]:
+    return beam_search(domain, problem, aggregation=aggregation, temperature=None, **shape)
 
 
 class Recorder:
@@ -80,26 +84,13 @@ def single_chains(
 
 
 @quick
-@given(domains, problems, shapes)
-def test_a_group_of_one_move_is_snells_beam(
-    domain: ToyDomain, problem: Problem, shared: dict[str, int]
-) -> None:
-    """With g = 1 and the last score: the same requests, outcome and ledger."""
-    backends = Recorder(domain), Recorder(domain)
-    search = granularity_search(domain, problem, g=1, aggregate=last_score, **shared)
-    beam = beam_search(domain, problem, variant="snell", width=1, **shared)
-    assert alone(search, backends[0]) == alone(beam, backends[1])
-    assert backends[0].asked == backends[1].asked
-
-
-@quick
 @given(problems, shapes, st.integers(0, 2))
 def test_groups_as_long_as_the_search_verify_whole_chains_once(
     problem: Problem, shared: dict[str, int], beyond: int
 ) -> None:
     """With g at least max_moves: a call from the start for each distinct one of N single chains."""
     domain, backend, moves = ToyDomain(), Recorder(ToyDomain()), shared["max_moves"]
-    search = granularity_search(domain, problem, g=moves + beyond, aggregate=math.prod, **shared)
+    search = beam(domain, problem, every=moves + beyond, **shared)
     alone(search, backend)
     calls = [call for calls in backend.groups() for call in calls]
     chains = single_chains(domain, problem, n=shared["n"], moves=moves, gates=shared["gates"])
@@ -113,13 +104,13 @@ def test_groups_as_long_as_the_search_verify_whole_chains_once(
 def test_a_call_covers_the_moves_since_the_last_one(
     problem: Problem, shared: dict[str, int], g: int
 ) -> None:
-    """Round r starts at depth g r from at most N // M states, and each of its ends is one call.
+    """Round r starts at depth g r from at most ``width`` states, and each of its ends is one call.
 
     A call has g moves unless they end in an answer or at the last depth.
     """
     backend = Recorder(ToyDomain())
-    keep = max(1, shared["n"] // shared["expansion"])
-    search = granularity_search(ToyDomain(), problem, g=g, aggregate=math.prod, **shared)
+    keep = min(shared["n"], shared["width"])
+    search = beam(ToyDomain(), problem, every=g, **shared)
     alone(search, backend)
     for index, calls in enumerate(backend.groups()):
         assert len(set(calls)) == len(calls)
@@ -137,25 +128,17 @@ FIRST = {
 }
 
 
-def search_by_twos(aggregate: object, *, n: int = 4, expansion: int = 2) -> Asking[Outcome]:
-    return granularity_search(
-        ToyDomain(),
-        toy_problem(3),
-        n=n,
-        g=2,
-        expansion=expansion,
-        aggregate=aggregate,
-        gates=True,
-        max_moves=4,
-    )
+def search_by_twos(aggregation: str, *, n: int = 4, width: int = 2) -> Asking[Outcome]:
+    shape = {"n": n, "width": width, "gates": True, "max_moves": 4}
+    return beam(ToyDomain(), toy_problem(3), every=2, aggregation=aggregation, **shape)
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "answer"),
+    ("aggregation", "answer"),
     # Kept beside 1 + 2 (steps 0.9, 0.5): say 0 (0.3) by the product, 2 + 1 (0.4, 0.6) by the last.
-    [(math.prod, "0"), (last_score, "3")],
+    [("prod", "0"), ("last", "3")],
 )
-def test_a_beams_score_is_of_all_its_steps(aggregate: object, answer: str) -> None:
+def test_a_beams_score_is_of_all_its_steps(aggregation: str, answer: str) -> None:
     """The product keeps 0.45 and 0.3, and say 3 ends with 0.45 x 0.5 = 0.225, below 0.3.
 
     The last score keeps 0.6 and 0.5. The two continuations of add 1 draw its samples 0 and 1, and
@@ -178,7 +161,7 @@ def test_a_beams_score_is_of_all_its_steps(aggregate: object, answer: str) -> No
             "add 2 ; add 1 ; say 3 ;": 0.5,
         },
     )
-    result = alone(search_by_twos(aggregate), backend)
+    result = alone(search_by_twos(aggregation), backend)
     assert result.outcome.answer == answer
     assert backend.verified()[:4] == [
         "add 1 ; add 2 ;",
@@ -197,7 +180,7 @@ def test_a_refused_move_drops_its_continuation() -> None:
     backend = ScriptedBackend(
         moves={"": ["add 3 ;", "noise", "add 3 ;"], "add 3 ;": ["say 2 ;", "say 3 ;"]}
     )
-    result = alone(search_by_twos(math.prod, n=3, expansion=3), backend)
+    result = alone(search_by_twos("prod", n=3, width=1), backend)
     assert result.outcome.answer == "3"
     assert backend.verified() == ["add 3 ; say 3 ;"]
     assert result.ledger.generated_moves == 3 + 2
@@ -206,6 +189,6 @@ def test_a_refused_move_drops_its_continuation() -> None:
 def test_a_search_whose_every_continuation_is_dropped_has_no_answer() -> None:
     """It verifies nothing and ends."""
     backend = ScriptedBackend(moves={"": ["add 3 ;"] * 4, "add 3 ;": ["noise"] * 4})
-    result = alone(search_by_twos(math.prod), backend)
+    result = alone(search_by_twos("prod"), backend)
     assert result.outcome == Outcome(None, None, "no answer")
     assert result.ledger.verifier_calls == 0
