@@ -32,9 +32,9 @@ class Rules:
     ``propose``: (visit, samples left) -> new samples, Gen(w). ``retrieve``: state -> moves of the
     pattern store that pass the gates, Ret(w). ``gates``: (state, samples) -> their distinct
     survivors (Eq. gated_moves). ``rank``: visit -> h(w, m) of its pool, lower is better (Eq.
-    hybrid_score). ``skip``: probability of rejection -> whether the move is committed without a
-    call; None: never skip. ``width``: (scores h of the pool, most that can be verified) -> k(w)
-    (Eq. kw). ``accept``: verifier score -> V. ``commit``: accepted move -> its worth, higher is
+    hybrid_score). ``skip``: probability that the verifier rejects this move, or one committed
+    without a call since the last verified one -> whether this one is, too; None: never.
+    ``width``: (scores h of the pool, most that can be verified) -> k(w) (Eq. kw). ``accept``: verifier score -> V. ``commit``: accepted move -> its worth, higher is
     better. ``recover``: the next step where a round ends without a move. A state that is
     ``max_moves`` deep has no candidates.
     """
@@ -103,7 +103,8 @@ def outcome(domain: Domain, walk: Walk) -> Outcome:
 def compete(walk: Walk, rules: Rules) -> Asking[Decision]:
     """One round at a state: draw, then commit the top-ranked survivor or verify the top k(w).
 
-    Verification can be skipped only until a move was verified at the state (docs/decisions/0024).
+    Verification can be skipped only until a move was verified at the state. What was committed
+    without a call is verified with the next call (docs/decisions/0024).
     Survivors that were left unverified compete again in the next round; a move once verified at a
     state is not verified there again.
     """
@@ -113,11 +114,15 @@ def compete(walk: Walk, rules: Rules) -> Asking[Decision]:
     if not walk.visit.pool:
         return walk, None
     scores = yield from rules.rank(walk.visit)
-    if not walk.visit.judged:
+    if rules.skip is not None and not walk.visit.judged:
         top = top_ranked(walk.visit, scores)
-        if (yield from _skips(rules, walk.state, top=top)):
+        walk, skipped = yield from _skips(walk, rules.skip, top=top)
+        if skipped:
             return walk, top
+    here = walk.here
     walk = yield from verify_top(walk, rules, scores=scores)
+    if walk.here != here:
+        walk = yield from reopen(walk, rules)
     return walk, best_accepted(walk.visit, rules)
 
 
@@ -141,31 +146,53 @@ def top_ranked(visit: Visit, scores: Sequence[float]) -> Move:
     return visit.pool[min(range(len(visit.pool)), key=scores.__getitem__)]
 
 
-def _skips(rules: Rules, state: State, *, top: Move) -> Asking[bool]:
+def _skips(walk: Walk, skip: Callable[[float], bool], *, top: Move) -> Asking[tuple[Walk, bool]]:
     """Whether ``top`` is committed without a verifier call."""
-    if rules.skip is None:
-        return False
-    ((probability,),) = yield from rank(RankItem(state, (top,), REJECT_PROBABILITY))
-    if not rules.skip(probability):
-        return False
-    yield note("trust", state, move=top.text, reject_probability=probability)
-    return True
+    ((probability,),) = yield from rank(RankItem(walk.state, (top,), REJECT_PROBABILITY))
+    risk = 1.0 - (1.0 - walk.visit.risk) * (1.0 - probability)
+    if not skip(risk):
+        return walk, False
+    yield note("trust", walk.state, move=top.text, reject_probability=probability, risk=risk)
+    return walk.changed(risk_after=risk), True
 
 
 def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[Walk]:
-    """Verify the top min(k(w), calls left) of the pool by h, ties in proposal order."""
+    """Verify the top min(k(w), calls left) of the pool by h, ties in proposal order.
+
+    A call is on the pending moves too. Where one of these is rejected, the walk is back at the
+    state where it was committed.
+    """
     visit, pool = walk.visit, walk.visit.pool
     most = min(len(pool), walk.calls)
     k = rules.width(scores, most)
     yield note("allocate", visit.state, sigma=dispersion(scores), k=k, scores=list(scores))
     order = sorted(range(len(pool)), key=scores.__getitem__)[: min(k, most)]
-    verdicts = yield from verify(*(VerifyItem(visit.state, (pool[index],)) for index in order))
-    return walk.with_judged(
+    last = walk.visits[walk.unverified[0]].state if visit.pending else visit.state
+    verdicts = yield from verify(
+        *(VerifyItem(last, (*visit.pending, pool[index])) for index in order)
+    )
+    known = walk.with_judged(
         [
             Judged(pool[index], verdict.score, scores[index])
             for index, verdict in zip(order, verdicts, strict=True)
         ]
     )
+    if not visit.pending:
+        return known
+    checked = known.checked(verdicts[0].step_scores[:-1], rules.accept)
+    if checked.here != known.here:
+        yield note("retract", visit.state, to=checked.visit.depth)
+    return checked
+
+
+def reopen(walk: Walk, rules: Rules) -> Asking[Walk]:
+    """Verify the survivors that were left here, k(w) at a time, until one is accepted."""
+    while best_accepted(walk.visit, rules) is None and walk.visit.pool and walk.calls > 0:
+        survivors = [one.text for one in walk.visit.pool]
+        yield note("reopen", walk.state, survivors=survivors)
+        scores = yield from rules.rank(walk.visit)
+        walk = yield from verify_top(walk, rules, scores=scores)
+    return walk
 
 
 def best_accepted(visit: Visit, rules: Rules) -> Move | None:

@@ -12,8 +12,8 @@ from selverify.search.gated import (
     best_accepted,
     compete,
     draw,
+    reopen,
     top_ranked,
-    verify_top,
 )
 from selverify.search.protocol import Asking, note
 from selverify.search.walk import Walk
@@ -80,13 +80,8 @@ def _go_back(walk: Walk, rules: Rules) -> Asking[Decision]:
     failed, parent = walk.state, walk.visit.parent
     while parent is not None:
         walk = walk.at(parent)
+        walk = yield from reopen(walk, rules)
         move = best_accepted(walk.visit, rules)
-        while move is None and walk.visit.pool and walk.calls > 0:
-            survivors = [one.text for one in walk.visit.pool]
-            yield note("reopen", walk.state, survivors=survivors)
-            scores = yield from rules.rank(walk.visit)
-            walk = yield from verify_top(walk, rules, scores=scores)
-            move = best_accepted(walk.visit, rules)
         if move is not None:
             yield note("backtrack", failed, to=walk.visit.depth)
             return walk, move

@@ -5,9 +5,9 @@ Knows: visits and how one value follows from another. Does not know: rules, requ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from selverify.types import Move, State
 
@@ -27,7 +27,9 @@ class Visit(NamedTuple):
     drawn here. ``pool`` holds the unverified survivors, oldest first; ``counts`` how often each
     survivor's text was sampled; ``judged`` the verified moves in the order of verification;
     ``taken`` the texts of the moves committed here. ``forced``: its best rejected move was
-    committed.
+    committed. ``pending`` holds the moves before this state that were committed without a call
+    since the last verified one, oldest first; ``risk`` is the probability that the verifier rejects
+    any of them, ``risk_after`` the same with the move that is committed here without a call.
     """
 
     state: State
@@ -38,6 +40,9 @@ class Visit(NamedTuple):
     judged: tuple[Judged, ...] = ()
     taken: tuple[str, ...] = ()
     forced: bool = False
+    pending: tuple[Move, ...] = ()
+    risk: float = 0.0
+    risk_after: float = 0.0
 
     @property
     def depth(self) -> int:
@@ -79,6 +84,14 @@ class Walk(NamedTuple):
         """The state at ``here``."""
         return self.visit.state
 
+    @property
+    def unverified(self) -> tuple[int, ...]:
+        """The places of the visits where the pending moves were committed, oldest first."""
+        places = [self.here]
+        for _ in self.visit.pending:
+            places.append(cast(int, self.visits[places[-1]].parent))
+        return tuple(reversed(places[1:]))
+
     def with_visit(self, visit: Visit) -> Walk:
         """The same walk with another value of the visit at ``here``."""
         before, after = self.visits[: self.here], self.visits[self.here + 1 :]
@@ -103,11 +116,29 @@ class Walk(NamedTuple):
         )
         return Walk(walk.visits, walk.here, self.calls - len(verified), walk.samples)
 
+    def checked(self, scores: Sequence[float], accepts: Callable[[float], bool]) -> Walk:
+        """With the verifier's scores of the pending moves.
+
+        Back where the first rejected one was committed, without calls that were spent since; here
+        if all are accepted.
+        """
+        known = zip(self.visit.pending, scores, self.unverified, strict=True)
+        for move, score, place in known:
+            if not accepts(score):
+                back = self.at(place)
+                judged = (*back.visit.judged, Judged(move, score, 0.0))
+                return back.changed(judged=judged, pending=(), risk=0.0)
+        return self.changed(pending=(), risk=0.0)
+
     def committed(self, move: Move, after: State) -> Walk:
         """With ``move`` committed here, standing at the state ``after`` it."""
         left = self.changed(
             pool=tuple(one for one in self.visit.pool if one.text != move.text),
             taken=(*self.visit.taken, move.text),
         )
-        visits = (*left.visits, Visit(after, parent=self.here))
+        child = Visit(after, parent=self.here)
+        if all(one.move.text != move.text for one in self.visit.judged):
+            pending = (*self.visit.pending, move)
+            child = child._replace(pending=pending, risk=self.visit.risk_after)
+        visits = (*left.visits, child)
         return Walk(visits, len(left.visits), self.calls, self.samples)
