@@ -24,7 +24,7 @@ from flows.preflight import preflight
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError, SchemaError
-from selverify.report.names import method_name
+from selverify.report.names import SHORT_LIST, method_name
 from selverify.storage import atomic_path
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -33,16 +33,6 @@ RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
 REPORT_NAME = "report.md"
-README_METHODS = (
-    "cot",
-    "majority_gated",
-    "best_of_n_gated",
-    "beam_keep_b_gated",
-    "dvts_gated",
-    "gates_only",
-    "full",
-    "oracle",
-)
 README_COLUMNS = ("Method", "Accuracy, %", "Verifier calls", "Generated tokens")
 """What the README shows of the main table; the page of results shows all of it."""
 CAPTIONS: Mapping[str, str] = {
@@ -169,7 +159,7 @@ def _excerpt(table: str) -> str:
     """The rows and columns of a Markdown table that the README shows."""
     head, line, *rows = (row.strip("| ").split(" | ") for row in table.splitlines())
     places = [place for place, name in enumerate(head) if name in README_COLUMNS]
-    labels = {method_name(method) for method in README_METHODS}
+    labels = {method_name(method) for method in SHORT_LIST}
     shown = (head, line, *(row for row in rows if row[0] in labels))
     return "\n".join(f"| {' | '.join(row[place] for place in places)} |" for row in shown)
 

@@ -448,11 +448,13 @@ class Evaluation(ParamsSection):
 
     ``leave_one_out``: also the full method with each part taken out, at the headline budget.
     Every method runs once under each of ``sampling_seeds``; ``seed`` is for folds and intervals.
+    ``calls``: verifier calls a problem at which methods are compared, rising.
     """
 
     problems: Positive
     budgets: tuple[Positive, ...] = Field(strict=False)
     headline_budget: Positive
+    calls: tuple[Positive, ...] = Field(strict=False, min_length=1)
     methods: tuple[str, ...] = Field(strict=False)
     leave_one_out: bool
     folds: Positive
@@ -471,6 +473,12 @@ class Evaluation(ParamsSection):
                 f"headline_budget: given {self.headline_budget}, expected one of the budgets "
                 f"{list(self.budgets)}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _calls_rise(self) -> Evaluation:
+        if list(self.calls) != sorted(set(self.calls)):
+            raise ValueError(f"calls: given {list(self.calls)}, expected rising numbers")
         return self
 
 

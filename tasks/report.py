@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,13 @@ import pandas as pd
 
 from selverify.domains import domain_by_name
 from selverify.experiment.audits import gate_table, reliability_table, verifier_table
+from selverify.experiment.equal_cost import (
+    equal_cost,
+    equal_cost_table,
+    near_best_table,
+    operating_points,
+    spanning_levels,
+)
 from selverify.experiment.methods import PARTS
 from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
 from selverify.experiment.statistics import Bootstrap
@@ -19,7 +27,14 @@ from selverify.params import Params
 from selverify.report import by_depth, pages, plots, tables, variants
 from selverify.report.explorer import TracedSearch, explorer_data
 from selverify.report.headline import headline_table
-from selverify.report.names import FULL_METHOD, GATED, STRATEGY, STRATEGY_BY_BIN
+from selverify.report.names import (
+    FULL_METHOD,
+    GATED,
+    STRATEGY,
+    STRATEGY_BY_BIN,
+    baseline_methods,
+    ordered_methods,
+)
 from selverify.report.sections import ReportData, metrics
 from selverify.report.targets import targets
 from selverify.search.traces import read_events
@@ -72,6 +87,7 @@ def run(
     by_strength = {name: measured[params.backbones[0], name].rows for name in params.strengths}
     budget = params.evaluation.headline_budget
     found = {
+        **equal_cost_tables(main.cross, calls=params.evaluation.calls, bootstrap=bootstrap),
         **outcome_tables(main, by_backbone, by_strength, budget=budget, bootstrap=bootstrap),
         **_step_tables(steps, tau, bootstrap),
         "curves": _curves(measured),
@@ -94,6 +110,32 @@ def run(
     written = metrics(report)
     write_plain_json(outputs["metrics"], written)
     return {name: float(value) for name, value in written.items()}
+
+
+def equal_cost_tables(
+    cross: CrossValidated, *, calls: Sequence[int], bootstrap: Bootstrap
+) -> dict[str, pd.DataFrame]:
+    """Methods at equal cost, by the name of the CSV file; ``calls`` are the levels B.
+
+    Parts left out are not in it: they ran at one budget only.
+    """
+    pooled = cross.pooled[~cross.pooled["method"].isin(PARTS)]
+    points = operating_points(pooled, runs=cross.runs)
+    at_levels = partial(equal_cost, points, cross.folds, baselines=baseline_methods())
+    by_calls = at_levels(cost="verifier_calls", levels=calls)
+    tokens = spanning_levels(points, "generated_tokens")
+    by_tokens = at_levels(cost="generated_tokens", levels=tokens)
+    found = {
+        "equal_calls": equal_cost_table(by_calls, bootstrap),
+        "equal_tokens": equal_cost_table(by_tokens, bootstrap),
+        "near_best": near_best_table(by_calls, bootstrap),
+    }
+    return {name: _in_order(table) for name, table in found.items()}
+
+
+def _in_order(table: pd.DataFrame) -> pd.DataFrame:
+    """Methods in the order of every table."""
+    return table.set_index("method").loc[ordered_methods(table["method"])].reset_index()
 
 
 def outcome_tables(
@@ -138,6 +180,7 @@ def draw_figures(report: ReportData, folder: Path) -> None:
     at_budget = f"{report.domain}, N = {report.budget}"
     along = f"{report.domain}, along a solution"
     for draw, table, stem, title in (
+        (plots.accuracy_at_equal_calls, "equal_calls", "equal_calls", validated),
         (plots.accuracy_against_budget, "points", "accuracy_n", validated),
         (plots.accuracy_against_calls, "points", "accuracy_calls", validated),
         (plots.accuracy_against_tokens, "points", "accuracy_tokens", validated),

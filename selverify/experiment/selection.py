@@ -19,7 +19,8 @@ from selverify.experiment.statistics import FloatArray, IntArray
 
 SelectionRule = Literal["one_standard_error", "accuracy"]
 KEY = ("method", "setting", "n", "problem_id")
-_COSTS = ("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
+COSTS = ("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
+"""What the outcomes count of a search."""
 _UNGRADED = ("unparsed", "timeout")
 
 
@@ -46,11 +47,15 @@ class CrossValidated:
             of each fold of the first repetition, joined by " | "). Without strategies that choose
             by bin.
         runs: how often each problem was run: the number of sampling seeds.
+        pooled: every outcome, as :func:`pool_runs` gives.
+        folds: the fold of each problem, by name, in each repetition [repetition, problem].
     """
 
     rows: pd.DataFrame
     spread: pd.DataFrame
     runs: int
+    pooled: pd.DataFrame
+    folds: IntArray
 
 
 class _Sorted(NamedTuple):
@@ -120,6 +125,8 @@ def cross_validate(
         rows=held_out.assign(correct=held_out["correct"] / runs),
         spread=_spread(pd.concat(scores)),
         runs=runs,
+        pooled=pooled,
+        folds=assigned,
     )
 
 
@@ -140,7 +147,7 @@ def pool_runs(outcomes: pd.DataFrame) -> tuple[pd.DataFrame, int]:
     )
     grouped = counted.groupby(list(KEY), sort=False)
     pooled = grouped.agg(
-        {"correct": "sum", **dict.fromkeys(_COSTS, "mean"), **dict.fromkeys(_UNGRADED, "sum")}
+        {"correct": "sum", **dict.fromkeys(COSTS, "mean"), **dict.fromkeys(_UNGRADED, "sum")}
     )
     sizes = grouped.size().reset_index(name="runs")
     if len(incomplete := sizes[sizes["runs"] != seeds]):

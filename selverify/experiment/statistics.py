@@ -41,6 +41,14 @@ class Interval:
     high: float
 
 
+def interval_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
+    """``name``, ``name_low`` and ``name_high``, each None without an interval."""
+    value, low, high = (
+        (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
+    )
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
     """How to resample. The same seed draws the same problems for every measure."""
@@ -199,24 +207,36 @@ def wilson_interval(successes: float, trials: int) -> Interval:
 def mcnemar(correct_a: npt.ArrayLike, correct_b: npt.ArrayLike, *, runs: int = 1) -> float:
     """Two-sided exact p of McNemar's test (1947) on the same problems, each run ``runs`` times.
 
-    When neither is better, each problem's difference has either sign with probability 1/2,
-    independently (Fisher's sign-flip test). With one run the differences are -1, 0 or 1, and this
-    is McNemar's binomial; with more they are shares of ``runs``, so repeated runs of one problem
-    never count as several problems. 1.0 when they never differ.
+    It is :func:`sign_flip` of the differences. With one run these are -1, 0 or 1, and the test is
+    McNemar's binomial; with more they are shares of ``runs``, so repeated runs of one problem never
+    count as several problems.
 
     Args:
         correct_a, correct_b: [problem], the share of its runs that were right.
     """
     a, b = paired(correct_a, correct_b)
-    differences = np.rint((a - b) * runs).astype(np.int64)
-    sizes = np.abs(differences)
+    return sign_flip(a - b, parts=runs)
+
+
+def sign_flip(differences: npt.ArrayLike, *, parts: int) -> float:
+    """Two-sided exact p of Fisher's sign-flip test (1935) on differences in ``parts``-ths.
+
+    When neither side is better, each difference has either sign with probability 1/2,
+    independently; p is the chance that their sum is as far from 0 as the one given. Differences are
+    rounded to whole parts. Rounding is odd, so the rounded ones keep that symmetry and the test is
+    exact. 1.0 when all are 0.
+
+    Args:
+        differences: [problem], in the unit of the outcomes.
+    """
+    steps = np.rint(_vector(differences) * parts).astype(np.int64)
+    sizes = np.sort(np.abs(steps[steps != 0]))
+    chances = np.ones(1)  # of each sum that the sizes so far can have, in steps of 2
+    for size in sizes.tolist():
+        chances = np.append(chances, np.zeros(size)) + np.append(np.zeros(size), chances)
+        chances /= 2
     reach = int(sizes.sum())
-    chances = np.ones(1)  # of each sum, from -reach to reach, as far as it was built up
-    for size in sizes[sizes > 0].tolist():
-        step = np.zeros(2 * size + 1)
-        step[[0, -1]] = 0.5
-        chances = np.convolve(chances, step)
-    far = np.abs(np.arange(-reach, reach + 1)) >= abs(int(differences.sum()))
+    far = np.abs(np.arange(-reach, reach + 1, 2)) >= abs(int(steps.sum()))
     return min(1.0, float(chances[far].sum()))
 
 

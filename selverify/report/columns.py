@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 
+import pandas as pd
+
 from selverify.report.formatting import (
     Column,
     TableRow,
@@ -20,7 +22,7 @@ from selverify.report.formatting import (
     with_deviation,
     words,
 )
-from selverify.report.names import method_name
+from selverify.report.names import method_name, our_methods
 
 _percent = partial(number, scale=100)
 _whole_percent = partial(number, scale=100, digits=0)
@@ -38,6 +40,15 @@ def _interval(record: TableRow, name: str) -> str:
     """The ends of a target's interval; a count has none."""
     low, high = (number(record, end, digits=3) for end in ("low", "high"))
     return low if low == "-" else f"{low} to {high}"
+
+
+def _accuracy_against_hull(record: TableRow, name: str) -> str:
+    """In percent; for our methods with the difference to the hull, in points."""
+    accuracy, difference = f"{name}.accuracy", f"{name}.difference"
+    text = _percent(record, accuracy)
+    if record["method"] not in our_methods() or pd.isna(record.get(difference)):
+        return text
+    return f"{text} ({_percent(record, difference, signed=True)})"
 
 
 def _settings(record: TableRow, name: str) -> str:
@@ -69,12 +80,10 @@ MAIN = (
     Column("Difference to full, points", "difference", _points_ranged),
     Column("McNemar p", "mcnemar_p", p_value),
 )
-MAIN_IN_TERMINAL = (
+NEAR_BEST = (
     _METHOD,
-    _ACCURACY,
-    Column("Verifier calls", "verifier_calls", number),
-    _TOKENS._replace(heading="Tokens"),
-    Column("Difference to full, points", "difference", _points_ranged),
+    Column("Verifier calls", "verifier_calls", partial(ranged, missing="not reached")),
+    Column("Over the hull's calls", "ratio", _ratio_ranged),
 )
 TARGETS = (
     Column("Target", "text", verbatim),
@@ -163,6 +172,28 @@ BY_DEPTH = (
     Column("k(w)", "k", partial(with_deviation, digits=2)),
     Column("Accepted of verified, %", "accepted", _whole_percent),
 )
+
+
+def accuracy_by_level(levels: Iterable[int]) -> tuple[Column, ...]:
+    """Accuracy in percent, one column a level."""
+    return _by_level(levels, ".accuracy", _percent)
+
+
+def accuracy_against_hull(levels: Iterable[int]) -> tuple[Column, ...]:
+    """The same, and in brackets the difference of our methods to the hull."""
+    return _by_level(levels, "", _accuracy_against_hull)
+
+
+def difference_to_hull(levels: Iterable[int]) -> tuple[Column, ...]:
+    """The difference to the hull in points with its interval, one column a level."""
+    return _by_level(levels, ".difference", _points_ranged)
+
+
+def _by_level(
+    levels: Iterable[int], name: str, write: Callable[[TableRow, str], str]
+) -> tuple[Column, ...]:
+    numbers = sorted(set(levels))
+    return (_METHOD, *(Column(f"B = {one}", f"{one}{name}", write) for one in numbers))
 
 
 def frontier_columns(target: float) -> tuple[Column, ...]:

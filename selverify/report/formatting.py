@@ -90,14 +90,20 @@ def number(
 
 
 def ranged(
-    record: TableRow | None, name: str, *, scale: float = 1, digits: int = 1, signed: bool = False
+    record: TableRow | None,
+    name: str,
+    *,
+    scale: float = 1,
+    digits: int = 1,
+    signed: bool = False,
+    missing: str = "-",
 ) -> str:
-    """A value with its interval in brackets; "-" where there is no value.
+    """A value with its interval in brackets; ``missing`` where there is no value.
 
     The ends are ``<name>_low`` and ``<name>_high``, or ``low`` and ``high`` beside ``value``.
     """
     if record is None or pd.isna(record.get(name)):
-        return "-"
+        return missing
     stem = name.removesuffix("value") if name.endswith("value") else f"{name}_"
     value, low, high = (
         number(record, one, scale=scale, digits=digits, signed=signed)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from selverify.experiment.equal_cost import HULL
 from selverify.experiment.methods import METHODS, OTHER_COLOUR
 
 FULL_METHOD = "full"
@@ -16,16 +17,41 @@ STRATEGY, STRATEGY_BY_BIN = "strategy", "strategy_by_bin"
 
 Once for all problems, and for each difficulty bin, as in compute-optimal scaling.
 """
-_STRATEGIES = {
+_TOGETHER = {
     STRATEGY: "Baseline chosen on the other fold",
     STRATEGY_BY_BIN: "Baseline chosen in each bin",
+    HULL: "Hull of all baselines",
 }
+"""What is made of all baselines together."""
+_HULL_COLOUR = "#222222"
 ORACLES = tuple(name for name, method in METHODS.items() if method.kind == "bound")
 """They know the truth, and no method is compared with them on equal terms."""
 BUDGET_FREE = tuple(name for name, method in METHODS.items() if method.kind == "greedy")
 """Methods that have no budget and appear in every table."""
 GATED = "_gated"
 """How the name of a baseline with the same free checks ends."""
+SHORT_LIST = (
+    "cot",
+    "majority_gated",
+    "best_of_n_gated",
+    "beam_keep_b_gated",
+    "dvts_gated",
+    HULL,
+    GATES_ONLY,
+    FULL_METHOD,
+    "oracle",
+)
+"""The methods where there is room for ten: the README, a terminal, the figure at equal cost."""
+
+
+def baseline_methods() -> tuple[str, ...]:
+    """What the hull is made of."""
+    return tuple(name for name, one in METHODS.items() if one.kind in ("greedy", "baseline"))
+
+
+def our_methods() -> tuple[str, ...]:
+    """What is compared with the hull."""
+    return tuple(name for name, one in METHODS.items() if one.kind in ("gated", "part"))
 
 
 def figure_methods() -> tuple[str, ...]:
@@ -40,6 +66,8 @@ def method_name(method: str) -> str:
 
 def method_colour(method: str) -> str:
     """The colour of a method's family."""
+    if method == HULL:
+        return _HULL_COLOUR
     return METHODS[method].colour if method in METHODS else OTHER_COLOUR
 
 
@@ -50,11 +78,6 @@ def ordered_methods(methods: Iterable[str]) -> list[str]:
 
 
 def _labels() -> dict[str, str]:
-    """Display names in the order of every table; strategies come after the baselines."""
-    baselines = {
-        name: method.label
-        for name, method in METHODS.items()
-        if method.kind in ("greedy", "baseline")
-    }
-    rest = {name: method.label for name, method in METHODS.items() if name not in baselines}
-    return {**baselines, **_STRATEGIES, **rest}
+    """Display names in the order of every table; after the baselines what is made of them all."""
+    labels = {name: method.label for name, method in METHODS.items()}
+    return {**{name: labels[name] for name in baseline_methods()}, **_TOGETHER, **labels}

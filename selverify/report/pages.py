@@ -60,7 +60,7 @@ def to_latex(report: ReportData) -> str:
 
 
 def to_terminal(report: ReportData, *, width: int) -> str:
-    """The main table for a terminal of ``width`` columns: accuracy, calls, tokens, difference."""
+    """Accuracy at equal calls for a terminal of ``width`` columns."""
     shown = terminal_table(report)
     table = Table(title=escape(shown.title), box=box.SIMPLE_HEAD)
     for place, name in enumerate(shown.header):

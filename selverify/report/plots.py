@@ -21,15 +21,19 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 from sklearn.isotonic import isotonic_regression
 
+from selverify.experiment.equal_cost import HULL
 from selverify.experiment.methods import OTHER_COLOUR
 from selverify.report.names import (
     BUDGET_FREE,
     FULL_METHOD,
     GATED,
+    ORACLES,
+    SHORT_LIST,
     figure_methods,
     method_colour,
     method_name,
     ordered_methods,
+    our_methods,
 )
 from selverify.storage import atomic_path
 
@@ -90,6 +94,36 @@ def accuracy_against_budget(points: pd.DataFrame, stem: Path, *, title: str) -> 
         axes.set(title=title)
         percent_axis(axes, "Accuracy")
         last = _last_accuracies(points)
+        _label_ends(axes, {method: last[method] for method in shown})
+
+
+def accuracy_at_equal_calls(table: pd.DataFrame, stem: Path, *, title: str) -> None:
+    """Accuracy for at most B verifier calls (log scale): the short list without oracles.
+
+    95 % intervals are a band for the hull and bars for our methods; baselines have none here.
+
+    Args:
+        table: as :func:`selverify.experiment.equal_cost.equal_cost_table` gives.
+    """
+    with drawing(stem, 7.6, 4.4) as figure:
+        axes = figure.add_subplot()
+        reached = table.dropna(subset="accuracy")
+        shown = _present(reached, [name for name in SHORT_LIST if name not in ORACLES])
+        ours = [method for method in shown if method in our_methods()]
+        for method, own in _by_method(reached, shown, "level"):
+            if method in ours:  # side by side, so that their bars do not cover each other
+                nudge = 2 ** (0.06 * (ours.index(method) - (len(ours) - 1) / 2))
+                _errorbars(axes, own["level"] * nudge, own, method)
+            elif method == HULL:
+                _band(axes, own)
+            else:
+                axes.plot(own["level"], 100 * own["accuracy"], **_line(method) | {"linewidth": 1})
+        axes.set(xlabel="At most B verifier calls a problem", title=title)
+        log_axis(axes, table["level"])
+        axes.xaxis.set_major_locator(FixedLocator(sorted(set(table["level"]))))
+        axes.xaxis.set_minor_locator(NullLocator())
+        percent_axis(axes, "Accuracy")
+        last = _last_accuracies(reached, "level")
         _label_ends(axes, {method: last[method] for method in shown})
 
 
@@ -335,6 +369,14 @@ def _errorbars(
     )
 
 
+def _band(axes: Axes, own: pd.DataFrame) -> None:
+    """The hull: a dark line in the band of its intervals."""
+    colour = method_colour(HULL)
+    ends = (100 * own["accuracy_low"], 100 * own["accuracy_high"])
+    axes.fill_between(own["level"], *ends, color=colour, alpha=0.1, linewidth=0)
+    axes.plot(own["level"], 100 * own["accuracy"], color=colour, linewidth=2, zorder=3.5)
+
+
 def _arms(own: pd.DataFrame, name: str, *, scale: float = 1) -> np.ndarray:
     """[2, point] lengths of the bars below and above a value."""
     value, low, high = own[name], own[f"{name}_low"], own[f"{name}_high"]
@@ -353,9 +395,9 @@ def _by_method(
         yield method, table[table["method"] == method].sort_values(order)
 
 
-def _last_accuracies(points: pd.DataFrame) -> dict[str, float]:
-    """Accuracy of each method at its largest n."""
-    return dict(points.sort_values("n").groupby("method")["accuracy"].last())
+def _last_accuracies(points: pd.DataFrame, order: str = "n") -> dict[str, float]:
+    """Accuracy of each method at its largest n, or the largest value of another column."""
+    return dict(points.sort_values(order).groupby("method")["accuracy"].last())
 
 
 def _by_accuracy(points: pd.DataFrame) -> list[str]:

@@ -11,11 +11,31 @@ from functools import partial
 
 import pandas as pd
 
+from selverify.experiment.equal_cost import HULL, MARGIN
 from selverify.report import columns
 from selverify.report.formatting import Column, ReportTable, number, ranged, verbatim, wide
+from selverify.report.names import FULL_METHOD, SHORT_LIST, our_methods
 from selverify.report.targets import Target
 from selverify.report.variants import rank_agreement
 
+_EQUAL_NOTE = (
+    "The most accurate (setting, N) of each method whose mean cost is at most B, chosen on one "
+    "fold and scored on the other. The hull is the best that a random choice between two settings "
+    "of any baselines reaches for B, likewise; because it is chosen from many, it can lose to a "
+    "single baseline on the held-out problems. In brackets: the difference to it on the same "
+    "problems, in points. `equal_calls.csv` and `equal_tokens.csv` have intervals, p, costs, "
+    "settings and the spread over repetitions. A dash: nothing is that cheap."
+)
+_DIFFERENCE_NOTE = (
+    "Our methods minus the hull on the same problems, in points, with 95 % bootstrap intervals, "
+    "which hold the choices fixed. p in `equal_calls.csv` is by Fisher's sign-flip test, because "
+    "the outcomes of a random choice are expectations."
+)
+_NEAR_NOTE = (
+    f"Measured calls at which a method comes within {100 * MARGIN:g} point of the hull's best "
+    "accuracy, linear between the entries above. Brackets: 95 %, problems resampled, choices "
+    "fixed; inf where a resample does not come so near."
+)
 _BY_BUDGET_NOTE = (
     "The baseline is the most accurate one at that N on these very problems, which favours it. "
     "Gains are paired, with 95 % bootstrap intervals."
@@ -95,6 +115,8 @@ def metrics(report: ReportData) -> dict[str, float | int | bool]:
     for record in main.to_dict("records"):
         for column in _METRICS:
             flat[f"{record['method']}.{column}"] = float(record[column])
+    for name, value in _equal_calls(report.tables["equal_calls"]):
+        flat[f"equal_calls.{name}"] = value
     for record in rankers[rankers["metric"].isin(_RANKER_METRICS)].to_dict("records"):
         flat[f"ranker.{record['ranker']}.{record['metric']}"] = float(record["value"])
     for record in verifier.to_dict("records"):
@@ -106,15 +128,66 @@ def metrics(report: ReportData) -> dict[str, float | int | bool]:
     return flat
 
 
+def _equal_calls(table: pd.DataFrame) -> Iterator[tuple[str, float]]:
+    """Accuracy of full and of the hull at each B, and their difference."""
+    measures = (
+        ("full", FULL_METHOD, "accuracy"),
+        ("hull", HULL, "accuracy"),
+        ("difference", FULL_METHOD, "difference"),
+    )
+    for name, method, column in measures:
+        own = table[table["method"] == method].dropna(subset=column)
+        for level, value in zip(own["level"], own[column], strict=True):
+            yield f"{level}.{name}", float(value)
+
+
 def sections(report: ReportData) -> tuple[ReportTable, ...]:
     """Every table of the report in the order of the page."""
-    return (*_comparisons(report), *_variants(report), *_breakdowns(report), *_audits(report))
+    return (
+        *_equal_costs(report),
+        *_comparisons(report),
+        *_variants(report),
+        *_breakdowns(report),
+        *_audits(report),
+    )
 
 
 def terminal_table(report: ReportData) -> ReportTable:
-    """The main table as narrow as a terminal needs it."""
-    heading = f"N = {report.budget}, {report.problems} problems, [95 % intervals]"
-    return ReportTable(heading, columns.MAIN_IN_TERMINAL, report.tables["main"])
+    """Accuracy at equal calls, as narrow as a terminal needs it."""
+    table = report.tables["equal_calls"]
+    shown = table[table["method"].isin(SHORT_LIST)]
+    heading = f"Accuracy, %, for at most B verifier calls a problem, {report.problems} problems"
+    by_level = columns.accuracy_by_level(table["level"])
+    return ReportTable(heading, by_level, wide(shown, "method", "level"))
+
+
+def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
+    """What a number of verifier calls, or of tokens, buys: each method, and the hull."""
+    calls, tokens = report.tables["equal_calls"], report.tables["equal_tokens"]
+    yield ReportTable(
+        "Accuracy for at most B verifier calls a problem, %",
+        columns.accuracy_against_hull(calls["level"]),
+        wide(calls, "method", "level"),
+        _EQUAL_NOTE,
+        "equal_calls",
+    )
+    yield ReportTable(
+        "Difference to the hull for at most B verifier calls",
+        columns.difference_to_hull(calls["level"]),
+        wide(calls[calls["method"].isin(our_methods())], "method", "level"),
+        _DIFFERENCE_NOTE,
+    )
+    yield ReportTable(
+        "Calls to come near the best of the hull",
+        columns.NEAR_BEST,
+        report.tables["near_best"],
+        _NEAR_NOTE,
+    )
+    yield ReportTable(
+        "Accuracy for at most B generated tokens a problem, %",
+        columns.accuracy_against_hull(tokens["level"]),
+        wide(tokens, "method", "level"),
+    )
 
 
 def _comparisons(report: ReportData) -> Iterator[ReportTable]:

@@ -21,6 +21,7 @@ from selverify.experiment.statistics import (
     Interval,
     area_under_frontier,
     calls_at_accuracy,
+    interval_columns,
     mcnemar,
     mean_interval,
     paired_difference,
@@ -286,14 +287,6 @@ def step_columns(
     """:func:`compare` as the columns step and calls_ratio, each with its interval."""
     step, ratio = compare(rows, method, other, bootstrap)
     return {**interval_columns("step", step), **interval_columns("calls_ratio", ratio)}
-
-
-def interval_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
-    """``name``, ``name_low`` and ``name_high``, each None without an interval."""
-    value, low, high = (
-        (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
-    )
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
 def _by_method(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:

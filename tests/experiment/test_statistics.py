@@ -22,6 +22,7 @@ from selverify.experiment.statistics import (
     pareto_frontier,
     pass_at_k,
     ratio_interval,
+    sign_flip,
     wilson_interval,
     with_free,
 )
@@ -238,6 +239,22 @@ def test_mcnemar_against_slow_references() -> None:
         c, d = rng.integers(0, 4, 9), rng.integers(0, 4, 9)
         far = np.abs((signs * (c - d)).sum(1)) >= abs((c - d).sum())
         assert mcnemar(c / 3, d / 3, runs=3) == pytest.approx(far.mean(), rel=1e-9)
+
+
+def test_sign_flips_of_fractions_by_hand_and_against_all_signs() -> None:
+    """Of the eight sums of 1, 1/2 and 1/4, two are as far from 0 as 7/4 and six as 3/4.
+
+    What rounds to no part at all is no difference.
+    """
+    assert sign_flip([1.0, 0.5, 0.25], parts=4) == 2 / 8
+    assert sign_flip([1.0, -0.5, 0.25, 0.0], parts=4) == 6 / 8
+    assert sign_flip([0.1, -0.1], parts=4) == 1.0
+    rng = np.random.default_rng(2)
+    signs = np.array(list(product((-1, 1), repeat=10)))
+    for _ in range(20):
+        parts = rng.integers(-120, 121, 10)
+        far = np.abs((signs * parts).sum(1)) >= abs(parts.sum())
+        assert sign_flip(parts / 120, parts=120) == pytest.approx(far.mean(), rel=1e-9)
 
 
 def test_pass_at_k_equals_the_binomial_formula() -> None:

@@ -17,7 +17,7 @@ from selverify.experiment.audits import (
 from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
 from selverify.experiment.statistics import Bootstrap
 from selverify.report import by_depth, names, sections, targets
-from tasks.report import Variant, outcome_tables
+from tasks.report import Variant, equal_cost_tables, outcome_tables
 
 BOOTSTRAP = Bootstrap(resamples=400, seed=0)
 IDS = [f"p{i:02d}" for i in range(20)]
@@ -133,6 +133,7 @@ def report() -> sections.ReportData:
         budget=4,
         bootstrap=BOOTSTRAP,
     )
+    tables |= equal_cost_tables(cross, calls=(1, 2, 4, 8), bootstrap=BOOTSTRAP)
     tables["gates"] = gate_table(refused())
     tables["rankers"] = ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP)
     scores, truth = [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0]

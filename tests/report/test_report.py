@@ -22,6 +22,7 @@ from synthetic import (
 
 from selverify.errors import SchemaError
 from selverify.experiment.audits import ScoredCandidates, gate_table, ranker_table
+from selverify.experiment.equal_cost import HULL
 from selverify.experiment.selection import cross_validate, pool_runs
 from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
 from selverify.report.sections import ReportData
@@ -133,13 +134,46 @@ def test_metrics_are_flat_and_finite(built: ReportData, tmp_path: Path) -> None:
     assert not any("@" in name for name in flat), "MLflow refuses names with an @"
 
 
-def test_terminal_table_shows_every_method_within_its_width(built: ReportData) -> None:
-    """A terminal of 100 columns shows names, accuracy with interval, calls and tokens whole."""
+def test_terminal_table_shows_the_short_list_within_its_width(built: ReportData) -> None:
+    """A terminal of 100 columns shows names whole, and an accuracy or a dash for each B."""
     text = pages.to_terminal(built, width=100)
     assert all(len(line) <= 100 for line in text.splitlines())
-    line = next(line for line in text.splitlines() if "Full (gates + hybrid + k(w))" in line)
-    assert all(value in line for value in ("70.0 [", "3.4", "120"))
-    assert all(names.method_name(method) in text for method in METHODS)
+    rows = {line[:31].strip(): line[31:].split() for line in text.splitlines()}
+    assert rows["Full (gates + hybrid + k(w))"] == ["-", "-", "70.0", "70.0"]
+    shown = {names.method_name(name) for name in names.SHORT_LIST if name in {*METHODS, HULL}}
+    assert shown <= set(rows) and len(names.SHORT_LIST) <= 10
+    assert "Verify-all (no gates)" not in rows
+
+
+def test_equal_cost_by_hand(built: ReportData) -> None:
+    """Full costs 2.4 calls at N = 2 and 3.4 at N = 4, so nothing up to B = 2 and both at B = 4.
+
+    Cheaper than any search of a baseline are CoT and the vote; the vote solves 9 of 20 at N = 4.
+    Strategies and parts are not in the table.
+    """
+    table = built.tables["equal_calls"].set_index(["method", "level"])
+    methods = table.index.get_level_values("method").unique().tolist()
+    assert methods == names.ordered_methods([*METHODS, HULL])
+    assert table.loc["full", "accuracy"].dropna().to_dict() == pytest.approx({4: 0.7, 8: 0.7})
+    assert table.loc[("full", 4), "verifier_calls"] == pytest.approx(3.4)
+    assert table.loc[("full", 4), "accuracy_sd"] == pytest.approx(0.0, abs=1e-9)
+    assert table.loc["majority_gated", "accuracy"].tolist() == pytest.approx([0.45] * 4)
+    hull = table.loc[(HULL, 4), "accuracy"]
+    assert table.loc[("full", 4), "difference"] == pytest.approx(0.7 - hull)
+    assert table.loc[(HULL, 1), "settings"].count("majority_gated n=4") == 2
+    assert built.tables["equal_tokens"]["level"].unique().tolist() == [32, 64, 128]
+
+
+def test_a_report_without_the_full_method_at_a_level_has_no_metric_for_it(
+    built: ReportData,
+) -> None:
+    """The hull's is there at every level."""
+    flat = sections.metrics(built)
+    assert [flat.get(f"equal_calls.{level}.full") for level in (1, 2)] == [None, None]
+    assert flat["equal_calls.8.full"] == pytest.approx(0.7)
+    difference = flat["equal_calls.8.full"] - flat["equal_calls.8.hull"]
+    assert flat["equal_calls.8.difference"] == pytest.approx(difference)
+    assert "equal_calls.1.hull" in flat and "equal_calls.1.difference" not in flat
 
 
 def test_methods_on_different_problems_are_refused() -> None:
@@ -218,7 +252,7 @@ def test_every_figure_is_drawn_without_date_or_random_identifier(
     built: ReportData, drawn: dict[str, bytes], tmp_path: Path
 ) -> None:
     """As SVG and PNG, so that DVC sees no change; one of them is drawn again here."""
-    assert len(drawn) == 18 and {Path(name).suffix for name in drawn} == {".svg", ".png"}
+    assert len(drawn) == 20 and {Path(name).suffix for name in drawn} == {".svg", ".png"}
     assert all(len(content) > 1000 for content in drawn.values())
     plots.gate_bars(built.tables["gates"], tmp_path / "gates", title="What the gates refuse")
     assert (tmp_path / "gates.svg").read_bytes() == drawn["gates.svg"]

@@ -118,5 +118,5 @@ def test_no_text_becomes_markup(
 
 def test_a_missing_figure_is_named(built: ReportData, tmp_path: Path) -> None:
     """With the file that was expected."""
-    with pytest.raises(ArtifactError, match=r"accuracy_calls\.svg: no such file"):
+    with pytest.raises(ArtifactError, match=r"equal_calls\.svg: no such file"):
         to_html(built, tmp_path, [])
