@@ -75,7 +75,7 @@ def test_golden_trace_with_retry_and_backtrack() -> None:
     result = run(ScriptedBackend(**BACKTRACKING))
     assert result.outcome.answer == "3"
     assert result.outcome.reason == "answered"
-    assert result.ledger == Ledger(6, 6, 10, 28, 2)
+    assert result.ledger == Ledger(6, 6, 10, 28, 2, 4, 21)
     golden = [
         ("propose", "", 10),
         ("propose", "", 10),
@@ -295,7 +295,7 @@ def test_calls_that_end_within_a_state_leave_its_pool_to_the_fallback() -> None:
     )
     result = run(backend, replace(SETTINGS, k_base=1.0, fallback=True), budget=1)
     assert result.outcome.answer == "3"
-    assert result.ledger == Ledger(1, 1, 4, 12, 2)
+    assert result.ledger == Ledger(1, 1, 4, 12, 2, 4, 6)
 
 
 def test_nothing_left_with_fallback_commits_the_best_rejected_move() -> None:

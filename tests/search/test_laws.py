@@ -23,6 +23,9 @@ class Chunked:
     def identity(self, kind: str) -> str:
         return BACKEND.identity(kind)
 
+    def tokens(self, text: str) -> int:
+        return BACKEND.tokens(text)
+
     def __init__(self, size: int) -> None:
         self.size = size
 
@@ -39,6 +42,9 @@ class Spy:
 
     def identity(self, kind: str) -> str:
         return BACKEND.identity(kind)
+
+    def tokens(self, text: str) -> int:
+        return BACKEND.tokens(text)
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
