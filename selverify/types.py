@@ -84,7 +84,7 @@ class State:
     @property
     def said(self) -> tuple[str, ...]:
         """The moves' texts, which tell states of one problem apart."""
-        return tuple(move.text for move in self.derivation)
+        return tuple([move.text for move in self.derivation])
 
     @property
     def trace(self) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from selverify.domains.base import Domain
 from selverify.errors import ProtocolError
+from selverify.search.compute import Sizes
 from selverify.search.requests import (
     Complete,
     CompleteItem,
@@ -50,6 +51,14 @@ class FakeBackend:
     def identity(self, kind: str) -> str:
         """The same for every kind: one seed and one proposer make all replies."""
         return self._identity
+
+    def tokens(self, text: str) -> int:
+        """A token a word."""
+        return len(text.split())
+
+    def sizes(self) -> Sizes:
+        """Round numbers, so that operations can be counted by hand."""
+        return Sizes(100, 10, 1)
 
     def answer(self, request: Request) -> Reply:
         """Reply item by item.

@@ -21,11 +21,13 @@ def check_totals(folder: Path, params: Params) -> None:
     query = f"""
         with events as (
             select problem_id, sum(verifier_calls) calls, sum(verifier_steps) steps,
-                   sum(generated_moves) moves, sum(generated_tokens) tokens
+                   sum(generated_moves) moves, sum(generated_tokens) tokens,
+                   sum(read_tokens) read, sum(verified_tokens) verified
             from '{folder}/events.parquet' group by problem_id
         ), ledgers as (
             select problem_id, verifier_calls calls, verifier_steps steps,
-                   generated_moves moves, generated_tokens tokens
+                   generated_moves moves, generated_tokens tokens,
+                   read_tokens read, verified_tokens verified
             from '{folder}/outcomes.parquet'
             where method = 'full' and n = {params.evaluation.headline_budget}
               and sampling_seed = {params.evaluation.sampling_seeds[0]} and setting = '{name}'

@@ -24,6 +24,7 @@ from selverify.experiment.methods import (
 )
 from selverify.experiment.reuse import Searches
 from selverify.search.backend import Backend
+from selverify.search.compute import Sizes
 from selverify.search.driver import Result
 from selverify.types import Outcome
 
@@ -53,6 +54,7 @@ def evaluate(
         if n < 1:
             raise BudgetError(f"evaluation.budgets: given {n}, expected at least 1")
     rows: list[dict[str, Any]] = []
+    sizes = backend.sizes()
     with Grader(seconds=evaluation.grading_seconds, workers=1) as grader:
         for number, name in enumerate(methods, start=1):
             if name not in METHODS:
@@ -67,7 +69,7 @@ def evaluate(
                         "setting": setting,
                         "n": trial.n,
                         "problem_id": trial.task.problem.problem_id,
-                        **_row(result, trial.task.truth.answer, grader),
+                        **_row(result, trial.task.truth.answer, grader, sizes=sizes),
                     }
                 )
     return rows
@@ -97,7 +99,7 @@ def _run(
                 yield name, trial, results[trial.key]
 
 
-def _row(result: Result[Outcome], gold: str, grader: Grader) -> dict[str, Any]:
+def _row(result: Result[Outcome], gold: str, grader: Grader, *, sizes: Sizes) -> dict[str, Any]:
     graded = grader.grade(gold, result.outcome.answer)
     ledger = result.ledger
     return {
@@ -109,4 +111,7 @@ def _row(result: Result[Outcome], gold: str, grader: Grader) -> dict[str, Any]:
         "verifier_steps": ledger.verifier_steps,
         "generated_moves": ledger.generated_moves,
         "generated_tokens": ledger.generated_tokens,
+        "read_tokens": ledger.read_tokens,
+        "verified_tokens": ledger.verified_tokens,
+        "compute": sizes.operations(ledger),
     }

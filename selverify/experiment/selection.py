@@ -19,7 +19,10 @@ from selverify.experiment.statistics import FloatArray, IntArray
 
 SelectionRule = Literal["one_standard_error", "accuracy"]
 KEY = ("method", "setting", "n", "problem_id")
-COSTS = ("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
+COSTS = (
+    *("verifier_calls", "verifier_steps", "generated_moves", "generated_tokens"),
+    *("read_tokens", "verified_tokens", "compute"),
+)
 """What the outcomes count of a search."""
 _UNGRADED = ("unparsed", "timeout")
 

@@ -24,6 +24,7 @@ from typing import Any
 
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.search.backend import Backend
+from selverify.search.compute import Sizes
 from selverify.search.requests import (
     Complete,
     CompleteItem,
@@ -92,6 +93,14 @@ class CachedBackend:
     def identity(self, kind: str) -> str:
         """That of the backend: a cached reply is its reply."""
         return self._backend.identity(kind)
+
+    def tokens(self, text: str) -> int:
+        """The backend's count; it takes no model, so it is not stored."""
+        return self._backend.tokens(text)
+
+    def sizes(self) -> Sizes:
+        """Those of the backend."""
+        return self._backend.sizes()
 
     def close(self) -> None:
         """Close the file, without what was not written."""

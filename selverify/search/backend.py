@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from selverify.errors import ProtocolError
+from selverify.search.compute import Sizes
 from selverify.search.requests import (
     Complete,
     CompleteItem,
@@ -46,6 +47,14 @@ class Backend(Protocol):
         """
         ...
 
+    def tokens(self, text: str) -> int:
+        """How many tokens ``text`` has; the generator's count is also taken for the verifier."""
+        ...
+
+    def sizes(self) -> Sizes:
+        """The parameters of generator, verifier and ranker."""
+        ...
+
 
 class Proposer(Protocol):
     """A generator: any causal language model, here or behind a server."""
@@ -62,6 +71,14 @@ class Proposer(Protocol):
         """For each item ``count`` samples, each a whole continuation to the end."""
         ...
 
+    def tokens(self, text: str) -> int:
+        """How many tokens it takes to read ``text``: one move, a problem or a question."""
+        ...
+
+    def parameters(self) -> int | None:
+        """Parameters of the model, embeddings among them; None where that is unknown."""
+        ...
+
 
 class Ranker(Protocol):
     """What orders the survivors of the gates without a verifier call."""
@@ -74,6 +91,10 @@ class Ranker(Protocol):
         """For each item one score a move, lower first."""
         ...
 
+    def parameters(self) -> int | None:
+        """Parameters that it adds to the generator's, whose states it reads."""
+        ...
+
 
 class Verifier(Protocol):
     """A process reward model, a judge or a tool. A new one is one class in one file."""
@@ -84,6 +105,10 @@ class Verifier(Protocol):
 
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """For each item one verdict: a score in [0, 1] for each of its steps."""
+        ...
+
+    def parameters(self) -> int | None:
+        """Parameters that a verified token passes; None where that is unknown, 0 for a tool."""
         ...
 
 
@@ -122,6 +147,18 @@ class ComposedBackend:
             f"given a {type(request).__name__}, expected a request that one of these answers: "
             f"{', '.join(type(one).__name__ for one in self._parts())}"
         )
+
+    def tokens(self, text: str) -> int:
+        """The generator's count."""
+        return self._proposer.tokens(text)
+
+    def sizes(self) -> Sizes:
+        """Of the parts; 0 for one that is missing."""
+        generator, verifier, ranker = (
+            0 if part is None else part.parameters()
+            for part in (self._proposer, self._verifier, self._ranker)
+        )
+        return Sizes(generator, verifier, ranker)
 
     def _parts(self) -> list[Proposer | Ranker | Verifier]:
         parts = (self._proposer, self._ranker, self._verifier)

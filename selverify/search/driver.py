@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from selverify.errors import BudgetError, ProtocolError
 from selverify.search.backend import Backend
+from selverify.search.compute import Reading
 from selverify.search.ledger import Ledger, cost
 from selverify.search.requests import (
     Complete,
@@ -56,6 +57,7 @@ class _Run(Generic[_T]):
 
     key: Hashable
     search: Search[_T]
+    reading: Reading
     events: list[Event] | None
     ledger: Ledger = field(default_factory=Ledger)
     request: _Asked | None = None
@@ -81,7 +83,10 @@ def run_lockstep(
         ProtocolError: a search yields something else than a request, or a reply has a wrong
             length.
     """
-    runs = {key: _start(key, search, traced=traced) for key, search in searches.items()}
+    runs = {
+        key: _start(key, search, Reading(backend.tokens, end_of_move=end_of_move), traced=traced)
+        for key, search in searches.items()
+    }
     waiting: dict[type[_Asked], list[_Run[_T]]] = {kind: [] for kind in _KINDS}
     _advance_all(runs.values(), [None] * len(runs), waiting=waiting)
     while any(waiting.values()):
@@ -96,10 +101,10 @@ def run_lockstep(
     }
 
 
-def _start(key: Hashable, search: Search[_T], *, traced: bool) -> _Run[_T]:
+def _start(key: Hashable, search: Search[_T], reading: Reading, *, traced: bool) -> _Run[_T]:
     if search.budget is not None and search.budget < 1:
         raise BudgetError(f"search {key!r}: budget is {search.budget}, expected at least 1")
-    return _Run(key, search, [] if traced else None)
+    return _Run(key, search, reading, [] if traced else None)
 
 
 def _advance_all(
@@ -149,9 +154,11 @@ def _answer(
     for run, request in zip(turn, requests, strict=True):
         reply = whole[position : position + len(request.items)]
         position += len(request.items)
-        run.ledger += cost(request, reply, end_of_move=end_of_move)
+        read = list(map(run.reading.of, request.items, reply))
+        run.ledger += cost(request, reply, read=sum(read), end_of_move=end_of_move)
         if run.events is not None:
-            run.events += _recorded(request, reply, first=len(run.events), end_of_move=end_of_move)
+            first = len(run.events)
+            run.events += _recorded(request, reply, read, first=first, end_of_move=end_of_move)
         replies.append(reply)
     return replies
 
@@ -192,13 +199,21 @@ def _check_budgets(turn: Sequence[_Run[_T]], requests: Sequence[_Asked]) -> None
 
 
 def _recorded(
-    request: _Asked, reply: tuple[Any, ...], *, first: int, end_of_move: str
+    request: _Asked,
+    reply: tuple[Any, ...],
+    read: Sequence[int],
+    *,
+    first: int,
+    end_of_move: str,
 ) -> Iterator[Event]:
-    """One event an item, with its own share of the cost; ``first`` is its index."""
+    """One event an item, with its own share of the cost and of what was ``read`` for it.
+
+    ``first`` is the index of the first.
+    """
     kind: Any = type(request)
     items: tuple[Any, ...] = request.items
-    for index, (item, entry) in enumerate(zip(items, reply, strict=True), start=first):
-        share = cost(kind((item,)), (entry,), end_of_move=end_of_move)
+    for index, (item, entry, new) in enumerate(zip(items, reply, read, strict=True), start=first):
+        share = cost(kind((item,)), (entry,), read=new, end_of_move=end_of_move)
         yield Event(index, kind.kind, item.state, share, _summary(item, entry))
 
 

@@ -34,9 +34,10 @@ class Rules:
     survivors (Eq. gated_moves). ``rank``: visit -> h(w, m) of its pool, lower is better (Eq.
     hybrid_score). ``skip``: probability that the verifier rejects this move, or one committed
     without a call since the last verified one -> whether this one is, too; None: never.
-    ``width``: (scores h of the pool, most that can be verified) -> k(w) (Eq. kw). ``accept``: verifier score -> V. ``commit``: accepted move -> its worth, higher is
-    better. ``recover``: the next step where a round ends without a move. A state that is
-    ``max_moves`` deep has no candidates.
+    ``width``: (scores h of the pool, most that can be verified) -> k(w) (Eq. kw). ``accept``:
+    verifier score -> V. ``commit``: accepted move -> its worth, higher is better. ``recover``: the
+    next step where a round ends without a move. A state that is ``max_moves`` deep has no
+    candidates.
     """
 
     propose: Callable[[Visit, int], Asking[tuple[Sample, ...]]]

@@ -32,7 +32,7 @@ _SCHEMA = pa.schema(
         *((counter, pa.int64()) for counter in COUNTERS),
         ("data", pa.string()),
     ],
-    metadata={"version": "2"},
+    metadata={"version": "3"},
 )
 
 
@@ -74,10 +74,11 @@ def read_events(
         table = pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
-    if not table.schema.equals(_SCHEMA):
-        raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")
-    if (table.schema.metadata or {}).get(b"version") != _SCHEMA.metadata[b"version"]:
+    version = (table.schema.metadata or {}).get(b"version")
+    if version not in (None, _SCHEMA.metadata[b"version"]):
         raise SchemaError(f"{path}: written by another version; run the stage 'evaluation' again")
+    if version is None or not table.schema.equals(_SCHEMA):
+        raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")
     rows = table.to_pylist()
     found: dict[str, list[Event]] = {}
     states: dict[tuple[str, tuple[str, ...]], State] = {}

@@ -23,7 +23,7 @@ from selverify.experiment.equal_cost import (
     operating_points,
     spanning_levels,
 )
-from selverify.experiment.selection import cross_validate
+from selverify.experiment.selection import COSTS, cross_validate
 from selverify.experiment.statistics import Bootstrap
 
 BOOTSTRAP = Bootstrap(resamples=300, seed=0)
@@ -37,7 +37,7 @@ def pooled_rows(
     """One point on every problem, run once."""
     spent = np.broadcast_to(np.asarray(calls, dtype=float), len(right))
     given = {"setting": "", "n": 8, "generated_tokens": 10.0} | columns
-    costs = {"verifier_calls": spent, "verifier_steps": spent, "generated_moves": spent}
+    costs = {name: spent for name in COSTS if name != "generated_tokens"}
     names = [f"p{i:03d}" for i in range(len(right))]
     return pd.DataFrame({"method": method, "problem_id": names, "correct": right, **costs} | given)
 

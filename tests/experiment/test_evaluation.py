@@ -75,6 +75,12 @@ class CountingBackend:
     def identity(self, kind):
         return self.backend.identity(kind)
 
+    def tokens(self, text):
+        return self.backend.tokens(text)
+
+    def sizes(self):
+        return self.backend.sizes()
+
     def answer(self, request):
         self.items += len(request.items)
         return self.backend.answer(request)
@@ -108,6 +114,22 @@ def test_costs_follow_from_what_a_method_is(outcomes):
         assert (own["verifier_calls"] <= own["n"]).all()
         assert own["verifier_calls"].max() > 0
     assert (outcomes["verifier_steps"] >= outcomes["verifier_calls"]).all()
+
+
+def test_compute_is_two_operations_a_parameter_and_token(outcomes, backend):
+    """By the sizes of the backend; voting reads nothing but the problem and verifies nothing."""
+    sizes = backend.sizes()
+    tokens = outcomes["generated_tokens"] + outcomes["read_tokens"]
+    models = sizes.generator * tokens + sizes.verifier * outcomes["verified_tokens"]
+    ranked = outcomes["compute"] - 2 * models
+    assert (ranked >= 0).all() and ranked[outcomes["method"] == "full"].max() > 0
+    assert (ranked[~outcomes["method"].isin(GATED)] == 0).all()
+    words = {task.problem.problem_id: len(task.problem.text.split()) for task in TASKS}
+    voting = outcomes[outcomes["method"].isin(["cot", "majority", "majority_gated"])]
+    assert (voting["read_tokens"] == voting["problem_id"].map(words)).all()
+    assert (voting["verified_tokens"] == 0).all()
+    called = outcomes[outcomes["verifier_calls"] > 0]
+    assert (called["verified_tokens"] > called["problem_id"].map(words)).all()
 
 
 def test_step_searches_keep_to_the_generation_cap(outcomes, conditions):

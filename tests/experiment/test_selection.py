@@ -34,7 +34,8 @@ def outcomes_of(
         ],
         columns=["method", "setting", "n", "problem_id", "correct", "verifier_calls"],
     )
-    costs = dict.fromkeys(("verifier_steps", "generated_moves", "generated_tokens"), 1)
+    names = ("verifier_steps", "generated_moves", "generated_tokens")
+    costs = dict.fromkeys((*names, "read_tokens", "verified_tokens", "compute"), 1)
     status = table["correct"].map({True: "correct", False: "wrong"})
     return table.assign(sampling_seed=sampling_seed, status=status, **costs)
 

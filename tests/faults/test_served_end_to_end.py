@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import random
 import shutil
@@ -157,6 +158,10 @@ class InProcess:
 
     def identity(self) -> str:
         return "reference"
+
+    def tokens(self, text: str) -> int:
+        """The estimate for servers: four characters a token."""
+        return math.ceil(len(text) / 4)
 
     def propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
         rules = {"max_new_tokens": SAMPLING.max_move_tokens, "stop_strings": [DOMAIN.end_of_move]}

@@ -34,6 +34,9 @@ class ShortVerifier:
     def identity(self) -> str:
         return f"short {self.longest}"
 
+    def parameters(self) -> int:
+        return 0
+
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         by_item = [tuple(float(len(one.text) <= self.longest) for one in i.steps) for i in items]
         return tuple(Verdict(scores[-1], scores) for scores in by_item)

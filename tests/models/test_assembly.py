@@ -9,6 +9,7 @@ import pytest
 import tiny_reward_models
 import torch
 from tiny_text_models import build
+from transformers import LlamaForCausalLM
 
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.math_structured import MathStructured
@@ -31,6 +32,7 @@ from selverify.params import (
     verifier_source,
 )
 from selverify.search.backend import Verifier
+from selverify.search.compute import Sizes
 from selverify.search.requests import Propose, ProposeItem, Rank, RankItem, Verify, VerifyItem
 from selverify.types import Move, Verdict
 
@@ -91,6 +93,8 @@ def test_a_model_of_the_hub_proposes_and_ranks_under_its_few_shot_prompt(
     ((score,),) = models.backend.answer(Rank((RankItem(item.state, item.steps, "likelihood"),)))
     assert score > 0
     assert models.policy is None
+    model = LlamaForCausalLM.from_pretrained(llama)
+    assert models.backend.sizes() == Sizes(model.num_parameters(), 0, 0)
     with pytest.raises(ProtocolError, match="given a Verify, expected a request"):
         models.backend.answer(Verify((item,)))
 
@@ -108,6 +112,7 @@ def test_a_server_without_embeddings_ranks_nothing(tmp_path: Path) -> None:
     models = opened(tmp_path)
     with pytest.raises(ParamsError, match=r"generator\.math: given a server without embeddings"):
         models.embedding()
+    assert models.backend.sizes() == Sizes(None, 0, 0)
 
 
 def test_a_server_with_embeddings_can_be_ranked_by_them(tmp_path: Path) -> None:
@@ -159,6 +164,9 @@ def test_a_tool_verifies_what_a_trained_backbone_proposes(tmp_path: Path) -> Non
     ((sample,),) = models.backend.answer(Propose((ProposeItem(state, 0, 1),)))
     assert sample.tokens > 0
     assert models.backend.identity("verify").startswith("tool: ")
+    model = LlamaForCausalLM.from_pretrained(ROOT / "models/countdown-small")
+    assert models.backend.sizes() == Sizes(model.num_parameters(), 0, 0)
+    assert models.backend.tokens("2 * 3 = 6 left 1 4 6 ;") == 10
 
 
 def parsed(candidate: object) -> Move:

@@ -203,6 +203,17 @@ def test_prompts_are_rendered_by_the_template_or_plainly(pretrained: HubModel) -
     assert shown(prompting(STATES[0]), stern).startswith(expected)
 
 
+def test_the_tokens_of_a_text_are_the_tokenizers(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without special ones around it, and the same with nothing remembered."""
+    model, text = causal(pretrained), "First, 6 * 7 = 42."
+    said = pretrained.tokenizer.encode(text, add_special_tokens=False)
+    assert [model.tokens(text), model.tokens(text), model.tokens("")] == [len(said), len(said), 0]
+    monkeypatch.setattr(module, "_REMEMBERED_COUNTS", 0)
+    assert model.tokens(text) == len(said)
+
+
 def test_where_the_prompt_leaves_no_room_nothing_is_sampled(pretrained: HubModel) -> None:
     crowded = state_of("Why? " * 200)
     empty, samples = causal(pretrained).propose(

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import LlamaForCausalLM
 
 from selverify.domains import domain_by_name
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.models.generators.checkpoints import (
+    REWARD_HEAD,
     RewardModel,
     load_backbone,
     load_ranker_checkpoint,
@@ -194,6 +196,25 @@ def test_a_move_is_read_once_for_every_scorer(generator, backbone, tiny_models):
     bare = TrainedRanker(embed, None, backbone=backbone.digest)
     with pytest.raises(ProtocolError, match="or a trained policy"):
         bare.rank([other])
+
+
+def test_parameters_are_those_of_the_checkpoints(generator, reward, plain, tiny_models, backbone):
+    """Of backbone, reward model with its head, and the ranker's heads, as their files hold them."""
+
+    def numbers(path: Path) -> int:
+        return sum(one.numel() for one in load_file(path).values())
+
+    assert generator.parameters() == plain.num_parameters()
+    verifier = tiny_models / "verifier"
+    files = [verifier / "model.safetensors", verifier / REWARD_HEAD]
+    end = DOMAIN.end_of_move
+    assert LocalVerifier(reward, end_of_move=end).parameters() == sum(map(numbers, files))
+    checkpoint = load_ranker_checkpoint(tiny_models / "policy", backbone.digest)
+    ranker = TrainedRanker(generator.embed, checkpoint, backbone=backbone.digest)
+    buffers = sum(one.numel() for one in checkpoint.heuristic.buffers())
+    heads = numbers(tiny_models / "policy" / "heuristic.safetensors") - buffers
+    assert ranker.parameters() == heads
+    assert TrainedRanker(generator.embed, None, backbone="").parameters() == 0
 
 
 def test_the_identity_changes_with_what_samples_depend_on(generator, backbone):

@@ -19,6 +19,7 @@ from toy import move, samples, toy_problem
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.models import reply_cache
 from selverify.models.reply_cache import CachedBackend
+from selverify.search.compute import Sizes
 from selverify.search.driver import run_lockstep
 from selverify.search.requests import (
     Complete,
@@ -49,6 +50,12 @@ class Log:
 
     def identity(self, kind: str) -> str:
         return self._identity
+
+    def tokens(self, text: str) -> int:
+        return BACKEND.tokens(text)
+
+    def sizes(self) -> Sizes:
+        return BACKEND.sizes()
 
     def answer(self, request: Request) -> Reply:
         self.requests.append(request)
@@ -173,6 +180,13 @@ def test_different_items_have_different_keys() -> None:
     keys = {cache._key(request.kind, request.items[0]) for request in different}
     assert len(keys) == len(different)
     assert cache._key("verify", replace(verify(ONE).items[0], state=START.spend(3))) in keys
+
+
+def test_tokens_and_sizes_are_those_of_the_backend() -> None:
+    """They cost no model, so they are passed on."""
+    cache = CachedBackend(Log(), MEMORY)
+    assert cache.tokens("add 1 ;") == 3
+    assert cache.sizes() == BACKEND.sizes()
 
 
 def test_another_backend_identity_shares_nothing(tmp_path: Path) -> None:

@@ -377,6 +377,14 @@ def test_without_a_count_tokens_are_words(count: object) -> None:
         assert first(said, whole=True).tokens == 6
 
 
+@pytest.mark.parametrize(("text", "tokens"), [("", 0), ("So 2", 1), ("So 2.", 2)])
+def test_the_tokens_of_a_text_to_be_read_are_estimated(text: str, tokens: int) -> None:
+    """Four characters a token, rounded up, without a request; the model's size is unknown."""
+    proposer = model(Scripted(refused))
+    assert proposer.tokens(text) == tokens
+    assert proposer.parameters() is None
+
+
 def test_the_identity_names_what_samples_follow_from() -> None:
     """Where the model is served, and how it is asked, are not among it."""
     usual = model(Scripted(writer)).identity()

@@ -125,6 +125,10 @@ class RecordedTree:
                     verdict = min(1.0, max(0.0, own.score / SURE))
                     self._verdicts.setdefault((one.hand, (*before, move.text)), verdict)
 
+    def tokens(self, text: str) -> int:
+        """Not recorded, so none."""
+        return 0
+
     def answer(self, request: Request) -> Reply:
         """What the log holds, or what stands for a miss."""
         if isinstance(request, Propose):

@@ -63,6 +63,9 @@ def runs(
             "verifier_steps": 3 * calls,
             "generated_moves": 4 * n,
             "generated_tokens": 30 * n,
+            "read_tokens": 40,
+            "verified_tokens": 10 * calls,
+            "compute": 2e6 * (30 * n + 40 + 10 * calls),
         }
         for i in range(problems)
     ]

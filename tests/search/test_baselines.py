@@ -71,11 +71,11 @@ def test_split_moves_cuts_at_the_closing_word_and_drops_an_open_tail() -> None:
 
 
 def test_chain_of_thought_takes_the_greedy_solution() -> None:
-    """One greedy sample, its answer, three moves, nine tokens, no call."""
+    """One greedy sample, its answer, three moves, nine tokens after three read, no call."""
     result = run(chain_of_thought(DOMAIN, PROBLEM), ScriptedBackend(solutions=[RIGHT]))
     assert result.outcome.answer == "3"
     assert texts(result.outcome) == ["add 1 ;", "add 2 ;", "say 3 ;"]
-    assert result.ledger == Ledger(0, 0, 3, 9, 0)
+    assert result.ledger == Ledger(0, 0, 3, 9, 0, 3)
 
 
 @pytest.mark.parametrize("solution", [OPEN, NOISE, ""])

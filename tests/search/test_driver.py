@@ -52,7 +52,13 @@ def test_every_kind_is_counted_by_its_own_rule() -> None:
     )
     result = run_lockstep({0: Search(search, None)}, backend, end_of_move=";")[0]
     assert result.ledger == Ledger(
-        verifier_calls=2, verifier_steps=4, generated_moves=4, generated_tokens=11, rank_items=3
+        verifier_calls=2,
+        verifier_steps=4,
+        generated_moves=4,
+        generated_tokens=11,
+        rank_items=3,
+        read_tokens=4,
+        verified_tokens=9,
     )
     assert result.outcome[0] is None
     assert result.events == ()
@@ -125,6 +131,9 @@ class Broken:
     def identity(self, kind: str) -> str:
         return "broken"
 
+    def tokens(self, text: str) -> int:
+        return len(text.split())
+
     def __init__(self, reply: object) -> None:
         self.reply = reply
 
@@ -180,8 +189,8 @@ def test_events_are_one_an_item_and_notes_cost_nothing() -> None:
     assert [(e.index, e.event, e.ledger, e.data) for e in events] == [
         (0, "hello", Ledger(), (("k", 2),)),
         *(
-            (i, "verify", Ledger(1, 2), (("steps", ["add 1 ;", "add 1 ;"]), ("score", 0.25)))
-            for i in (1, 2)
+            (i, "verify", ledger, (("steps", ["add 1 ;", "add 1 ;"]), ("score", 0.25)))
+            for i, ledger in ((1, Ledger(1, 2, verified_tokens=9)), (2, Ledger(1, 2)))
         ),
     ]
     assert all(isinstance(event.state, State) for event in events)

@@ -75,7 +75,7 @@ def test_golden_trace_with_retry_and_backtrack() -> None:
     result = run(ScriptedBackend(**BACKTRACKING))
     assert result.outcome.answer == "3"
     assert result.outcome.reason == "answered"
-    assert result.ledger == Ledger(6, 6, 10, 28, 2)
+    assert result.ledger == Ledger(6, 6, 10, 28, 2, 4, 21)
     golden = [
         ("propose", "", 10),
         ("propose", "", 10),
@@ -170,23 +170,34 @@ def test_frequency_ranks_the_most_proposed_first_without_a_rank_request() -> Non
     assert result.ledger.rank_items == 0
 
 
-def test_a_trusted_move_costs_no_call() -> None:
-    """A top-ranked move that is hardly doubted is committed at once; others are asked about."""
+TWO_STEPS = {
+    "": ["add 1 ;", "add 2 ;"],
+    "add 1 ;": ["add 2 ;", "add 2 ;"],
+    "add 2 ;": ["add 1 ;", "add 1 ;"],
+    "add 1 ; add 2 ;": ["say 3 ;", "say 3 ;"],
+    "add 2 ; add 1 ;": ["say 3 ;", "say 3 ;"],
+}
+
+
+def test_a_trusted_move_costs_no_call_and_is_verified_with_the_next() -> None:
+    """Risks of 0.1 and 0.4 are 0.46 together: the call is on both moves, the last needs none."""
     backend = ScriptedBackend(
-        moves={
-            "": ["add 1 ;", "add 2 ;"],
-            "add 1 ;": ["add 2 ;", "add 2 ;"],
-            "add 1 ; add 2 ;": ["say 3 ;", "say 3 ;"],
+        moves=TWO_STEPS,
+        scores={"add 1 ;": 0.7, "add 1 ; add 2 ;": 0.9},
+        ranks={
+            "add 1 ;": 0.1,
+            "add 2 ;": 0.4,
+            "add 1 ; add 2 ;": 0.4,
+            "add 1 ; add 2 ; say 3 ;": 0.44,
         },
-        scores={"add 1 ; add 2 ;": 0.9},
-        ranks={"add 1 ;": 0.1, "add 2 ;": 0.4, "add 1 ; add 2 ;": 0.4},
     )
-    result = run(backend, replace(SETTINGS, skip_below=0.3))
+    result = run(backend, replace(SETTINGS, skip_below=0.45))
     assert result.outcome.answer == "3"
     assert backend.verified() == ["add 1 ; add 2 ;"]
-    trusted = [dict(e.data)["move"] for e in result.events if e.event == "trust"]
-    assert trusted == ["add 1 ;", "say 3 ;"]
-    assert result.ledger.verifier_calls == 1
+    trusted = [dict(e.data) for e in result.events if e.event == "trust"]
+    assert [one["move"] for one in trusted] == ["add 1 ;", "say 3 ;"]
+    assert [one["risk"] for one in trusted] == pytest.approx([0.1, 0.44])
+    assert (result.ledger.verifier_calls, result.ledger.verifier_steps) == (1, 2)
     asked = [dict(event.data)["scorer"] for event in result.events if event.event == "rank"]
     assert asked == [
         "distance",
@@ -194,6 +205,37 @@ def test_a_trusted_move_costs_no_call() -> None:
         "reject_probability",
         "reject_probability",
     ]  # one move alone needs no h
+
+
+def test_a_trusted_move_that_is_rejected_is_gone_back_to() -> None:
+    """The call on both rejects the first; the survivor left at its state is verified instead."""
+    backend = ScriptedBackend(
+        moves=TWO_STEPS,
+        scores={"add 1 ;": 0.2, "add 1 ; add 2 ;": 0.9, "add 2 ;": 0.8},
+        ranks={"add 1 ;": 0.1, "add 2 ;": 0.4, "add 1 ; add 2 ;": 0.5},
+    )
+    result = run(backend, replace(SETTINGS, skip_below=0.3))
+    assert [move.text for move in result.outcome.derivation] == ["add 2 ;", "add 1 ;", "say 3 ;"]
+    assert backend.verified() == ["add 1 ; add 2 ;", "add 2 ;"]
+    back = [dict(event.data)["to"] for event in result.events if event.event == "retract"]
+    assert back == [0]
+
+
+def test_verified_moves_are_not_verified_again() -> None:
+    """After a call that accepted both, the next risk begins at 0, and its call is on one move."""
+    backend = ScriptedBackend(
+        moves=TWO_STEPS,
+        scores={"add 1 ;": 0.7, "add 1 ; add 2 ;": 0.9, "add 1 ; add 2 ; say 3 ;": 0.9},
+        ranks={
+            "add 1 ;": 0.1,
+            "add 2 ;": 0.4,
+            "add 1 ; add 2 ;": 0.4,
+            "add 1 ; add 2 ; say 3 ;": 0.5,
+        },
+    )
+    result = run(backend, replace(SETTINGS, skip_below=0.45))
+    assert backend.verified() == ["add 1 ; add 2 ;", "add 1 ; add 2 ; say 3 ;"]
+    assert (result.ledger.verifier_calls, result.ledger.verifier_steps) == (2, 3)
 
 
 def test_a_round_without_survivors_does_not_end_trust() -> None:
@@ -295,7 +337,7 @@ def test_calls_that_end_within_a_state_leave_its_pool_to_the_fallback() -> None:
     )
     result = run(backend, replace(SETTINGS, k_base=1.0, fallback=True), budget=1)
     assert result.outcome.answer == "3"
-    assert result.ledger == Ledger(1, 1, 4, 12, 2)
+    assert result.ledger == Ledger(1, 1, 4, 12, 2, 4, 6)
 
 
 def test_nothing_left_with_fallback_commits_the_best_rejected_move() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from strategies import BACKEND, DOMAIN, gated, gated_runs
@@ -46,6 +48,15 @@ def test_a_missing_log_is_an_artifact_error(tmp_path: Path) -> None:
     """The message names the file and what was expected."""
     with pytest.raises(ArtifactError, match="expected an event log"):
         read_events(tmp_path / "none.parquet", DOMAIN, problems={})
+
+
+def test_a_log_of_other_counters_is_of_another_version(tmp_path: Path) -> None:
+    """The version is looked at before the columns, so the message says what to do."""
+    path = tmp_path / "log.parquet"
+    table = pa.table({"search": ["p"], "verifier_calls": [1]})
+    pq.write_table(table.replace_schema_metadata({"version": "2"}), path)
+    with pytest.raises(SchemaError, match=r"log\.parquet: written by another version; run the"):
+        read_events(path, DOMAIN, problems={})
 
 
 @pytest.mark.parametrize("foreign", [True, False])

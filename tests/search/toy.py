@@ -189,6 +189,10 @@ class ScriptedBackend:
         """One script."""
         return "scripted"
 
+    def tokens(self, text: str) -> int:
+        """A token a word."""
+        return len(text.split())
+
     def answer(self, request: Request) -> Reply:
         """The written replies."""
         self.asked.append(request)

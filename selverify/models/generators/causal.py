@@ -28,6 +28,7 @@ from selverify.models.generators.sampling import (
     uniforms,
 )
 from selverify.models.heuristic.embedding import Embeddings, concatenate, embeddings_of
+from selverify.models.parameter_count import parameters_of
 from selverify.models.prompting import Prompt, disarmed
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW
 from selverify.params import Sampling
@@ -44,6 +45,7 @@ LOGITS_AT_ONCE = 100_000_000
 """Moves are embedded in batches with at most so many logits: a vocabulary has 128,000 words."""
 GOALS_AT_ONCE = 32
 _REMEMBERED_GOALS = 200_000
+_REMEMBERED_COUNTS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class CausalModel(SamplingGenerator):
         self._pretrained = pretrained
         self._prefixes = PrefixCache(pretrained, capacity=kept_tokens)
         self._goals: dict[str, Tensor] = {}
+        self._counts: dict[str, int] = {}
         self._end = end_of_move
         self._prompting = prompting
         self._seed = seed
@@ -95,6 +98,19 @@ class CausalModel(SamplingGenerator):
     def identity(self) -> str:
         """Of the weights, the prompts, the sampling and the seed."""
         return self._identity
+
+    def tokens(self, text: str) -> int:
+        """The tokenizer's count, without what a template puts around a text."""
+        if len(self._counts) > _REMEMBERED_COUNTS:
+            self._counts.clear()
+        if text not in self._counts:
+            encoded = self._pretrained.tokenizer.encode(disarmed(text), add_special_tokens=False)
+            self._counts[text] = len(encoded)
+        return self._counts[text]
+
+    def parameters(self) -> int:
+        """Of the model; output weights that are tied to its embeddings count once."""
+        return parameters_of(self._pretrained.model)
 
     def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
         """Embeddings of every item's moves at its state; on the CPU, in float32."""

@@ -20,6 +20,7 @@ from torch.nn import functional
 from transformers import LlamaModel
 
 from selverify.models.generators.sampling import uniforms
+from selverify.models.parameter_count import parameters_of
 
 _AT_ONCE = 256
 """Prefixes that are computed together."""
@@ -71,6 +72,7 @@ class Decoder:
 
     def __init__(self, model: LlamaModel, *, capacity: int) -> None:
         config = model.config
+        self.parameters = parameters_of(model)
         self.heads = int(config.num_attention_heads)
         self.width = int(config.hidden_size)
         self.head_width = self.width // self.heads

@@ -24,6 +24,7 @@ from selverify.models.generators.sampling import (
     item_seeds,
 )
 from selverify.models.heuristic.embedding import Embeddings, embeddings_of
+from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.reward import token_logprobs
 from selverify.params import Sampling
 from selverify.search.requests import RankItem, VerifyItem
@@ -58,6 +59,14 @@ class LocalGenerator(SamplingGenerator):
     def identity(self) -> str:
         """Of the weights, the sampling and the seed."""
         return self._identity
+
+    def tokens(self, text: str) -> int:
+        """The number of words."""
+        return len(text.split())
+
+    def parameters(self) -> int:
+        """Of the backbone; its output is tied to its embeddings."""
+        return self._decoder.parameters
 
     def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
         """Embeddings of every item's moves at its state, from the frozen generator."""
@@ -138,6 +147,10 @@ class LocalVerifier:
     def identity(self) -> str:
         """Of the weights."""
         return self._reward.digest
+
+    def parameters(self) -> int:
+        """Of the tuned backbone and its head."""
+        return self._reward.decoder.parameters + parameters_of(self._reward.head)
 
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """A step's score: the probability that it is right, or the value of the state after it."""

@@ -40,6 +40,8 @@ _PATHS: Mapping[Api, str] = MappingProxyType(
 )
 _SEEDS = (1 << 31) - 1
 """Servers take seeds as signed numbers of 32 bits."""
+_CHARACTERS_A_TOKEN = 4
+"""Of English text, roughly."""
 _MOST_TOKENS = 1 << 31
 """A count beyond it is none."""
 _TOO_LONG = re.compile(
@@ -164,6 +166,13 @@ class ServedModel:
         A server that takes no ``n`` gives other samples under it than one that does.
         """
         return self._identity
+
+    def tokens(self, text: str) -> int:
+        """An estimate, for servers are not asked for it: a token for each four characters begun."""
+        return -(-len(text) // _CHARACTERS_A_TOKEN)
+
+    def parameters(self) -> None:
+        """Unknown: a server does not tell."""
 
     def propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
         """Samples up to a move's end, which is put back.

@@ -15,6 +15,7 @@ from selverify.errors import ProtocolError
 from selverify.models.generators.checkpoints import RankerCheckpoint
 from selverify.models.heuristic.embedding import Embed, concatenate
 from selverify.models.heuristic.hybrid import UNTRAINED, Scorer, scorers
+from selverify.models.parameter_count import parameters_of
 from selverify.search.requests import RankItem
 
 _REMEMBERED = 200_000
@@ -41,8 +42,10 @@ class TrainedRanker:
         self._alone = alone
         self._trained = checkpoint is not None
         self._scorers: dict[str, Scorer] = dict(UNTRAINED)
+        self._parameters = 0
         if checkpoint is not None:
             heuristic = checkpoint.heuristic
+            self._parameters = parameters_of(heuristic)
             self._scorers = {
                 **scorers(heuristic),
                 "reject_probability": heuristic.guarded_reject_probabilities,
@@ -53,6 +56,10 @@ class TrainedRanker:
     def identity(self) -> str:
         """Of the embeddings and the trained heuristic."""
         return self._identity
+
+    def parameters(self) -> int:
+        """Of all heads, though no one scorer needs all of them; 0 without a checkpoint."""
+        return self._parameters
 
     @torch.inference_mode()
     def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
+from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.steps import verdict_of
 from selverify.search.requests import RankItem, VerifyItem
 from selverify.storage import check_digests, digest, read_json, write_digests, write_json
@@ -57,6 +58,10 @@ class HeadVerifier:
     def identity(self) -> str:
         """Of the backbone and the head."""
         return self._identity
+
+    def parameters(self) -> int:
+        """Of the head: sampling a step left the generator's states that it reads."""
+        return parameters_of(self._head)
 
     @torch.inference_mode()
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:

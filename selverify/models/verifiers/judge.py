@@ -127,6 +127,9 @@ class Judge:
         content = content_id(self._rubric, sorted(self._settings.items()))
         return f"judge {self._model} {self._rubric.name} {self._rubric.version} {content}"
 
+    def parameters(self) -> None:
+        """Unknown: a server does not tell."""
+
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """One verdict an item; the same step of the same derivation is judged once.
 

@@ -101,6 +101,9 @@ class PoolingVerifier:
         content = content_id(self._format, self._encoder.digest)
         return f"pooling {self._model} {self._format.name} {content}"
 
+    def parameters(self) -> None:
+        """Unknown: a server does not tell."""
+
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """One verdict an item; the same tokens are sent once.
 

@@ -25,6 +25,7 @@ from transformers import DynamicCache
 from selverify.errors import ProtocolError, SchemaError
 from selverify.models.generators.prefix_cache import KeptPrefixes, joined, row_of, shared_size
 from selverify.models.generators.sampling import in_batches
+from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.steps import Encoder, Line, state_key
 from selverify.search.requests import VerifyItem
 from selverify.types import Verdict
@@ -123,6 +124,10 @@ class HiddenStateVerifier:
     def identity(self) -> str:
         """Content id of the weights, the layout and the precision."""
         return self._identity
+
+    def parameters(self) -> int:
+        """Of the backbone; a head on it adds less than a hundredth."""
+        return parameters_of(self._backbone)
 
     @torch.inference_mode()
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:

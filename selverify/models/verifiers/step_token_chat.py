@@ -70,6 +70,9 @@ class StepTokenChatVerifier:
         """Content id of the model's name, the layout and the number of alternatives."""
         return f"chat {self._model} {self._format.name} {content_id(self._format, TOP_LOGPROBS)}"
 
+    def parameters(self) -> None:
+        """Unknown: a server does not tell."""
+
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """One verdict an item; the same conversation is sent once.
 

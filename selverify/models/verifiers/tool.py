@@ -55,6 +55,10 @@ class ToolVerifier:
         """The tool, its version and the rules it is applied by."""
         return f"tool: {TOOL}"
 
+    def parameters(self) -> int:
+        """None at all: no model reads the steps."""
+        return 0
+
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """For each item one verdict.
 
