@@ -25,6 +25,7 @@ from selverify.experiment.selection import CrossValidated, Strategy, cross_valid
 from selverify.experiment.statistics import Bootstrap
 from selverify.params import Params
 from selverify.report import by_depth, pages, plots, tables, variants
+from selverify.report.claims import claims_table
 from selverify.report.explorer import TracedSearch, explorer_data
 from selverify.report.headline import headline_table
 from selverify.report.names import (
@@ -43,6 +44,7 @@ from tasks.artifacts import read_facts, read_frame, read_tasks
 
 TERMINAL_WIDTH = 118
 RELIABILITY_BINS = 10
+MILLION = 1_000_000
 CURVES = ("correct", "verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
 
 
@@ -117,10 +119,11 @@ def equal_cost_tables(
 ) -> dict[str, pd.DataFrame]:
     """Methods at equal cost, by the name of the CSV file; ``calls`` are the levels B.
 
-    Parts left out are not in it: they ran at one budget only.
+    Compute is in millions of operations, and its table empty where a model's size is not known.
     """
-    pooled = cross.pooled[~cross.pooled["method"].isin(PARTS)]
-    points = operating_points(pooled, runs=cross.runs)
+    points = operating_points(
+        cross.pooled.assign(compute=cross.pooled["compute"] / MILLION), runs=cross.runs
+    )
     at_levels = partial(equal_cost, points, cross.folds, baselines=baseline_methods())
     by_calls = at_levels(cost="verifier_calls", levels=calls)
     tokens = spanning_levels(points, "generated_tokens")
@@ -128,8 +131,13 @@ def equal_cost_tables(
     found = {
         "equal_calls": equal_cost_table(by_calls, bootstrap),
         "equal_tokens": equal_cost_table(by_tokens, bootstrap),
+        "equal_compute": pd.DataFrame(columns=["method", "level"]),
         "near_best": near_best_table(by_calls, bootstrap),
     }
+    if cross.pooled["compute"].notna().all():
+        levels = spanning_levels(points, "compute")
+        by_compute = at_levels(cost="compute", levels=levels)
+        found["equal_compute"] = equal_cost_table(by_compute, bootstrap)
     return {name: _in_order(table) for name, table in found.items()}
 
 
@@ -162,6 +170,7 @@ def outcome_tables(
         "paper": tables.paper_table(rows, budget=budget, bootstrap=bootstrap),
         "ablation": tables.ablation_table(rows, budget=budget, bootstrap=bootstrap),
         "leave_one_out": tables.leave_one_out_table(cross.rows, budget=budget, bootstrap=bootstrap),
+        "claims": claims_table(rows, by_backbone, main.bins, budget=budget, bootstrap=bootstrap),
         "headline": headline_table(rows, budget=budget, bootstrap=bootstrap),
         "by_budget": variants.by_budget_table(rows, bootstrap),
         "frontier": tables.frontier_table(points, budget=budget),

@@ -92,6 +92,12 @@ TARGETS = (
     Column("Goal", "goal", verbatim),
     Column("Met", "met", _yes_or_no),
 )
+CLAIMS = (
+    Column("Claim", "claim", verbatim),
+    Column("Paper", "paper", number),
+    Column("Measured", "value", ranged),
+    Column("Verdict", "verdict", verbatim),
+)
 HEADLINE = (
     Column("Full against", "other", labelled_method),
     Column("Calls saved at equal accuracy, %", "calls_saved.value", _points_ranged),

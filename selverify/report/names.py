@@ -11,6 +11,7 @@ from selverify.experiment.equal_cost import HULL
 from selverify.experiment.methods import METHODS, OTHER_COLOUR
 
 FULL_METHOD = "full"
+PAPER_METHOD = "paper"
 GATES_ONLY = "gates_only"
 STRATEGY, STRATEGY_BY_BIN = "strategy", "strategy_by_bin"
 """The baseline with gates chosen by cross-validation, like a setting.
@@ -34,10 +35,10 @@ SHORT_LIST = (
     "cot",
     "majority_gated",
     "best_of_n_gated",
-    "beam_keep_b_gated",
     "dvts_gated",
     HULL,
     GATES_ONLY,
+    PAPER_METHOD,
     FULL_METHOD,
     "oracle",
 )

@@ -25,17 +25,21 @@ from selverify.types import Move, State
 
 LEGEND = (
     "At each state the generator proposes next moves. Two gates refuse, for free, those that break "
-    "a rule. h ranks the rest (lower first). Where the verifier would hardly reject the first, "
-    "that one is committed at once. Elsewhere sigma is the spread of their h, and k(w) of them are "
-    "shown to the verifier. Its score is the chance that a move is right: from tau on it is "
-    "accepted. The best accepted move is committed; without one the state is tried again, then "
-    "left for an earlier one."
+    "a rule. h ranks the rest (lower first). Where the verifier would hardly reject the first, or "
+    "any move since its last call, that one is committed at once, to be judged with the next call. "
+    "Elsewhere sigma is the spread of their h, and k(w) of them are shown to the verifier. Its "
+    "score is the chance that a move is right: from tau on it is accepted. The best accepted move "
+    "is committed; without one the state is tried again, then left for an earlier one."
 )
 KEPT, RETRIEVED = "kept", "retrieved"
 OUTCOMES = {
     "trust": (
         "Trusted without a call: the chance that the verifier rejects {move} is put at "
-        "{reject_probability:.3f}."
+        "{reject_probability:.3f}, that it rejects any move since its last call at {risk:.3f}."
+    ),
+    "retract": (
+        "The call rejects {move}, committed before without one ({score:.2f}): back to the state "
+        "after {to} moves."
     ),
     "commit": "Commit: {move}",
     "retry": "Nothing accepted: retry {attempt}.",
@@ -259,7 +263,8 @@ def render_totals(events: Sequence[Event]) -> Text:
     return Text(
         f"Totals: verifier calls {total.verifier_calls}, moves sampled {total.generated_moves}, "
         f"tokens {total.generated_tokens}, commits {seen['commit']}, retries {seen['retry']}, "
-        f"steps back {seen['backtrack']}, moves trusted without a call {seen['trust']}, "
+        f"steps back {seen['backtrack'] + seen['retract']}, "
+        f"moves trusted without a call {seen['trust']}, "
         f"taken without acceptance {seen['fallback']}."
     )
 

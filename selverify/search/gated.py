@@ -182,7 +182,9 @@ def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[W
         return known
     checked = known.checked(verdicts[0].step_scores[:-1], rules.accept)
     if checked.here != known.here:
-        yield note("retract", visit.state, to=checked.visit.depth)
+        rejected = checked.visit.judged[-1]
+        data = {"move": rejected.move.text, "score": rejected.score, "to": checked.visit.depth}
+        yield note("retract", visit.state, **data)
     return checked
 
 
