@@ -15,6 +15,7 @@ from selverify.domains import GENERATED
 from selverify.domains.word_problems import NAMES as ALL_NAMES
 from selverify.errors import ArtifactError, BudgetError, SchemaError
 from selverify.experiment.methods import Conditions, Trial, gated_settings
+from selverify.models import assembly
 from selverify.models.policy_settings import load_policy_settings, save_policy_settings
 from selverify.models.threshold import with_tau
 from selverify.models.tokenizer import Words
@@ -57,6 +58,17 @@ def test_texts_are_solved_within_the_budget(policy, budget):
         assert dict(solved.events[-1].data) == {"reason": solved.reason, "answer": solved.answer}
     assert sum(solved.verifier_calls for solved in solutions) > budget
     assert any(len(solved.derivation) > 1 for solved in solutions)
+
+
+def test_a_search_does_not_show_what_decoding_left(tiny_models, monkeypatch):
+    """With embeddings from decoding and from a second pass: the same events, answers and calls."""
+    texts = [f"{TEXT} {question}" for question in QUESTIONS]
+    kept = load_policy(tiny_models).solve_many(texts, budget=8)
+    assert kept == load_policy(tiny_models).solve_many(texts, budget=8)
+    monkeypatch.setattr(assembly, "KEPT_MOVES", 0)
+    for one, other in zip(kept, load_policy(tiny_models).solve_many(texts, budget=8), strict=True):
+        assert replace(one, events=()) == replace(other, events=())
+        assert [said(event) for event in one.events] == [said(event) for event in other.events]
 
 
 def test_problems_together_are_solved_as_each_alone(policy):

@@ -39,6 +39,8 @@ from selverify.params import PretrainedParams, PretrainedVerifier, Sampling, Ser
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
 from selverify.types import State
 
+KEPT_MOVES = 25_000
+"""Sampled moves whose embeddings wait for the ranker: 2 to 4 KB each, by the backbone's width."""
 _log = logging.getLogger(__name__)
 
 
@@ -119,7 +121,12 @@ def open_models(
     if source is None:
         known = generated_by_name(domain)
         parts, own, longest = _local(
-            known, sampling, seed=seed, folder=generator, reward=trained_here
+            known,
+            sampling,
+            seed=seed,
+            folder=generator,
+            reward=trained_here,
+            kept_moves=KEPT_MOVES if policy is not None else 0,
         )
     else:
         parts = _generator(domain_by_name(domain), source, sampling, seed=seed, device=device)
@@ -135,7 +142,13 @@ def open_models(
 
 
 def _local(
-    domain: GeneratedDomain, sampling: Sampling, *, seed: int, folder: Path, reward: Path | None
+    domain: GeneratedDomain,
+    sampling: Sampling,
+    *,
+    seed: int,
+    folder: Path,
+    reward: Path | None,
+    kept_moves: int,
 ) -> tuple[_Parts, Verifier | None, int]:
     """A generator and a verifier that were trained here, and the most words of a problem."""
     backbone = load_backbone(folder, domain.vocabulary)
@@ -145,7 +158,7 @@ def _local(
         model = load_reward_model(reward, domain.vocabulary)
         verifier = LocalVerifier(model, end_of_move=domain.end_of_move)
         positions.append(len(model.decoder.cos))
-    proposer = LocalGenerator(domain, backbone, sampling, seed=seed)
+    proposer = LocalGenerator(domain, backbone, sampling, seed=seed, kept_moves=kept_moves)
     derivation = sampling.max_moves * sampling.max_move_tokens
     longest = min(positions) - derivation - 1  # one position is the word that opens every text
     return _Parts(proposer, proposer.embed, backbone.digest, alone=False), verifier, longest

@@ -1,5 +1,7 @@
 """The lean decoder against the slow obvious one: the transformers forward pass."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import torch
@@ -68,8 +70,8 @@ def test_extension_equals_transformers(model, decoder):
 def test_greedy_sampling_equals_generate(model, decoder):
     """Temperature 0 writes what transformers' greedy search writes, up to the stop word."""
     seeds = np.zeros((len(SEQUENCES), 1), dtype=np.uint64)
-    words, lengths, _ = decoder.sample(
-        decoder.prefixes(SEQUENCES), seeds, stops=[2], limit=12, temperature=0.0
+    sampled = decoder.sample(
+        decoder.prefixes(SEQUENCES), seeds, stops=[2], limit=12, temperature=0.0, keep=False
     )
     for row, sequence in enumerate(SEQUENCES):
         ids = torch.tensor([sequence])
@@ -81,27 +83,61 @@ def test_greedy_sampling_equals_generate(model, decoder):
             eos_token_id=2,
             pad_token_id=0,
         )[0, len(sequence) :]
-        assert words[row, 0, : lengths[row, 0]].tolist() == expected.tolist()
+        assert sampled.words[row, 0, : sampled.lengths[row, 0]].tolist() == expected.tolist()
 
 
-def test_samples_do_not_depend_on_their_batch(model, decoder):
+@pytest.mark.parametrize("keep", [False, True])
+def test_samples_do_not_depend_on_their_batch(model, decoder, keep):
     """Words follow from prefix and seed; the score is the sum of the words' log probabilities."""
     seeds = np.arange(24, dtype=np.uint64).reshape(3, 8) * np.uint64(977)
-    rules = {"stops": [2, 5, 6], "limit": 10, "temperature": 1.0}
-    together, lengths, scores = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules)
+    rules = {"stops": [2, 5, 6], "limit": 10, "temperature": 1.0, "keep": keep}
+    together = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules)
     for group, sequence in enumerate(SEQUENCES):
         for row in range(8):
-            alone, _, score = decoder.sample(
+            alone = decoder.sample(
                 decoder.prefixes([sequence]), seeds[group : group + 1, row : row + 1], **rules
             )
-            assert alone[0, 0].tolist() == together[group, row].tolist()
-            assert score[0, 0] == pytest.approx(scores[group, row], abs=1e-4)
-            said = together[group, row, : lengths[group, row]].tolist()
+            assert alone.words[0, 0].tolist() == together.words[group, row].tolist()
+            score = together.logprobs[group, row]
+            assert alone.logprobs[0, 0] == pytest.approx(score, abs=1e-4)
+            said = together.words[group, row, : together.lengths[group, row]].tolist()
             with torch.inference_mode():
                 logits = model(input_ids=torch.tensor([(*sequence, *said)])).logits[0]
             rows = logits.log_softmax(-1)[len(sequence) - 1 : -1]
             expected = sum(float(row[word]) for row, word in zip(rows, said, strict=True))
-            assert scores[group, row] == pytest.approx(expected, abs=1e-4)
+            assert score == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.fixture
+def unwritten_memory_is_nan() -> Iterator[None]:
+    """What is read before it was written shows itself."""
+    torch.use_deterministic_algorithms(mode=True)
+    yield
+    torch.use_deterministic_algorithms(mode=False)
+
+
+@pytest.mark.usefixtures("unwritten_memory_is_nan")
+@pytest.mark.parametrize("rows", [2, 40])
+def test_kept_states_equal_transformers(model, decoder, rows):
+    """Of each text that a stop word ended one row has its states, however early rows leave."""
+    seeds = np.arange(3 * rows, dtype=np.uint64).reshape(3, rows) * np.uint64(977)
+    rules = {"stops": [2, 5, 6], "limit": 7, "temperature": 1.0}
+    kept = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules, keep=True)
+    bare = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules, keep=False)
+    assert kept.words.tolist() == bare.words.tolist()
+    assert not bare.distinct.any()
+    assert kept.hidden.isfinite().all()
+    for group, sequence in enumerate(SEQUENCES):
+        texts = [tuple(row[row >= 0].tolist()) for row in kept.words[group]]
+        ended = [text if text[-1] in rules["stops"] else None for text in texts]
+        marked = [row for row in range(rows) if ended[row] and row == ended.index(ended[row])]
+        assert kept.distinct[group].nonzero()[0].tolist() == marked
+        for row in marked:
+            expected = reference(model, (*sequence, *texts[row]))[len(sequence) :]
+            found = kept.hidden[group, row, : len(texts[row])]
+            torch.testing.assert_close(found, expected, **NEAR)
+    lengths = set(kept.lengths[kept.distinct].tolist())
+    assert rows == 2 or lengths == {1, 2, 3, 4, 5, 6, 7}
 
 
 def test_uniforms_are_uniform():

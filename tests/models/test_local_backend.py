@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -21,6 +22,7 @@ from selverify.models.generators.checkpoints import (
     load_reward_model,
 )
 from selverify.models.generators.local import LocalGenerator, LocalVerifier
+from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.heuristic.hybrid import scorers
 from selverify.models.heuristic.ranker import TrainedRanker
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW, ValueHead, token_logprobs
@@ -32,6 +34,7 @@ DOMAIN = domain_by_name("word_problems")
 SAMPLING = Sampling(
     temperature=1.0, max_move_tokens=6, max_solution_tokens=20, max_moves=4, batch_rows=16
 )
+KEPT = 1000
 NEAR = {"atol": 1e-4, "rtol": 1e-3}
 
 
@@ -63,7 +66,13 @@ def backbone(tiny_models: Path):
 
 @pytest.fixture(scope="module")
 def generator(backbone) -> LocalGenerator:
-    return LocalGenerator(DOMAIN, backbone, SAMPLING, seed=3)
+    return LocalGenerator(DOMAIN, backbone, SAMPLING, seed=3, kept_moves=0)
+
+
+@pytest.fixture
+def keeping(backbone) -> LocalGenerator:
+    """The same generator, which keeps the embeddings of what it sampled."""
+    return LocalGenerator(DOMAIN, backbone, SAMPLING, seed=3, kept_moves=KEPT)
 
 
 @pytest.fixture(scope="module")
@@ -217,15 +226,90 @@ def test_parameters_are_those_of_the_checkpoints(generator, reward, plain, tiny_
     assert TrainedRanker(generator.embed, None, backbone="").parameters() == 0
 
 
+def proposed(generator: LocalGenerator, asked: list[State], *, start: int = 0) -> list[RankItem]:
+    """Everything in words of the vocabulary that was sampled at the states, as moves."""
+    replies = generator.propose([ProposeItem(state, start, 24) for state in asked])
+    args = moves(asked[0], 1)[0].args
+    return [
+        RankItem(state, tuple(Move("", args, text) for text in texts), "")
+        for state, reply in zip(asked, replies, strict=True)
+        if (texts := [t for t in dict.fromkeys(sample.text for sample in reply) if t])
+    ]
+
+
+def assert_near(found: list[Embeddings], expected: list[Embeddings], *, atol: float) -> None:
+    for one, other in zip(found, expected, strict=True):
+        for part in fields(Embeddings):
+            values = getattr(one, part.name), getattr(other, part.name)
+            torch.testing.assert_close(*values, atol=atol, rtol=0.0)
+
+
+def test_what_decoding_left_equals_what_is_read(generator, keeping):
+    """Embeddings of sampled moves are those of the second pass but for rounding."""
+    items = proposed(keeping, states(7))
+    assert max(len(item.moves) for item in items) > 8
+    assert_near(keeping.embed(items), generator.embed(items), atol=1e-5)
+
+
+def test_moves_that_were_sampled_are_not_read(generator, keeping, monkeypatch):
+    """Only a move that was not sampled here is read; rows come in the order of the moves."""
+    first, second = (
+        replace(item, moves=tuple(move for move in item.moves if move.text.endswith(" ;")))
+        for item in proposed(keeping, states(2))
+    )
+    mixed = replace(first, moves=(*first.moves[:1], *moves(first.state, 2), *first.moves[1:]))
+    expected = generator.embed([mixed, second])
+    read: list[int] = []
+    extend = keeping._decoder.extend
+
+    def counted(prefix, tokens):
+        read.append(tokens.shape[1])
+        return extend(prefix, tokens)
+
+    monkeypatch.setattr(keeping._decoder, "extend", counted)
+    assert_near(keeping.embed([second, mixed]), expected[::-1], atol=1e-5)
+    assert read == [len({move.text for move in mixed.moves} - {m.text for m in first.moves})]
+
+
+def test_what_was_dropped_is_read_again(generator, backbone):
+    """The newest moves are kept, no more than were allowed, and every reply is the same."""
+    small = LocalGenerator(DOMAIN, backbone, SAMPLING, seed=3, kept_moves=5)
+    items = proposed(small, states(3))
+    assert len(small._kept) == 5 < sum(len(item.moves) for item in items)
+    assert_near(small.embed(items), generator.embed(items), atol=1e-5)
+
+
+def test_rankings_do_not_show_what_was_kept(generator, keeping, backbone, tiny_models):
+    """Every scorer orders moves alike; the same requests give the same scores to the last bit."""
+    checkpoint = load_ranker_checkpoint(tiny_models / "policy", backbone.digest)
+    again = LocalGenerator(DOMAIN, backbone, SAMPLING, seed=3, kept_moves=KEPT)
+    bare, *both = [
+        TrainedRanker(one.embed, checkpoint, backbone="").rank(
+            [
+                replace(item, scorer=name)
+                for item in proposed(one, states(6))
+                for name in scorers(checkpoint.heuristic)
+            ]
+        )
+        for one in (generator, keeping, again)
+    ]
+    assert both[0] == both[1]
+    for read, kept in zip(bare, both[0], strict=True):
+        assert kept == pytest.approx(read, abs=1e-5)
+        assert np.argsort(kept).tolist() == np.argsort(read).tolist()
+
+
 def test_the_identity_changes_with_what_samples_depend_on(generator, backbone):
     others = [
-        LocalGenerator(DOMAIN, backbone, SAMPLING, seed=4),
-        LocalGenerator(DOMAIN, replace(backbone, digest="other"), SAMPLING, seed=3),
-        LocalGenerator(DOMAIN, backbone, SAMPLING.model_copy(update={"temperature": 2}), seed=3),
+        LocalGenerator(DOMAIN, backbone, SAMPLING, seed=4, kept_moves=0),
+        LocalGenerator(DOMAIN, replace(backbone, digest="other"), SAMPLING, seed=3, kept_moves=0),
+        LocalGenerator(
+            DOMAIN, backbone, SAMPLING.model_copy(update={"temperature": 2}), seed=3, kept_moves=0
+        ),
     ]
     assert len({generator.identity(), *(one.identity() for one in others)}) == 4
     deeper = SAMPLING.model_copy(update={"max_moves": 9})
-    same = LocalGenerator(DOMAIN, backbone, deeper, seed=3)
+    same = LocalGenerator(DOMAIN, backbone, deeper, seed=3, kept_moves=0)
     assert same.identity() == generator.identity()
 
 

@@ -56,9 +56,8 @@ _READ: dict[Visited, Embeddings] = {}
 @cache
 def backbone() -> LocalGenerator:
     """The countdown backbone of the pipeline."""
-    return LocalGenerator(
-        COUNTDOWN, load_backbone(BACKBONE, COUNTDOWN.vocabulary), SAMPLING, seed=0
-    )
+    loaded = load_backbone(BACKBONE, COUNTDOWN.vocabulary)
+    return LocalGenerator(COUNTDOWN, loaded, SAMPLING, seed=0, kept_moves=0)
 
 
 @cache

@@ -2,9 +2,12 @@
 
 Knows: the weights, keys and values of prefixes, sampling. Does not know: problems, moves, verdicts.
 A state's prefix is computed once and only its new words later; the rows that continue it attend to
-one shared copy. ``tests/models/test_decoder.py`` holds it to the transformers forward pass.
+one shared copy. Rows that are sampled after one prefix are computed once while their words are the
+same: 16 samples of a move are two to three texts. ``tests/models/test_decoder.py`` holds all of it
+to the transformers forward pass.
 
-Shapes: G groups (prefixes), S rows a group, T prefix words, M new words, H heads, D width.
+Shapes: G groups (prefixes), S rows a group, N columns (distinct texts of rows), T prefix words,
+M new words, H heads, D width.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import LlamaModel
 
+from selverify.models.generators.branches import Fork, fork_of
 from selverify.models.generators.sampling import uniforms
 from selverify.models.parameter_count import parameters_of
 
@@ -65,6 +69,24 @@ class Prefix:
         return Prefix(
             self.keys_values[:, :, rows], self.mask[rows], self.lengths[rows], self.last[rows]
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Continuations of G prefixes, S rows each, of at most M words.
+
+    ``words`` [G, S, M] are -1 after a row's end, ``lengths`` [G, S] count them, ``logprobs`` [G, S]
+    are their summed log probabilities at temperature 1, in nats. ``distinct`` [G, S] marks, of the
+    rows that a stop word ended, the first with its words in its group. ``hidden`` [G, S, M, D] are
+    the hidden states after each of its words, and numbers without a meaning elsewhere. Without
+    ``keep`` it has no words, and no row is marked.
+    """
+
+    words: np.ndarray
+    lengths: np.ndarray
+    logprobs: np.ndarray
+    distinct: np.ndarray
+    hidden: Tensor
 
 
 class Decoder:
@@ -163,7 +185,8 @@ class Decoder:
         stops: Sequence[int],
         limit: int,
         temperature: float,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        keep: bool,
+    ) -> Sampled:
         """Continue each prefix in S rows until a stop word or ``limit`` words.
 
         Args:
@@ -172,38 +195,38 @@ class Decoder:
             stops: words that end a row (kept in the output).
             limit: words a row at most.
             temperature: 0 takes the most probable word.
-
-        Returns:
-            Words [G, S, limit] (-1 after the end), lengths [G, S], and the summed log
-            probabilities [G, S] at temperature 1.
+            keep: whether to keep hidden states; costs a step more for each distinct row.
         """
         groups, rows = seeds.shape
         words = np.full((groups, rows, limit), -1, dtype=np.int64)
         logprobs = np.zeros((groups, rows), dtype=np.float64)
-        group_ids = np.arange(groups)
-        row_ids = np.tile(np.arange(rows), (groups, 1))
-        live = np.ones((groups, rows), dtype=bool)
-        own = torch.empty((len(self.layers), 2, groups, self.heads, rows, limit, self.head_width))
-        hidden = prefix.last[:, None, :].expand(groups, rows, self.width)
+        distinct = np.zeros((groups, rows), dtype=bool)
+        kept = torch.zeros((groups, rows, limit if keep else 0, self.width))
+        lines, live = np.arange(groups), np.ones((groups, rows), dtype=bool)
+        columns = np.zeros((groups, rows), dtype=np.int64)
+        own = torch.empty((len(self.layers), 2, rows, groups, self.heads, limit, self.head_width))
+        hidden = prefix.last[:, None, :]
         for step in range(limit):
-            picked, logprob = self._pick(hidden, seeds, step, temperature)
-            here = (group_ids[:, None], row_ids)
-            words[here[0], here[1], step] = np.where(live, picked, -1)
-            logprobs[here] += np.where(live, logprob, 0.0)
-            live &= ~np.isin(picked, stops)
-            if not live.any() or step + 1 == limit:
+            picked, logprob = self._pick(hidden, columns, uniforms(seeds[lines], step), temperature)
+            words[lines, :, step] = np.where(live, picked, -1)
+            logprobs[lines] += np.where(live, logprob, 0.0)
+            ended = live & np.isin(picked, stops)
+            live = live & ~ended & (step + 1 < limit)
+            going = live | ended if keep else live
+            fork = fork_of(going, columns, picked, width=hidden.shape[1])
+            if fork is None:
                 break
-            keep = _compact(live)
-            if keep is not None:
-                kept_groups, kept_rows = keep
-                own = _gather(own[..., : step + 1, :], kept_groups, kept_rows, limit)
-                prefix = prefix.take(torch.from_numpy(kept_groups))
-                group_ids = group_ids[kept_groups]
-                lines = kept_groups[:, None]
-                row_ids, seeds = row_ids[lines, kept_rows], seeds[lines, kept_rows]
-                live, picked = live[lines, kept_rows], picked[lines, kept_rows]
-            hidden = self._step(prefix, own, torch.from_numpy(picked), step)
-        return words, (words >= 0).sum(-1), logprobs
+            if keep:
+                distinct[lines] |= ended & fork.first
+            own = _moved(own, fork, used=step)
+            if fork.packed:
+                prefix = prefix.take(torch.from_numpy(fork.groups))
+                lines, live = lines[fork.groups], live[fork.groups]
+            columns = fork.columns
+            hidden = self._step(prefix, own, torch.from_numpy(fork.words), step)
+            if keep:
+                kept[torch.from_numpy(lines), :, step] = _of_rows(hidden, columns)
+        return Sampled(words, (words >= 0).sum(-1), logprobs, distinct, kept)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the vocabulary (the output layer is tied to the embedding)."""
@@ -250,16 +273,17 @@ class Decoder:
         positions = (prefix.lengths + step)[:, None].expand(groups, rows)
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, positions)
-            own[index, 0, :, :, :, step] = key
-            own[index, 1, :, :, :, step] = value
+            own[index, 0, :rows, :, :, step] = key.permute(2, 0, 1, 3)
+            own[index, 1, :rows, :, :, step] = value.permute(2, 0, 1, 3)
             past = query @ prefix.keys_values[index, 0].transpose(-1, -2)
             past = past.masked_fill(~prefix.mask[:, None, None, :], -torch.inf)
-            mine = own[index, :, :, :, :, : step + 1]
-            present = (query.unsqueeze(-2) @ mine[0].transpose(-1, -2)).squeeze(-2)
-            weights = torch.cat((past, present), -1).softmax(-1)
+            mine = own[index, :, :rows, :, :, : step + 1]
+            present = query.permute(2, 0, 1, 3)[..., None, :] @ mine[0].transpose(-1, -2)
+            weights = torch.cat((past, present[..., 0, :].permute(1, 2, 0, 3)), -1).softmax(-1)
             split = past.shape[-1]
             mixed = weights[..., :split] @ prefix.keys_values[index, 1]
-            mixed = mixed + (weights[..., None, split:] @ mine[1]).squeeze(-2)
+            said = weights[..., split:].permute(2, 0, 1, 3)[..., None, :] @ mine[1]
+            mixed = mixed + said[..., 0, :].permute(1, 2, 0, 3)
             hidden = self._finish(layer, hidden, mixed)
         return self._norm(hidden, self.final_norm)
 
@@ -292,17 +316,18 @@ class Decoder:
         return functional.rms_norm(hidden, (self.width,), weight, self.epsilon)
 
     def _pick(
-        self, hidden: Tensor, seeds: np.ndarray, step: int, temperature: float
+        self, hidden: Tensor, columns: np.ndarray, uniform: np.ndarray, temperature: float
     ) -> tuple[np.ndarray, np.ndarray]:
+        """A word [G, S] and its log probability for each row, which reads one of the columns."""
         logprobs = self.logits(hidden).log_softmax(-1)
         if temperature == 0.0:
-            picked = logprobs.argmax(-1)
+            picked = _of_rows(logprobs.argmax(-1), columns)
         else:
-            weights = (logprobs / temperature).softmax(-1).cumsum(-1)
-            uniform = torch.from_numpy(uniforms(seeds, step)).to(weights.dtype)
-            picked = torch.searchsorted(weights, uniform[..., None]).squeeze(-1)
+            weights = _of_rows((logprobs / temperature).softmax(-1).cumsum(-1), columns)
+            numbers = torch.from_numpy(uniform).to(weights.dtype)
+            picked = torch.searchsorted(weights, numbers[..., None]).squeeze(-1)
             picked = picked.clamp_(max=logprobs.shape[-1] - 1)
-        chosen = logprobs.gather(-1, picked[..., None]).squeeze(-1)
+        chosen = _of_rows(logprobs, columns).gather(-1, picked[..., None]).squeeze(-1)
         return picked.numpy(), chosen.double().numpy()
 
 
@@ -326,21 +351,21 @@ def _fuse(layer: torch.nn.Module) -> _Layer:
     )
 
 
-def _compact(live: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Which groups and rows go on, once at most three quarters of the rows of a batch do."""
-    kept_groups = np.flatnonzero(live.any(1))
-    width = int(live.sum(1).max())
-    if len(kept_groups) * width > 0.75 * live.size:
-        return None
-    order = np.argsort(~live[kept_groups], axis=1, kind="stable")[:, :width]
-    return kept_groups, order
+def _of_rows(values: Tensor, columns: np.ndarray) -> Tensor:
+    """For each row the value of its column: [G, S, ...] of ``values`` [G, N, ...]."""
+    return values[torch.arange(len(columns))[:, None], torch.from_numpy(columns)]
 
 
-def _gather(own: Tensor, groups: np.ndarray, rows: np.ndarray, limit: int) -> Tensor:
-    layers, two, _, heads, _, used, width = own.shape
-    kept = own.new_empty((layers, two, len(groups), heads, rows.shape[1], limit, width))
-    lines, columns = torch.from_numpy(groups)[:, None], torch.from_numpy(rows)
-    # Advanced indices apart from each other move to the front: [G, S, layers, 2, H, used, D/H].
-    picked = own.permute(2, 4, 0, 1, 3, 5, 6)[lines, columns]
-    kept[..., :used, :] = picked.permute(2, 3, 0, 4, 1, 5, 6)
-    return kept
+def _moved(own: Tensor, fork: Fork, *, used: int) -> Tensor:
+    """Keys and values [layers, 2, S, G, H, limit, D/H] of the new columns, ``used`` words each."""
+    if not fork.packed:
+        lines, columns = (fork.parents != np.arange(fork.parents.shape[1])).nonzero()
+        parents = fork.parents[lines, columns]
+        own[:, :, columns, lines, :, :used] = own[:, :, parents, lines, :, :used]
+        return own
+    layers, two, rows, _, heads, limit, size = own.shape
+    moved = own.new_empty((layers, two, rows, len(fork.groups), heads, limit, size))
+    moved[:, :, : fork.parents.shape[1], :, :, :used] = own[
+        :, :, fork.parents.T, fork.groups, :, :used
+    ]
+    return moved

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selverify.domains.base import Domain
 from selverify.models.generators.checkpoints import Backbone, RewardModel
-from selverify.models.generators.decoder import Decoder
+from selverify.models.generators.decoder import Decoder, Sampled
 from selverify.models.generators.sampling import (
     Item,
     Replies,
@@ -23,7 +23,8 @@ from selverify.models.generators.sampling import (
     in_batches,
     item_seeds,
 )
-from selverify.models.heuristic.embedding import Embeddings, embeddings_of
+from selverify.models.heuristic.embedding import Embeddings, embeddings_of, move_keys
+from selverify.models.heuristic.kept import KeptEmbeddings
 from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.reward import token_logprobs
 from selverify.params import Sampling
@@ -44,14 +45,22 @@ class LocalGenerator(SamplingGenerator):
     """A backbone that was trained here; satisfies ``Proposer``."""
 
     def __init__(
-        self, domain: Domain, backbone: Backbone, sampling: Sampling, *, seed: int
+        self,
+        domain: Domain,
+        backbone: Backbone,
+        sampling: Sampling,
+        *,
+        seed: int,
+        kept_moves: int,
     ) -> None:
+        """``kept_moves``: of so many sampled moves the embeddings are kept until ``embed``."""
         super().__init__(sampling)
         self._domain = domain
         self._decoder = backbone.decoder
         self._words = backbone.words
         self._seed = seed
         self._end = self._words.ids[domain.end_of_move]
+        self._kept = KeptEmbeddings(kept_moves)
         self._identity = (
             f"{backbone.digest} {sampling.model_dump_json(exclude={'max_moves'})} {seed}"
         )
@@ -69,35 +78,93 @@ class LocalGenerator(SamplingGenerator):
         return self._decoder.parameters
 
     def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
-        """Embeddings of every item's moves at its state, from the frozen generator."""
-        goals = {item.state.problem.goal: self._goal(item.state) for item in items}
+        """Embeddings of every item's moves at its state, from the frozen generator.
+
+        Of moves that were sampled here they are there already; the others are read.
+        """
+        return self._kept.complete(items, self._read_moves)
+
+    def _read_moves(self, items: Sequence[RankItem]) -> list[Embeddings]:
         groups = [
             (self._prefix(item.state), [tuple(self._words.encode(m.text)) for m in item.moves])
             for item in items
         ]
         found: dict[int, Embeddings] = {}
         for chosen, last, hidden, tokens in _read(self._decoder, groups):
-            logprobs = self._decoder.logits(_before(last, hidden)).log_softmax(-1)
-            said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
-            seen = token_logprobs(logprobs, tokens, tokens == self._end)
-            for line, index in enumerate(chosen):
-                lengths = torch.tensor(list(map(len, groups[index][1])))
-                rows = torch.arange(len(lengths))
-                found[index] = embeddings_of(
-                    state=last[line].expand(len(rows), -1),
-                    goal=goals[items[index].state.problem.goal].expand(len(rows), -1),
-                    hidden=hidden[line, rows],
-                    said=said[line, rows],
-                    seen=seen[line, rows, lengths - 1],
-                    lengths=lengths,
-                )
+            sizes = [len(groups[index][1]) for index in chosen]
+            lines = torch.arange(len(chosen)).repeat_interleave(torch.tensor(sizes))
+            rows = torch.cat([torch.arange(size) for size in sizes])
+            read = self._embeddings(
+                [items[chosen[line]].state.problem.goal for line in lines.tolist()],
+                last[lines],
+                hidden=hidden[lines, rows],
+                tokens=tokens[lines, rows],
+                lengths=torch.tensor([len(row) for index in chosen for row in groups[index][1]]),
+            )
+            found.update(zip(chosen, read.split(sizes), strict=True))
         return [found[index] for index in range(len(items))]
+
+    def _keep(
+        self, states: Sequence[State], replies: Replies, *, last: Tensor, sampled: Sampled
+    ) -> None:
+        """Keep the embeddings of moves that were sampled at ``states`` and are not kept yet."""
+        # A text leaves special words out, so what is read of it is not what was sampled.
+        whole = (sampled.words > self._words.eos) | (sampled.words < 0)
+        new = {
+            key: (line, row)
+            for line, row in np.argwhere(sampled.distinct & whole.all(-1)).tolist()
+            for key in move_keys(states[line], [replies[line][row].text])
+            if key not in self._kept
+        }
+        if new:
+            lines, rows = torch.tensor(list(new.values())).T
+            lengths = torch.from_numpy(sampled.lengths)[lines, rows]
+            words = torch.from_numpy(sampled.words)[lines, rows, : lengths.max()]
+            read = self._embeddings(
+                [goal for _, goal, *_ in new],
+                last[lines],
+                hidden=sampled.hidden[lines, rows, : lengths.max()],
+                tokens=words.clamp(min=0),
+                lengths=lengths,
+            )
+            self._kept.add(list(new), read)
+
+    def _embeddings(
+        self,
+        goals: Sequence[str],
+        states: Tensor,
+        *,
+        hidden: Tensor,
+        tokens: Tensor,
+        lengths: Tensor,
+    ) -> Embeddings:
+        """One row for each of R moves, padded to M words.
+
+        Args:
+            goals: the goal of each move's problem.
+            states: hidden states before the moves [R, D].
+            hidden: hidden states after each word [R, M, D].
+            tokens: the words [R, M].
+            lengths: words of each move [R].
+        """
+        known = {goal: self._goal(goal) for goal in dict.fromkeys(goals)}
+        logprobs = self._decoder.logits(_before(states, hidden)).log_softmax(-1)
+        seen = token_logprobs(logprobs, tokens, tokens == self._end)
+        return embeddings_of(
+            state=states,
+            goal=torch.stack([known[goal] for goal in goals]),
+            hidden=hidden,
+            said=logprobs.gather(-1, tokens[..., None]).squeeze(-1),
+            seen=seen[torch.arange(len(seen)), lengths - 1],
+            lengths=lengths,
+        )
 
     def _sample(
         self, items: Sequence[Item], *, one_move: bool, limit: int, temperature: float
     ) -> Replies:
         prefixes = [self._prefix(item.state) for item in items]
         counts = [item.count for item in items]
+        keep = one_move and self._kept.capacity > 0
         stops = (self._end, self._words.eos) if one_move else (self._words.eos,)
         replies: list[tuple[Sample, ...]] = [()] * len(items)
 
@@ -108,20 +175,29 @@ class LocalGenerator(SamplingGenerator):
         order = sorted(range(len(items)), key=lambda i: (counts[i], len(prefixes[i])))
         for chosen in in_batches(order, fits):
             seeds = [self._seeds(items[index]) for index in chosen]
-            said, lengths, logprobs = self._decoder.sample(
-                self._decoder.prefixes([prefixes[index] for index in chosen]),
+            prefix = self._decoder.prefixes([prefixes[index] for index in chosen])
+            sampled = self._decoder.sample(
+                prefix,
                 np.array(seeds, dtype=np.uint64),
                 stops=stops,
                 limit=limit,
                 temperature=temperature,
+                keep=keep,
             )
             for line, index in enumerate(chosen):
                 replies[index] = tuple(
                     Sample(self._words.decode(row[:length].tolist()), int(length), float(logprob))
                     for row, length, logprob in zip(
-                        said[line], lengths[line], logprobs[line], strict=True
+                        sampled.words[line],
+                        sampled.lengths[line],
+                        sampled.logprobs[line],
+                        strict=True,
                     )
                 )
+            if keep:
+                states = [items[index].state for index in chosen]
+                samples = tuple(replies[index] for index in chosen)
+                self._keep(states, samples, last=prefix.last, sampled=sampled)
         return tuple(replies)
 
     def _seeds(self, item: Item) -> list[int]:
@@ -130,9 +206,9 @@ class LocalGenerator(SamplingGenerator):
     def _prefix(self, state: State) -> _Words:
         return (self._words.bos, *self._words.encode(self._domain.serialise(state)))
 
-    def _goal(self, state: State) -> Tensor:
-        goal = (self._words.bos, *self._words.encode(state.problem.goal))
-        return self._decoder.prefixes([goal]).last[0]
+    def _goal(self, goal: str) -> Tensor:
+        words = (self._words.bos, *self._words.encode(goal))
+        return self._decoder.prefixes([words]).last[0]
 
 
 class LocalVerifier:
@@ -188,7 +264,8 @@ class LocalVerifier:
             for start in range(0, len(rows), _CONTINUATIONS_AT_ONCE)
         ]
         for chosen, last, hidden, tokens in _read(self._reward.decoder, groups):
-            logs = self._reward.log_scores(_before(last, hidden), hidden, tokens, self._end)
+            before = _before(last[:, None].expand_as(hidden[:, :, 0]), hidden)
+            logs = self._reward.log_scores(before, hidden, tokens, self._end)
             for line, index in enumerate(chosen):
                 prefix, rows = groups[index]
                 for row, said in enumerate(rows):
@@ -217,7 +294,6 @@ def _read(
         yield chosen, prefix.last, decoder.extend(prefix, tokens), tokens
 
 
-def _before(last: Tensor, hidden: Tensor) -> Tensor:
-    """The states [G, S, M, D] that predict the words, from those after them and the prefix's."""
-    first = last[:, None, None].expand_as(hidden[:, :, :1])
-    return torch.cat((first, hidden[:, :, :-1]), 2)
+def _before(first: Tensor, hidden: Tensor) -> Tensor:
+    """The states [..., M, D] that predict the words: ``first`` [..., D], then those after words."""
+    return torch.cat((first[..., None, :], hidden[..., :-1, :]), -2)

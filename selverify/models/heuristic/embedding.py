@@ -5,13 +5,14 @@ Knows: which hidden state stands for what. Does not know: how they are computed,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
 
 from selverify.search.requests import RankItem
+from selverify.types import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,16 @@ def embeddings_of(
     after = hidden[torch.arange(len(hidden), device=hidden.device), lengths - 1]
     mean = (hidden * mask[..., None]).sum(1) / lengths[:, None]
     return Embeddings(state, mean, after, goal, seen, (said * mask).sum(1))
+
+
+MoveKey = tuple[str, str, tuple[str, ...], str]
+"""What a move's embedding follows from: the problem, its goal, the derivation, the move."""
+
+
+def move_keys(state: State, texts: Iterable[str]) -> list[MoveKey]:
+    """The key of each of the moves of these ``texts`` at ``state``."""
+    problem, said = state.problem, state.said
+    return [(problem.text, problem.goal, said, text) for text in texts]
 
 
 Embed = Callable[[Sequence[RankItem]], list[Embeddings]]

@@ -13,15 +13,13 @@ import torch
 
 from selverify.errors import ProtocolError
 from selverify.models.generators.checkpoints import RankerCheckpoint
-from selverify.models.heuristic.embedding import Embed, concatenate
+from selverify.models.heuristic.embedding import Embed, MoveKey, concatenate, move_keys
 from selverify.models.heuristic.hybrid import UNTRAINED, Scorer, scorers
 from selverify.models.parameter_count import parameters_of
 from selverify.search.requests import RankItem
 
 _REMEMBERED = 200_000
 """Ranked moves that are remembered, with the scores of all scorers."""
-_Key = tuple[str, str, tuple[str, ...], str]
-"""What a move's scores follow from: the problem, its goal, the derivation, the move."""
 
 
 class TrainedRanker:
@@ -51,7 +49,7 @@ class TrainedRanker:
                 "reject_probability": heuristic.guarded_reject_probabilities,
             }
         self._identity = f"{backbone} {checkpoint.digest if checkpoint else None}"
-        self._known: dict[_Key, tuple[float, ...]] = {}
+        self._known: dict[MoveKey, tuple[float, ...]] = {}
 
     def identity(self) -> str:
         """Of the embeddings and the trained heuristic."""
@@ -84,7 +82,7 @@ class TrainedRanker:
 
     def _learn(self, items: Sequence[RankItem]) -> None:
         """Bring all scorers' scores of moves not yet known into ``_known``."""
-        asked: dict[_Key, None] = {}
+        asked: dict[MoveKey, None] = {}
         fresh: list[RankItem] = []
         for item in items:
             new = {
@@ -105,6 +103,5 @@ class TrainedRanker:
             self._known.update(zip(asked, scores, strict=True))
 
 
-def _keys(item: RankItem) -> list[_Key]:
-    problem, said = item.state.problem, item.state.said
-    return [(problem.text, problem.goal, said, move.text) for move in item.moves]
+def _keys(item: RankItem) -> list[MoveKey]:
+    return move_keys(item.state, (move.text for move in item.moves))
