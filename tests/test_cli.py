@@ -130,7 +130,7 @@ def test_rounds_say_what_the_search_recorded(traced):
         assert refused == sum((refusals(step) for step in rounds), Counter())
         allotted = [(one["sigma"], one["k"]) for kind, one in data if kind == "allocate"]
         assert allotted == [(step.sigma, step.k) for step in rounds if step.k is not None]
-        asked = Counter((one["steps"][0], one["score"]) for kind, one in data if kind == "verify")
+        asked = Counter((one["steps"][-1], one["score"]) for kind, one in data if kind == "verify")
         rows = [row for step in rounds for row in step.rows]
         assert asked == Counter((row.text, row.score) for row in rows if row.score is not None)
         ranked = [
@@ -336,8 +336,8 @@ def test_the_frontier_is_a_table_with_its_figures(report):
         ("0-shot CoT", "1"): "20.0 [10.0, 30.0] 0.0 100 *",
         ("Best-of-N weighted + gates", "8"): "50.0 [40.0, 60.0] 8.0 800",
         ("Best-of-N weighted + gates", "16"): "55.0 [45.0, 65.0] 16.0 1600",
-        ("Full (gates + hybrid + k(w))", "8"): "60.0 [50.0, 70.0] 4.0 800 *",
-        ("Full (gates + hybrid + k(w))", "16"): "70.0 [60.0, 80.0] 7.5 1600 *",
+        ("Ours (full)", "8"): "60.0 [50.0, 70.0] 4.0 800 *",
+        ("Ours (full)", "16"): "70.0 [60.0, 80.0] 7.5 1600 *",
         ("Oracle", "8"): "90.0 [80.0, 100.0] 3.0 800",
     }
     figures = [str(report / f"accuracy_calls.{suffix}") for suffix in ("png", "svg")]

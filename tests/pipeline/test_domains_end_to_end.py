@@ -36,7 +36,7 @@ def test_countdown_runs_to_its_end() -> None:
     assert len(valued) == len(explored) == 40
     report = (written["report"] / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# Report: countdown, 6 problems, N = 4")
-    assert "| Full (gates + hybrid + k(w)) |" in report
+    assert "| Ours (full) |" in report
     assert "## Sampling seeds" not in report and "## Methods by verifier" not in report
 
 

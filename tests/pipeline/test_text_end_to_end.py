@@ -81,7 +81,7 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     run_stages(params)
     report = (stages["report"].outputs["report"] / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# Report: math, 12 problems, N = 4")
-    assert "| Full (gates + hybrid + k(w)) |" in report
+    assert "| Ours (full) |" in report
     check_totals(
         Path("results/evaluation/sums-strong"),
         resolve_tau(params, Path("models/sums-strong/verifier")),
