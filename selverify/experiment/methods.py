@@ -23,7 +23,7 @@ from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
 from selverify.search.dvts import dvts
 from selverify.search.early_stopping import early_stopping
-from selverify.search.gated import Rules, gated_competition
+from selverify.search.gated import REJECT_PROBABILITY, Rules, gated_competition
 from selverify.search.gates import GATES, STRUCTURAL
 from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
@@ -383,6 +383,15 @@ _ROWS: tuple[Method, ...] = (
     ),
     Method("paper", "The paper's method", "#b2182b", _with(**_PAPER), _CALLED, "gated"),
     Method("full", "Ours (full)", "#d55e00", _with(), _GATED, "gated"),
+    Method(
+        "stopping",
+        "Ours, optimal stopping",
+        OTHER_COLOUR,
+        _with(allocation="stopping", scorer=REJECT_PROBABILITY, commit="verifier"),
+        ("tau", "skip_below", "proposals"),
+        "gated",
+        drawn=False,
+    ),
     Method(
         "full_always_asks",
         "Ours, a call at every state",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-ALLOCATIONS = ("all", "fixed", "adaptive", "margin")
+ALLOCATIONS = ("all", "fixed", "adaptive", "margin", "stopping")
 
 
 def dispersion(scores: Sequence[float]) -> float:
@@ -17,6 +17,16 @@ def dispersion(scores: Sequence[float]) -> float:
         return 0.0
     mean = math.fsum(scores) / len(scores)
     return math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+
+
+def worth_a_call(reject_probabilities: Sequence[float], *, price: float) -> int:
+    """1 where a call on the move least likely to be rejected is worth its price, else 0.
+
+    Weitzman (1979): of boxes that hold 1 with probability a_i and else nothing, and cost ``price``
+    to open, the one of the largest a_i is opened next, as long as none held anything and its
+    reservation value 1 - price / a_i is above 0.
+    """
+    return int(1.0 - min(reject_probabilities) > price)
 
 
 def margin(scores: Sequence[float]) -> float:

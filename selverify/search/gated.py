@@ -36,8 +36,9 @@ class Rules:
     without a call since the last verified one -> whether this one is, too; None: never.
     ``width``: (scores h of the pool, most that can be verified) -> k(w) (Eq. kw). ``accept``:
     verifier score -> V. ``commit``: accepted move -> its worth, higher is better. ``recover``: the
-    next step where a round ends without a move. A state that is ``max_moves`` deep has no
-    candidates.
+    next step where a round ends without a move. ``one_by_one``: without an accepted move the
+    survivors that are left are verified before more are drawn. A state that is ``max_moves`` deep
+    has no candidates.
     """
 
     propose: Callable[[Visit, int], Asking[tuple[Sample, ...]]]
@@ -49,6 +50,7 @@ class Rules:
     accept: Callable[[float], bool]
     commit: Callable[[Judged], float]
     recover: Callable[[Walk, Rules], Asking[Decision]]
+    one_by_one: bool
     max_moves: int
 
 
@@ -122,7 +124,7 @@ def compete(walk: Walk, rules: Rules) -> Asking[Decision]:
             return walk, top
     here = walk.here
     walk = yield from verify_top(walk, rules, scores=scores)
-    if walk.here != here:
+    if walk.here != here or rules.one_by_one:
         walk = yield from reopen(walk, rules)
     return walk, best_accepted(walk.visit, rules)
 
@@ -178,7 +180,7 @@ def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[W
             for index, verdict in zip(order, verdicts, strict=True)
         ]
     )
-    if not visit.pending:
+    if not (visit.pending and verdicts):
         return known
     checked = known.checked(verdicts[0].step_scores[:-1], rules.accept)
     if checked.here != known.here:
@@ -189,8 +191,10 @@ def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[W
 
 
 def reopen(walk: Walk, rules: Rules) -> Asking[Walk]:
-    """Verify the survivors that were left here, k(w) at a time, until one is accepted."""
-    while best_accepted(walk.visit, rules) is None and walk.visit.pool and walk.calls > 0:
+    """Verify the survivors that were left here, k(w) at a time, until one is accepted or k is 0."""
+    before = walk.calls + 1
+    while best_accepted(walk.visit, rules) is None and walk.visit.pool and 0 < walk.calls < before:
+        before = walk.calls
         survivors = [one.text for one in walk.visit.pool]
         yield note("reopen", walk.state, survivors=survivors)
         scores = yield from rules.rank(walk.visit)

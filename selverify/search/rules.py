@@ -12,9 +12,9 @@ from functools import partial
 
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
-from selverify.search.allocation import ALLOCATIONS, calls_at
+from selverify.search.allocation import ALLOCATIONS, calls_at, worth_a_call
 from selverify.search.candidates import Gates, Sifted, inadmissible, sift
-from selverify.search.gated import Rules
+from selverify.search.gated import REJECT_PROBABILITY, Rules
 from selverify.search.protocol import Asking, propose, rank
 from selverify.search.recover import recover
 from selverify.search.requests import ProposeItem, RankItem
@@ -31,7 +31,8 @@ class GatedSettings:
     """The settings of one gated competition.
 
     ``proposals``: samples a round at a state. ``k_base``, ``beta``, ``k_min``, ``k_max``,
-    ``reference_dispersion`` (sigma-bar): Eq. kw. ``allocation``: one of ``ALLOCATIONS``. ``tau``:
+    ``reference_dispersion`` (sigma-bar): Eq. kw. ``allocation``: one of ``ALLOCATIONS``; in
+    ``stopping`` ``skip_below`` is the price of a call and h the probability of rejection. ``tau``:
     a move is accepted when its score is at least tau. ``max_retries``: further rounds at a state
     without an accepted move. ``max_moves``: a state this deep has no survivors. ``scorer``: the
     name sent with a Rank request; ``none`` (proposal order) and ``frequency`` (most often proposed
@@ -85,11 +86,14 @@ class GatedSettings:
             accept=partial(_at_least, tau=self.tau),
             commit=partial(_worth, commit=self.commit, rank_weight=self.rank_weight),
             recover=partial(recover, max_retries=self.max_retries, fallback=self.fallback),
+            one_by_one=self.allocation == "stopping",
             max_moves=self.max_moves,
         )
 
     def width(self, scores: Sequence[float], most: int) -> int:
         """k(w) for the scores h of all unverified survivors, whatever ``most`` allows."""
+        if self.allocation == "stopping":
+            return worth_a_call(scores, price=self.skip_below)
         return calls_at(
             scores,
             allocation=self.allocation,
@@ -128,9 +132,9 @@ def _retrieved(
 
 
 def _ranked(visit: Visit, *, scorer: str) -> Asking[tuple[float, ...]]:
-    """h(w, m) of the pool, lower first. One move alone needs no ranking: its h is 0."""
+    """h(w, m) of the pool, lower first. One move alone needs no order: its h is 0."""
     pool = visit.pool
-    if scorer == "none" or len(pool) == 1:
+    if scorer == "none" or (len(pool) == 1 and scorer != REJECT_PROBABILITY):
         return (0.0,) * len(pool)
     if scorer == "frequency":
         return tuple(-float(visit.counts[move.text]) for move in pool)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.threshold import (
+    RIGHT_ACCEPTED,
+    WRONG_ACCEPTED,
     choose_threshold,
     known_tau,
     leaves_tau,
@@ -23,12 +25,27 @@ from selverify.training.tuning import values_before
 
 
 def test_the_hand_computed_case() -> None:
-    """Right at 0.9, 0.8, 0.5, wrong at 0.6, 0.2: from 0.7 on 2/3 right and no wrong is best."""
+    """Right at 0.9, 0.8, 0.5, wrong at 0.6, 0.2: at 0.5 all right ones and half the wrong pass."""
     found = choose_threshold([0.9, 0.8, 0.6, 0.5, 0.2], [1.0] * 5, [1.0, 0.5, 0.0, 0.25, 0.0])
-    assert found.tau == pytest.approx(0.7)
+    assert found.tau == pytest.approx(0.35)
     assert (found.right, found.wrong) == (3, 2)
+    assert (found.right_accepted, found.wrong_accepted) == (1.0, 0.5)
+
+
+def test_a_verifier_that_cannot_do_both_gets_youdens() -> None:
+    """With another wrong move at 0.55 two of three would pass: from 0.7 on no wrong one does."""
+    scores, after = [0.9, 0.8, 0.6, 0.55, 0.5, 0.2], [1.0, 0.5, 0.0, 0.0, 0.25, 0.0]
+    found = choose_threshold(scores, [1.0] * 6, after)
+    assert found.tau == pytest.approx(0.7)
     assert found.right_accepted == pytest.approx(2 / 3)
     assert found.wrong_accepted == 0.0
+
+
+def test_a_few_right_moves_may_be_rejected() -> None:
+    """Of forty right moves one is at 0.1: its rejection leaves 97.5 % accepted."""
+    found = choose_threshold([0.9] * 39 + [0.1, 0.2], [1.0] * 41, [1.0] * 40 + [0.0])
+    assert found.tau == pytest.approx(0.55)
+    assert found.right_accepted == pytest.approx(0.975)
 
 
 def test_a_binary_verifier_gets_the_middle() -> None:
@@ -59,13 +76,19 @@ def test_no_other_tau_is_better(moves: list[tuple[int, bool]]) -> None:
     assume(right.any() and not right.all())
     found = choose_threshold(scores, np.ones(len(moves)), right.astype(float))
 
-    def gain(tau: float) -> float:
+    def shares(tau: float) -> tuple[float, float]:
         accepted = scores >= tau
-        return float(accepted[right].mean() - accepted[~right].mean())
+        return float(accepted[right].mean()), float(accepted[~right].mean())
 
-    assert found.right_accepted == pytest.approx(float((scores >= found.tau)[right].mean()))
-    assert gain(found.tau) == pytest.approx(max(gain(score) for score in scores))
-    assert gain(found.tau) == pytest.approx(found.right_accepted - found.wrong_accepted)
+    own = found.right_accepted, found.wrong_accepted
+    assert own == pytest.approx(shares(found.tau))
+    every = [shares(score) for score in scores]
+    least = min(wrong for accepted, wrong in every if accepted >= RIGHT_ACCEPTED)
+    if least <= WRONG_ACCEPTED:
+        assert own[0] >= RIGHT_ACCEPTED
+        assert own[1] == pytest.approx(least)
+    else:
+        assert own[0] - own[1] == pytest.approx(max(one - other for one, other in every))
 
 
 def test_it_is_kept_beside_the_verifier(tmp_path) -> None:

@@ -221,6 +221,32 @@ def test_a_trusted_move_that_is_rejected_is_gone_back_to() -> None:
     assert back == [0]
 
 
+STOPPING = replace(SETTINGS, allocation="stopping", scorer="reject_probability", skip_below=0.2)
+
+
+def test_optimal_stopping_verifies_one_by_one_while_a_call_is_worth_its_price() -> None:
+    """Accepted with 0.7, 0.6 and 0.1 at a price of 0.2: the first two are verified, not the third.
+
+    The second is accepted, and nothing more is drawn for it.
+    """
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;", "add 2 ;", "add 3 ;"], "add 2 ;": ["add 1 ;"] * 3}
+        | {"add 2 ; add 1 ;": ["say 3 ;"] * 3},
+        scores={"add 1 ;": 0.1, "add 2 ;": 0.9},
+        ranks={"add 1 ;": 0.3, "add 2 ;": 0.4, "add 3 ;": 0.9},
+    )
+    result = run(backend, replace(STOPPING, proposals=3))
+    assert [move.text for move in result.outcome.derivation] == ["add 2 ;", "add 1 ;", "say 3 ;"]
+    assert backend.verified() == ["add 1 ;", "add 2 ;"]
+
+
+def test_a_call_that_is_not_worth_its_price_is_not_made() -> None:
+    """Accepted with 0.1 at a price of 0.2: no call, however often samples are drawn."""
+    backend = ScriptedBackend(moves={"": ["add 1 ;"] * 30}, ranks={"add 1 ;": 0.9})
+    result = run(backend, replace(STOPPING, skip_below=0.2))
+    assert (result.outcome.answer, result.ledger.verifier_calls) == (None, 0)
+
+
 def test_verified_moves_are_not_verified_again() -> None:
     """After a call that accepted both, the next risk begins at 0, and its call is on one move."""
     backend = ScriptedBackend(
