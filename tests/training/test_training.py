@@ -64,6 +64,7 @@ GENERATOR = Generator(
 )
 GRADER = Grader(seconds=5.0, workers=1)  # starts no process for whole numbers
 VERIFIER = VerifierParams(
+    aggregation={"word_problems": "prod", "countdown": "last"},
     kind={"word_problems": "token_logprobs"},
     source={},
     targets="soft",
