@@ -323,11 +323,14 @@ class Rollouts(ParamsSection):
     """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024).
 
     ``share``: which part of the training problems is valued; the exploration walks the others.
+    ``proposals`` are sampled at each solvable state of the solutions, and the survivors valued too;
+    0: none.
     """
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)]
     solutions: Positive
     rollouts: Positive
+    proposals: NonNegative
     seed: NonNegative
 
 

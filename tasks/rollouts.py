@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from selverify.data.benchmark import SPLITS, check_held_out
 from selverify.models.sources import has_source
 from selverify.params import Params
 from selverify.storage import check_digests
-from selverify.training.rollouts import sample_training_solutions, solution_rows, value_solutions
+from selverify.training.rollouts import (
+    explore_candidates,
+    sample_training_solutions,
+    solution_rows,
+    state_values,
+    value_solutions,
+)
 from tasks.artifacts import read_facts, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, map_shards, work_on
@@ -35,7 +42,7 @@ def run(
     rows = [row for part, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
     parsed = sum(count for _, count in parts) / (params.rollouts.solutions * len(tasks))
-    return {"solutions": len(rows), "parsed_share": parsed}
+    return {"rows": len(rows), "parsed_share": parsed}
 
 
 def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
@@ -46,11 +53,16 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     count = settings.solutions
     sampled = sample_training_solutions(domain, backend, shard.tasks, solutions=count)
     with open_grader(shard.params) as grader:
-        valued = value_solutions(
-            domain, backend, sampled, rollouts=settings.rollouts, grader=grader
+        valued = partial(state_values, domain, backend, rollouts=settings.rollouts, grader=grader)
+        values = valued(sampled)
+        explored = explore_candidates(
+            domain, backend, sampled, values, proposals=settings.proposals
         )
-    rows = solution_rows(domain, valued, sampled)
-    say(f"rollouts: to {shard.tasks[-1].problem.problem_id}, {len(rows)} solutions valued")
+        values |= valued(explored)
+    both = [*sampled, *explored]
+    rows = solution_rows(domain, value_solutions(both, values), both)
+    last = shard.tasks[-1].problem.problem_id
+    say(f"rollouts: to {last}, {len(sampled)} solutions, {len(explored)} candidates valued")
     return rows, sum(one.count for one in sampled)
 
 

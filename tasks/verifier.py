@@ -96,9 +96,13 @@ def _choose_tau(
     items = tuple(whole_solution(one, models.domain) for one in held)
     verdicts = cast(tuple[Verdict, ...], models.backend.answer(Verify(items)))
     threshold = choose_threshold(
-        [score for verdict in verdicts for score in verdict.step_scores],
-        [value for one in held for value in values_before(one, held)],
-        [value for one in held for value in one.values],
+        [
+            score
+            for one, verdict in zip(held, verdicts, strict=True)
+            for score in verdict.step_scores[one.fresh :]
+        ],
+        [value for one in held for value in values_before(one, held)[one.fresh :]],
+        [value for one in held for value in one.values[one.fresh :]],
     )
     save_threshold(folder, threshold)
     return {f"threshold.{name}": float(value) for name, value in asdict(threshold).items()}

@@ -19,7 +19,7 @@ from selverify.storage import check_digests, read_json, write_digests, write_jso
 
 _FILE = "threshold.json"
 _SCHEMA, _VERSION = "verifier.threshold", 1
-_SOLVABLE = 0.5
+SOLVABLE = 0.5
 """A state that at least this share of continuations solves; below, nothing reached says little."""
 
 RIGHT_ACCEPTED, WRONG_ACCEPTED = 0.97, 0.5
@@ -61,7 +61,7 @@ def choose_threshold(
     Raises:
         SchemaError: no move there is right, or none is wrong.
     """
-    solvable = np.asarray(before, np.float64) >= _SOLVABLE
+    solvable = np.asarray(before, np.float64) >= SOLVABLE
     seen = np.asarray(scores, np.float64)[solvable]
     reached = np.asarray(after, np.float64)[solvable] > 0
     right = int(reached.sum())

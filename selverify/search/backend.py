@@ -171,3 +171,11 @@ def sample_completions(
     """``count`` samples of the rest of a solution from each state."""
     request = Complete(tuple(CompleteItem(state, 0, count) for state in states))
     return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))
+
+
+def sample_moves(
+    backend: Backend, states: Sequence[State], *, count: int
+) -> tuple[tuple[Sample, ...], ...]:
+    """``count`` samples of the next move at each state."""
+    request = Propose(tuple(ProposeItem(state, 0, count) for state in states))
+    return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))

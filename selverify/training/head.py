@@ -70,9 +70,12 @@ def _embedded(
     solutions: Sequence[ValuedSolution], settings: VerifierParams, domain: Domain, embed: Embed
 ) -> tuple[Embeddings, Tensor]:
     """A row a step, as tensors that can be learned from, and the steps' targets."""
-    items = [item for one in solutions for item in single_steps(whole_solution(one, domain))]
+    items = [
+        item for one in solutions for item in single_steps(whole_solution(one, domain))[one.fresh :]
+    ]
     rows = concatenate(embed(items))
-    values = [target(value, settings.targets) for one in solutions for value in one.values]
+    fresh = [value for one in solutions for value in one.values[one.fresh :]]
+    values = [target(value, settings.targets) for value in fresh]
     learnable = Embeddings(*(getattr(rows, field.name).clone() for field in fields(Embeddings)))
     return learnable, torch.tensor(values)
 

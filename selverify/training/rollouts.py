@@ -6,6 +6,7 @@ model is trained. Runs on training problems (and, for audits, on validation prob
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,32 +14,47 @@ from typing import Any
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
-from selverify.search.backend import Backend, sample_completions
-from selverify.search.gates import reject
+from selverify.models.threshold import SOLVABLE
+from selverify.search.backend import Backend, sample_completions, sample_moves
+from selverify.search.candidates import sift
+from selverify.search.gates import GATES, reject
 from selverify.search.solutions import Solution, read_solution
 from selverify.types import Sample, State
+
+_Values = dict[tuple[str, tuple[str, ...]], float]
+"""The value of each state, by its problem and its moves' texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValuedSolution:
-    """One sampled solution: its problem's text, its moves' texts, one value in [0, 1] a move."""
+    """One sampled solution, or the beginning of one, with a value in [0, 1] a move.
+
+    ``fresh``: the first move to learn from; those before it stand in another solution too.
+    """
 
     problem_id: str
     text: str
     moves: tuple[str, ...]
     values: tuple[float, ...]
+    fresh: int
 
 
 @dataclass(frozen=True, slots=True)
 class SampledSolution:
     """A solution of a training problem and the states after its moves, up to the first refused.
 
-    ``count`` samples begin like this.
+    ``count`` samples begin like this; 0: its last move is a candidate, explored at a state of
+    another solution.
     """
 
     task: Task
     states: tuple[State, ...]
     count: int
+
+    @property
+    def fresh(self) -> int:
+        """The first move that no other solution was sampled with."""
+        return 0 if self.count else len(self.states) - 1
 
 
 def sample_training_solutions(
@@ -76,50 +92,93 @@ def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[Sta
     return tuple(states)
 
 
-def value_solutions(
+def explore_candidates(
+    domain: Domain,
+    backend: Backend,
+    sampled: Sequence[SampledSolution],
+    values: _Values,
+    *,
+    proposals: int,
+) -> list[SampledSolution]:
+    """What a search meets: the distinct survivors of ``proposals`` samples at solvable states.
+
+    Of the states that the solutions pass through, from which at least ``SOLVABLE`` of the
+    continuations are right. Survivors that a solution goes on with are left out.
+    """
+    starts: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
+    for one in sampled:
+        for length in range(len(one.states)):
+            state = one.states[length - 1] if length else _start(domain, one)
+            starts.setdefault(_key(state), SampledSolution(one.task, one.states[:length], 0))
+    chosen = {key: one for key, one in starts.items() if values.get(key, 0.0) >= SOLVABLE}
+    places = [one.states[-1] if one.states else _start(domain, one) for one in chosen.values()]
+    replies = sample_moves(backend, places, count=proposals)
+    found = []
+    for one, state, samples in zip(chosen.values(), places, replies, strict=True):
+        for move in sift(domain, state, samples=samples, gates=GATES).survivors:
+            after = domain.apply(state, move)
+            if _key(after) not in values:
+                found.append(SampledSolution(one.task, (*one.states, after), 0))
+    return found
+
+
+def state_values(
     domain: Domain,
     backend: Backend,
     sampled: Sequence[SampledSolution],
     *,
     rollouts: int,
     grader: Grader,
-) -> list[ValuedSolution]:
+) -> _Values:
     """The share of ``rollouts`` continuations of each state that reach the gold answer.
 
     Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
     defining a quantity again for example, and the step would seem harmless. A state that several
     solutions pass through is rolled out once; the value of a final state is 1 if its answer is
-    right, else 0.
+    right, else 0. The value of the start is the share of the problem's samples that are right.
     """
-    open_states = {
-        (one.task.problem.problem_id, state.said): (one.task, state)
-        for one in sampled
-        for state in one.states
-        if not domain.is_final(state)
+    reached = {
+        _key(state): (one.task, state) for one in sampled for state in one.states[one.fresh :]
     }
-    replies = sample_completions(
-        backend, [state for _, state in open_states.values()], count=rollouts
-    )
+    ends = {key: pair for key, pair in reached.items() if domain.is_final(pair[1])}
     values = {
-        key: sum(_reaches(domain, state, sample, task.truth.answer, grader) for sample in samples)
-        / rollouts
-        for (key, (task, state)), samples in zip(open_states.items(), replies, strict=True)
+        key: float(grader.matches(task.truth.answer, domain.answer(state)))
+        for key, (task, state) in ends.items()
     }
+    rest = {key: pair for key, pair in reached.items() if key not in ends}
+    replies = sample_completions(backend, [state for _, state in rest.values()], count=rollouts)
+    for (key, (task, state)), samples in zip(rest.items(), replies, strict=True):
+        right = sum(_reaches(domain, state, one, task.truth.answer, grader) for one in samples)
+        values[key] = right / rollouts
+    drawn: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    right_ends: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    for one in sampled:
+        key = one.task.problem.problem_id, ()
+        drawn[key] += one.count
+        right_ends[key] += one.count * (values[_key(one.states[-1])] == 1.0)
+    return values | {key: right_ends[key] / count for key, count in drawn.items() if count}
 
-    def value(task: Task, state: State) -> float:
-        if domain.is_final(state):
-            return float(grader.matches(task.truth.answer, domain.answer(state)))
-        return values[task.problem.problem_id, state.said]
 
+def value_solutions(sampled: Sequence[SampledSolution], values: _Values) -> list[ValuedSolution]:
+    """Each solution with the values of the states after its moves."""
     return [
         ValuedSolution(
             one.task.problem.problem_id,
             one.task.problem.text,
             one.states[-1].said,
-            tuple(value(one.task, state) for state in one.states),
+            tuple(values[_key(state)] for state in one.states),
+            one.fresh,
         )
         for one in sampled
     ]
+
+
+def _key(state: State) -> tuple[str, tuple[str, ...]]:
+    return state.problem.problem_id, state.said
+
+
+def _start(domain: Domain, one: SampledSolution) -> State:
+    return domain.initial_state(one.task.problem, budget=1)
 
 
 def solution_rows(
@@ -132,6 +191,7 @@ def solution_rows(
             "text": one.text,
             "moves": list(one.moves),
             "values": list(one.values),
+            "fresh": one.fresh,
             "alive": [domain.alive(state, source.task.truth) for state in source.states]
             if knows_truth(domain)
             else None,
@@ -144,7 +204,9 @@ def solution_rows(
 def solutions_from(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
     """The inverse of ``solution_rows``, without the truth."""
     return [
-        ValuedSolution(row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]))
+        ValuedSolution(
+            row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]), row["fresh"]
+        )
         for row in rows
     ]
 

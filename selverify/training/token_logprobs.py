@@ -36,7 +36,7 @@ _CERTAIN = -1e-6
 
 
 class _Data(NamedTuple):
-    """Solutions, padded to T moves; ``mask`` is 1 where there is a move."""
+    """Solutions, padded to T moves; ``mask`` is 1 where there is a move to learn from."""
 
     seen: Tensor  # [S, T, SEEN]
     before: Tensor  # [S, T, D]
@@ -113,7 +113,8 @@ def _tuned(
     examples = [
         encode(one.text, one.moves[: max(worth) + 1], words)
         for one in solutions
-        if (
+        if one.fresh == 0
+        and (
             worth := [step for step, value in enumerate(one.values) if value >= settings.tune_value]
         )
     ]
@@ -155,7 +156,8 @@ def _gather(
             starts = torch.cat((lengths[place : place + 1] - 1, ends[:-1]))
             wanted = [target(value, settings.targets) for value in solutions[row].values]
             columns = seen[place, ends - 1], states[place, starts], torch.tensor(wanted)
-            found[row] = *columns, torch.ones(len(wanted))
+            learned = torch.arange(len(wanted)) >= solutions[row].fresh
+            found[row] = *columns, learned.to(torch.float32)
     return [found[row] for row in range(len(solutions))]
 
 

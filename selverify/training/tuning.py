@@ -76,7 +76,8 @@ def values_before(
 ) -> tuple[float, ...]:
     """The value of the state before each step; at the start the share of ``solutions`` of the
     problem that are right."""
-    ends = [one.values[-1] for one in solutions if one.problem_id == solution.problem_id]
+    name = solution.problem_id
+    ends = [one.values[-1] for one in solutions if one.problem_id == name and one.fresh == 0]
     return (sum(ends) / len(ends), *solution.values[:-1])
 
 

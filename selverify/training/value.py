@@ -23,8 +23,8 @@ from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out, load_trainable, of_problems, target, tune
 
 _ROWS_AT_ONCE = 128
-_Example = tuple[Encoded, list[float]]
-"""A solution and the targets of its steps."""
+_Example = tuple[Encoded, list[float | None]]
+"""A solution and the targets of its steps; None where another solution has the step."""
 
 
 @one_thread()
@@ -57,8 +57,9 @@ def train_value_model(
         """Mean loss of the steps of ``part``, and how many they are."""
         tokens, lengths = pad([row for row, _ in part], words)
         ends = (tokens == end) & (torch.arange(tokens.shape[1]) >= lengths[:, None])
-        states = model.model(input_ids=tokens).last_hidden_state[ends]
-        wanted = torch.tensor([value for _, values in part for value in values])
+        learned = torch.tensor([value is not None for _, values in part for value in values])
+        states = model.model(input_ids=tokens).last_hidden_state[ends][learned]
+        wanted = torch.tensor([one for _, values in part for one in values if one is not None])
         return functional.binary_cross_entropy_with_logits(head.logit(states), wanted), len(wanted)
 
     def validation() -> float:
@@ -82,5 +83,8 @@ def train_value_model(
 
 
 def _example(solution: ValuedSolution, settings: VerifierParams, words: Words) -> _Example:
-    values = [target(value, settings.targets) for value in solution.values]
+    values = [
+        target(value, settings.targets) if step >= solution.fresh else None
+        for step, value in enumerate(solution.values)
+    ]
     return encode(solution.text, solution.moves, words), values

@@ -20,16 +20,18 @@ from selverify.models.tokenizer import Words
 from selverify.models.verifiers.head import load_head, single_steps
 from selverify.models.verifiers.reward import TokenLogprobHead
 from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
-from selverify.search.requests import Complete, RankItem
+from selverify.search.requests import Complete, Propose, RankItem
 from selverify.training.fit import Batches, Epoch, fit
 from selverify.training.generator import _drill, train_generator
 from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
     ValuedSolution,
+    explore_candidates,
     sample_training_solutions,
     solution_rows,
     solutions_from,
+    state_values,
     value_solutions,
 )
 from selverify.training.token_logprobs import train_token_logprob_model
@@ -178,7 +180,8 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     assert [one.count for one in sampled] == [1, 2] * 3
     pairs = zip(sampled[::2], sampled[1::2], strict=True)
     assert all(len(cut.states) + 1 == len(whole.states) for cut, whole in pairs)
-    valued = value_solutions(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
+    values = state_values(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
+    valued = value_solutions(sampled, values)
     for cut, whole in zip(valued[::2], valued[1::2], strict=True):
         assert set(cut.values) == {0.75}
         assert whole.values == (*cut.values, 1.0)
@@ -192,8 +195,47 @@ def test_rollouts_through_a_refused_move_do_not_count():
     task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
     sampled = sample_training_solutions(DOMAIN, Scripted([task]), [task], solutions=2)
     backend = Scripted([task], before=sampled[0].states[0].derivation[0].text)
-    valued = value_solutions(DOMAIN, backend, sampled, rollouts=2, grader=GRADER)
+    values = state_values(DOMAIN, backend, sampled, rollouts=2, grader=GRADER)
+    valued = value_solutions(sampled, values)
     assert {value for one in valued for value in one.values[:-1]} == {0.0}
+
+
+class Exploring(Scripted):
+    """Proposes at every state the right solution's next move and, half of the time, a wrong one."""
+
+    def answer(self, request):
+        if not isinstance(request, Propose):
+            return super().answer(request)
+        return tuple(
+            tuple(self.sample_move(item.state, index) for index in range(item.count))
+            for item in request.items
+        )
+
+    def sample_move(self, state: State, index: int) -> Sample:
+        said = self._rest(state, 1).text.split(" ;")[0] + " ;"
+        words = said.split()
+        wrong = " ".join([*words[:-2], str((int(words[-2]) + 1) % 23), ";"])
+        return Sample(wrong if index % 2 else said.strip(), len(words), 0.0)
+
+
+def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_on_with():
+    """A given number misread passes the gates; its value is learned from, its prefix is not."""
+    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
+    backend = Exploring([task])
+    sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
+    values = state_values(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
+    assert values[task.problem.problem_id, ()] == 0.5
+    found = explore_candidates(DOMAIN, backend, sampled, values, proposals=4)
+    assert found and all(one.count == 0 for one in found)
+    assert not any((task.problem.problem_id, one.states[-1].said) in values for one in found)
+    values |= state_values(DOMAIN, backend, found, rollouts=4, grader=GRADER)
+    for one, valued in zip(found, value_solutions(found, values), strict=True):
+        assert valued.fresh == len(valued.moves) - 1 == len(one.states) - 1
+        assert valued.values[:-1] == tuple(
+            values[task.problem.problem_id, state.said] for state in one.states[:-1]
+        )
+    hopeless = dict.fromkeys(values, 0.0)
+    assert explore_candidates(DOMAIN, backend, sampled, hopeless, proposals=4) == []
 
 
 def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:
@@ -205,7 +247,7 @@ def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSol
         moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
         good = index % 2 == 0
         moves[-1] = moves[-1] if good else odd
-        found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good))))
+        found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), 0))
     return found
 
 
