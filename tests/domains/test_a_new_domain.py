@@ -124,6 +124,7 @@ def params(monkeypatch: pytest.MonkeyPatch) -> Params:
     raw["generator"][DOMAIN.name] = raw["generator"]["countdown"]
     raw["sampling"][DOMAIN.name] = raw["sampling"]["countdown"]
     raw["verifier"]["kind"][DOMAIN.name] = "value"
+    raw["verifier"]["aggregation"][DOMAIN.name] = "last"
     raw["evaluation"] |= {"problems": 6, "budgets": [4], "headline_budget": 4}
     return with_tau(check_params(raw, PARAMS), 0.4)
 

@@ -100,6 +100,21 @@ def test_samples_follow_from_state_and_index_alone(generator):
     assert len({sample.text for samples in together for sample in samples}) > 10
 
 
+def test_an_item_has_a_temperature_of_its_own(generator):
+    """None is that of sampling; items of several in one request are as when each is alone."""
+    (state,) = states(1)
+    items = [
+        ProposeItem(state, 0, 16, temperature)
+        for temperature in (None, SAMPLING.temperature, 0.0, 0.3)
+    ]
+    together = generator.propose(items)
+    alone = [generator.propose([item])[0] for item in items]
+    texts = [[sample.text for sample in reply] for reply in together]
+    assert texts == [[sample.text for sample in reply] for reply in alone]
+    assert texts[0] == texts[1]
+    assert len(set(texts[2])) == 1 < len(set(texts[3])) < len(set(texts[0]))
+
+
 def test_a_greedy_solution_is_what_transformers_generates(generator, backbone, plain):
     (state,) = states(1)
     ((sample,),) = generator.complete([CompleteItem(state, 0, 1, temperature=0.0)])
