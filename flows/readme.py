@@ -33,9 +33,11 @@ RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
 REPORT_NAME = "report.md"
-README_COLUMNS = ("Method", "Accuracy, %", "Verifier calls", "Generated tokens")
+MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
+README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
 """What the README shows of the main table; the page of results shows all of it."""
 CAPTIONS: Mapping[str, str] = {
+    "equal_calls": "Accuracy for at most B verifier calls",
     "accuracy_calls": "Accuracy against measured verifier calls",
     "accuracy_n": "Accuracy against the generation budget N",
     "backbones": "Accuracy against N by backbone, with 0-shot lines",
@@ -145,23 +147,21 @@ def _short(text: str, origin: Origin) -> str:
     figure, caption = next(iter(CAPTIONS.items()))
     return "\n\n".join(
         (
-            f"**{title}**",
-            _excerpt(section(text, "Main table").partition("\n\n")[0]),
+            f"**{title.rpartition(',')[0]}: {MAIN_SECTION}**",
+            _excerpt(section(text, MAIN_SECTION).partition("\n\n")[0]),
             f"![{caption}]({FIGURES.as_posix()}/{figure}.svg)",
-            f"{origin.sentence} Brackets are 95 % bootstrap "
-            f"intervals over problems. All methods, and the targets, met and missed: "
+            f"{origin.sentence} In brackets the difference to the hull. All methods with "
+            "intervals, claims and targets, met and missed: "
             f"[{RESULTS.as_posix()}]({RESULTS.as_posix()}).",
         )
     )
 
 
 def _excerpt(table: str) -> str:
-    """The rows and columns of a Markdown table that the README shows."""
-    head, line, *rows = (row.strip("| ").split(" | ") for row in table.splitlines())
-    places = [place for place, name in enumerate(head) if name in README_COLUMNS]
-    labels = {method_name(method) for method in SHORT_LIST}
-    shown = (head, line, *(row for row in rows if row[0] in labels))
-    return "\n".join(f"| {' | '.join(row[place] for place in places)} |" for row in shown)
+    """The rows of a Markdown table that the README shows."""
+    head, line, *rows = table.splitlines()
+    starts = tuple(f"| {method_name(method)} |" for method in README_METHODS)
+    return "\n".join((head, line, *(row for row in rows if row.startswith(starts))))
 
 
 def _long(text: str, origin: Origin, figures: Path, drawn: Iterable[str]) -> str:

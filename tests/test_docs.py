@@ -214,9 +214,9 @@ def test_the_library_example_runs(
 
 REPORT = """# Report: word_problems, 20 problems, N = 4
 
-## Main table
+## Accuracy for at most B verifier calls a problem, %
 
-| Method | Accuracy, % |
+| Method | B = 4 |
 | --- | ---: |
 | Majority vote | 60.0 |
 | Gates-only | 70.0 |
@@ -242,7 +242,7 @@ def project(tmp_path: Path) -> Path:
     report = tmp_path / "report"
     report.mkdir()
     (report / "report.md").write_text(REPORT, encoding="utf-8")
-    for stem in ("accuracy_calls", "accuracy_n"):
+    for stem in ("equal_calls", "accuracy_calls", "accuracy_n"):
         for suffix in (".svg", ".png"):
             (report / f"{stem}{suffix}").write_bytes(f"{stem}{suffix}".encode())
     return tmp_path
@@ -261,7 +261,8 @@ def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
     for _ in range(2):
         fill(project, project / "report", origin=ORIGIN)
         readme = read_page(project, "README.md")
-        assert readme.startswith(f"top\n{BEGIN}\n**word_problems, 20 problems, N = 4**\n")
+        title = "word_problems, 20 problems: Accuracy for at most B verifier calls a problem, %"
+        assert readme.startswith(f"top\n{BEGIN}\n**{title}**\n")
         assert readme.endswith(f"\n{END}\nend\n")
         assert "| Gates-only | 70.0 |" in readme
         assert not [one for one in ("older", "Majority", "| a | no |") if one in readme]

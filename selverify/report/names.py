@@ -33,8 +33,8 @@ GATED = "_gated"
 """How the name of a baseline with the same free checks ends."""
 SHORT_LIST = (
     "cot",
-    "majority_gated",
     "best_of_n_gated",
+    "early_stopping_gated",
     "dvts_gated",
     HULL,
     GATES_ONLY,
