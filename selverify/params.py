@@ -449,7 +449,7 @@ class Grid(ParamsSection):
 class Evaluation(ParamsSection):
     """Which methods run at which budgets, and how settings are chosen.
 
-    ``leave_one_out``: also the full method with each part taken out, at the headline budget.
+    ``leave_one_out``: also the full method with each part taken out, turned round or added.
     Every method runs once under each of ``sampling_seeds``; ``seed`` is for folds and intervals.
     ``calls``: verifier calls a problem at which methods are compared, rising.
     """

@@ -36,7 +36,7 @@ def run(
     if params.verifier.kind[params.domain] == "source":
         say("rollouts: none, for the verifier is not trained here")
         write_rows(outputs["rollouts"], "rollouts", "values", [])
-        return {"solutions": 0}
+        return {"rows": 0}
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
     parts = work_on(value_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     rows = [row for part, _ in parts for row in part]

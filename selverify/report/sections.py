@@ -23,7 +23,9 @@ _EQUAL_NOTE = (
     "fold and scored on the other. The hull is the best that a random choice between two settings "
     "of any baselines reaches for B, likewise; because it is chosen from many, it can lose to a "
     "single baseline on the held-out problems. In brackets: the difference to it on the same "
-    "problems, in points. `equal_calls.csv` and `equal_tokens.csv` have intervals, p, costs, "
+    "problems, in points. A call may be on several steps: in ours on those committed without one "
+    "since the last one, in granularity search on g, in best-of-N on a whole solution. "
+    "`equal_calls.csv`, `equal_tokens.csv` and `equal_compute.csv` have intervals, p, costs, "
     "settings and the spread over repetitions. A dash: nothing is that cheap."
 )
 _DIFFERENCE_NOTE = (

@@ -136,7 +136,7 @@ def ablation_table(rows: pd.DataFrame, *, budget: int, bootstrap: Bootstrap) -> 
     table = _beside_paper(rows, PAPER_ABLATION, budget, bootstrap)
     steps = [
         step_columns(rows[rows["n"] == budget], method, above, bootstrap)
-        for above, method in pairwise(PAPER_ABLATION)
+        for above, method in pairwise(table["method"])
     ]
     return table.join(pd.DataFrame(steps, index=range(1, len(table))))
 

@@ -24,9 +24,11 @@ def worth_a_call(reject_probabilities: Sequence[float], *, price: float) -> int:
 
     Weitzman (1979): of boxes that hold 1 with probability a_i and else nothing, and cost ``price``
     to open, the one of the largest a_i is opened next, as long as none held anything and its
-    reservation value 1 - price / a_i is above 0.
+    reservation value 1 - price / a_i is above 0. Where all are 1 nothing is known (an unfamiliar
+    state, docs/decisions/0024), and a call is made.
     """
-    return int(1.0 - min(reject_probabilities) > price)
+    least = min(reject_probabilities)
+    return int(1.0 - least > price or least == 1.0)
 
 
 def margin(scores: Sequence[float]) -> float:

@@ -23,12 +23,13 @@ def recover(walk: Walk, rules: Rules, *, max_retries: int, fallback: bool) -> As
     """Up to ``max_retries`` further rounds here, then the accepted moves of earlier states.
 
     Without ``fallback`` the search ends when both fail, or when calls run out. With ``fallback`` it
-    goes on (docs/decisions/0016): without calls it commits the top-ranked survivor unverified; with
-    calls left it commits a rejected move, or draws more samples at the visited states.
+    goes on (docs/decisions/0016): without calls, or where none is worth one, it commits the
+    top-ranked survivor unverified; with calls left it commits a rejected move, or draws more
+    samples at the visited states.
     """
-    here = walk.here
     walk, move = yield from _retry(walk, rules, max_retries=max_retries)
-    if move is None and walk.calls == 0:
+    here = walk.here  # a call may have rejected an earlier move
+    if move is None and (walk.calls == 0 or (fallback and _not_worth_a_call(walk, rules))):
         if not fallback:
             return walk, None
         walk, move = yield from _guess(walk, rules, max_retries=max_retries)
@@ -41,6 +42,11 @@ def recover(walk: Walk, rules: Rules, *, max_retries: int, fallback: bool) -> As
         if move is None and walk.calls == 0 < left:  # the last calls were spent on the way back
             walk, move = yield from _guess(walk.at(here), rules, max_retries=max_retries)
     return (walk.at(here), None) if move is None else (walk, move)
+
+
+def _not_worth_a_call(walk: Walk, rules: Rules) -> bool:
+    """Whether survivors are left here that ``rules`` give no call to."""
+    return rules.one_by_one and bool(walk.visit.pool)
 
 
 def _retry(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
@@ -136,7 +142,7 @@ def _resample(walk: Walk, rules: Rules) -> Asking[Decision]:
             yield note("resample", walk.state)
             known = len(walk.visit.judged)
             walk, move = yield from compete(walk, rules)
-            if len(walk.visit.judged) > known:
+            if walk.here == place and len(walk.visit.judged) > known:
                 walk = walk.changed(forced=False)
             if move is not None:
                 return walk, move

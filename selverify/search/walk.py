@@ -125,10 +125,21 @@ class Walk(NamedTuple):
         known = zip(self.visit.pending, scores, self.unverified, strict=True)
         for move, score, place in known:
             if not accepts(score):
-                back = self.at(place)
+                back = self.at(place).without(move)
                 judged = (*back.visit.judged, Judged(move, score, 0.0))
                 return back.changed(judged=judged, pending=(), risk=0.0)
         return self.changed(pending=(), risk=0.0)
+
+    def without(self, move: Move) -> Walk:
+        """With nothing left to try at the states behind ``move``, which was committed here."""
+        said = (*self.state.said, move.text)
+        visits = tuple(
+            one._replace(pool=(), judged=(), counts=MappingProxyType({}))
+            if one.state.said[: len(said)] == said
+            else one
+            for one in self.visits
+        )
+        return self._replace(visits=visits)
 
     def committed(self, move: Move, after: State) -> Walk:
         """With ``move`` committed here, standing at the state ``after`` it."""

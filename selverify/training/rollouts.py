@@ -29,22 +29,27 @@ _Values = dict[tuple[str, tuple[str, ...]], float]
 class ValuedSolution:
     """One sampled solution, or the beginning of one, with a value in [0, 1] a move.
 
-    ``fresh``: the first move to learn from; those before it stand in another solution too.
+    ``explored``: only its last move is to be learned from, a candidate at a state of a solution.
     """
 
     problem_id: str
     text: str
     moves: tuple[str, ...]
     values: tuple[float, ...]
-    fresh: int
+    explored: bool
+
+    @property
+    def fresh(self) -> int:
+        """The first move to learn from: those before it stand in a solution too."""
+        return len(self.moves) - 1 if self.explored else 0
 
 
 @dataclass(frozen=True, slots=True)
 class SampledSolution:
     """A solution of a training problem and the states after its moves, up to the first refused.
 
-    ``count`` samples begin like this; 0: its last move is a candidate, explored at a state of
-    another solution.
+    ``count`` samples begin like this; 0: its last move is a candidate, explored at a state of a
+    solution.
     """
 
     task: Task
@@ -52,9 +57,9 @@ class SampledSolution:
     count: int
 
     @property
-    def fresh(self) -> int:
-        """The first move that no other solution was sampled with."""
-        return 0 if self.count else len(self.states) - 1
+    def explored(self) -> bool:
+        """Whether it is a solution's beginning and a candidate."""
+        return self.count == 0
 
 
 def sample_training_solutions(
@@ -135,10 +140,12 @@ def state_values(
     Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
     defining a quantity again for example, and the step would seem harmless. A state that several
     solutions pass through is rolled out once; the value of a final state is 1 if its answer is
-    right, else 0. The value of the start is the share of the problem's samples that are right.
+    right, else 0. The value of a problem's start is the share of its solutions worth 1.
     """
     reached = {
-        _key(state): (one.task, state) for one in sampled for state in one.states[one.fresh :]
+        _key(state): (one.task, state)
+        for one in sampled
+        for state in (one.states[-1:] if one.explored else one.states)
     }
     ends = {key: pair for key, pair in reached.items() if domain.is_final(pair[1])}
     values = {
@@ -167,7 +174,7 @@ def value_solutions(sampled: Sequence[SampledSolution], values: _Values) -> list
             one.task.problem.text,
             one.states[-1].said,
             tuple(values[_key(state)] for state in one.states),
-            one.fresh,
+            one.explored,
         )
         for one in sampled
     ]
@@ -191,7 +198,7 @@ def solution_rows(
             "text": one.text,
             "moves": list(one.moves),
             "values": list(one.values),
-            "fresh": one.fresh,
+            "explored": one.explored,
             "alive": [domain.alive(state, source.task.truth) for state in source.states]
             if knows_truth(domain)
             else None,
@@ -205,7 +212,11 @@ def solutions_from(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
     """The inverse of ``solution_rows``, without the truth."""
     return [
         ValuedSolution(
-            row["problem_id"], row["text"], tuple(row["moves"]), tuple(row["values"]), row["fresh"]
+            row["problem_id"],
+            row["text"],
+            tuple(row["moves"]),
+            tuple(row["values"]),
+            row["explored"],
         )
         for row in rows
     ]

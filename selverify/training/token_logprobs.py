@@ -113,7 +113,7 @@ def _tuned(
     examples = [
         encode(one.text, one.moves[: max(worth) + 1], words)
         for one in solutions
-        if one.fresh == 0
+        if not one.explored
         and (
             worth := [step for step, value in enumerate(one.values) if value >= settings.tune_value]
         )

@@ -77,7 +77,7 @@ def values_before(
     """The value of the state before each step; at the start the share of ``solutions`` of the
     problem that are right."""
     name = solution.problem_id
-    ends = [one.values[-1] for one in solutions if one.problem_id == name and one.fresh == 0]
+    ends = [one.values[-1] for one in solutions if one.problem_id == name and not one.explored]
     return (sum(ends) / len(ends), *solution.values[:-1])
 
 

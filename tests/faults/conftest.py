@@ -85,7 +85,7 @@ def _solve(
             DOMAIN, problem, rules=SETTINGS.rules(DOMAIN), budget=BUDGET, generation_cap=40
         )
         searches[problem.problem_id, "gated"] = Search(gated, budget=BUDGET)
-        votes = majority_vote(DOMAIN, problem, n=2, gates=True)
+        votes = majority_vote(DOMAIN, problem, n=2, gates=True, temperature=None)
         searches[problem.problem_id, "majority"] = Search(votes, budget=None)
         greedy = chain_of_thought(DOMAIN, problem)
         searches[problem.problem_id, "greedy"] = Search(greedy, budget=None)

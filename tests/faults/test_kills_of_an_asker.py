@@ -70,7 +70,8 @@ def solve(url: str, cache: Path, result: Path) -> None:
     )
     judge = Judge(client, model="stand-in", rubric=load_rubric(), max_tokens=50, schema=False)
     backend = CachedBackend(ComposedBackend(writer, ranker=None, verifier=judge), cache)
-    rules = {"n": 6, "variant": "keep_b", "width": 2, "expansion": 2, "gates": True, "max_moves": 5}
+    shape = {"n": 6, "width": 2, "every": 1, "gates": True, "max_moves": 5}
+    rules = {**shape, "aggregation": "last", "temperature": None}
     found = []
     for number, question in enumerate(QUESTIONS):
         problem = DOMAIN.read(question, problem_id=f"p{number}")

@@ -70,7 +70,7 @@ class Log:
     def entries(self) -> list[tuple[object, ...]]:
         """Names each sample, rank and verdict; without the budget, which decides no reply."""
         return [
-            (request.kind, replace(item.state, budget=0), getattr(item, "greedy", None), part)
+            (request.kind, replace(item.state, budget=0), getattr(item, "temperature", None), part)
             for request in self.requests
             for item in request.items
             for part in _parts(item)

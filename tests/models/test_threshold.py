@@ -107,10 +107,12 @@ def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
 
 def test_a_start_is_worth_the_share_of_right_solutions() -> None:
     def solution(name: str, *values: float) -> ValuedSolution:
-        return ValuedSolution(name, "", ("",) * len(values), values, 0)
+        return ValuedSolution(name, "", ("",) * len(values), values, False)
 
     several = [solution("a", 0.5, 1.0), solution("a", 0.25, 0.0), solution("b", 0.0, 0.0)]
     assert values_before(several[1], several) == (0.5, 0.25)
+    explored = ValuedSolution("a", "", ("",), (0.0,), True)
+    assert values_before(explored, [*several, explored]) == (0.5,)
     assert values_before(several[2], several) == (0.0, 0.0)
 
 

@@ -557,3 +557,39 @@ def test_exploration_labels_every_survivor_of_every_visited_state() -> None:
         ("add 1 ;", ["add 2 ;"], (0.9,), (True,), 0),
         ("add 1 ; add 2 ;", ["say 3 ;"], (0.95,), (True,), 0),
     ]
+
+
+def test_states_behind_a_rejected_move_are_not_tried_again() -> None:
+    """The call rejects the first move; of what lies behind it nothing is forced, drawn or asked."""
+    backend = ScriptedBackend(
+        moves={"": ["add 1 ;"] * 8, "add 1 ;": ["add 2 ;"] * 8},
+        scores={"add 1 ;": 0.2, "add 1 ; add 2 ;": 0.4},
+        ranks={"add 1 ;": 0.1, "add 1 ; add 2 ;": 0.5},
+    )
+    settings = replace(SETTINGS, skip_below=0.3, fallback=True, max_retries=0)
+    result = run(backend, settings, budget=4, cap=8)
+    assert backend.verified() == ["add 1 ; add 2 ;"]
+    assert result.outcome.answer is None
+
+
+def test_at_an_unfamiliar_state_optimal_stopping_makes_a_call() -> None:
+    """There every move counts as rejected for sure, which says nothing."""
+    backend = ScriptedBackend(
+        moves={"": ["add 3 ;"] * 3, "add 3 ;": ["say 3 ;"] * 3},
+        scores={"add 3 ;": 0.9},
+        ranks={"add 3 ;": 1.0},
+    )
+    result = run(backend, replace(STOPPING, proposals=3))
+    assert result.outcome.answer == "3"
+    assert backend.verified() == ["add 3 ;"]
+
+
+def test_where_no_call_is_worth_its_price_the_fallback_commits_without_one() -> None:
+    """Accepted with 0.3 at a price of 0.6: the best survivor is committed, no sample is wasted."""
+    backend = ScriptedBackend(
+        moves={"": ["add 3 ;"] * 30, "add 3 ;": ["say 3 ;"] * 3}, ranks={"add 3 ;": 0.7}
+    )
+    settings = replace(STOPPING, skip_below=0.6, fallback=True, max_retries=0)
+    result = run(backend, settings)
+    assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)
+    assert result.ledger.generated_moves <= 6

@@ -247,7 +247,9 @@ def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSol
         moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
         good = index % 2 == 0
         moves[-1] = moves[-1] if good else odd
-        found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), 0))
+        found.append(
+            ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), False)
+        )
     return found
 
 
