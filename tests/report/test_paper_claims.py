@@ -62,7 +62,7 @@ def test_a_claim_that_holds_elsewhere_says_where() -> None:
 
 
 def test_the_calls_saved_are_of_what_the_baselines_make() -> None:
-    """Six calls where best-of-N makes eight are a quarter saved; the paper's 44.8 of 64 are 30 %."""
+    """Six calls where best-of-N makes eight are a quarter saved; the paper prints 44.8 of 64."""
     table = claims(outcomes_at(8, best_of_n=ALL, majority=ALL, paper=ALL))
     row = table.loc["Fewer verifier calls than Best-of-N weighted, percent"]
     assert (row["value"], row["verdict"]) == (25.0, "holds")
