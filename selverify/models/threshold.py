@@ -47,7 +47,8 @@ def choose_threshold(
     """The highest tau that accepts ``RIGHT_ACCEPTED`` of the right moves.
 
     Where that accepts more than ``WRONG_ACCEPTED`` of the wrong ones, the verifier cannot do both,
-    and tau is Youden's (1950): the most right moves accepted less the wrong ones, in shares.
+    and where the right ones are so few that none may be rejected, the share says nothing: tau is
+    then Youden's (1950), the most right moves accepted less the wrong ones, in shares.
 
     Only moves at solvable states count. One is wrong when no continuation after it reaches
     the right answer, and right when any does. Tau lies half-way between two scores, so that it does
@@ -75,7 +76,8 @@ def choose_threshold(
     # Levels fall from infinity, at which nothing is accepted.
     gain = (right_accepted - wrong_accepted)[1:]
     best = 1 + int(np.argmax(right_accepted[1:] >= RIGHT_ACCEPTED))
-    if wrong_accepted[best] > WRONG_ACCEPTED:
+    none_rejected = right * (1 - RIGHT_ACCEPTED) < 1
+    if none_rejected or wrong_accepted[best] > WRONG_ACCEPTED:
         best = len(gain) - int(np.argmax(gain[::-1]))
     below = levels[best + 1] if best + 1 < len(levels) else levels[best]
     return Threshold(
