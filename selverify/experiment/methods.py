@@ -209,9 +209,7 @@ def _cot(trial: Trial) -> Asking[Outcome]:
     return chain_of_thought(trial.domain, trial.task.problem)
 
 
-def _solutions(
-    trial: Trial, *, search: Callable[..., Asking[Outcome]], gates: bool
-) -> Asking[Outcome]:
+def _solutions(trial: Trial, *, search: _Search, gates: bool) -> Asking[Outcome]:
     """A search over whole solutions; its other arguments are the axes of its grid."""
     return search(trial.domain, trial.task.problem, n=trial.n, gates=gates, **trial.values)
 

@@ -123,10 +123,16 @@ def adamw(module: nn.Module, *, rate: float, decay: float) -> torch.optim.Optimi
 
 
 def one_cycle(module: nn.Module, *, rate: float, batches: int) -> Update:
-    """AdamW with clipped gradients; the rate rises for a tenth of the batches, then falls to 0."""
+    """AdamW with clipped gradients; the rate rises for a tenth of the batches, then falls to 0.
+
+    It rises for two batches at least and falls for one: PyTorch's schedule divides by the length
+    of each less one.
+    """
     optimiser = adamw(module, rate=rate, decay=0.0)
+    steps = max(3, batches)
+    rising = max(0.1, 2 / steps)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, max_lr=rate, total_steps=batches, pct_start=0.1, anneal_strategy="linear"
+        optimiser, max_lr=rate, total_steps=steps, pct_start=rising, anneal_strategy="linear"
     )
 
     def update() -> None:

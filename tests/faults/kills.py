@@ -21,7 +21,7 @@ import psutil
 from ledger_totals import check_totals
 from pipelines import KILLS, Checkout, Run, State, repeated
 from proxy import Proxy
-from small_pipeline import set_params
+from small_pipeline import HEALTH, set_params
 
 from flows.server import PREFECT_API_URL
 from selverify.models.threshold import resolve_tau
@@ -79,7 +79,7 @@ class Wholes(dict[str, Whole]):
             set_params(root, pipelines.served_params(self._server.url))
             pipelines.set_shards(root, "evaluation", size=4)
         else:
-            set_params(root, pipelines.local_params())
+            set_params(root, HEALTH)
             # Three for two processes: one may have ended when another is killed.
             pipelines.set_shards(root, "evaluation", size=2)
         checkout = Checkout(root, {PREFECT_API_URL: self._prefect})

@@ -324,11 +324,6 @@ def set_shards(root: Path, stage: str, *, size: int) -> None:
     module.write_text(text, encoding="utf-8")
 
 
-def local_params() -> dict[str, object]:
-    """Models that are trained here."""
-    return {**HEALTH, "verifier.epochs": 5}
-
-
 def served_params(url: str) -> dict[str, object]:
     """A generator, embeddings and a judge behind ``url``, each with a key."""
     server = {

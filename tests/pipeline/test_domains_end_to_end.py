@@ -30,7 +30,7 @@ def test_countdown_runs_to_its_end() -> None:
     """From the benchmark to the report, with the backbone that is shipped."""
     sizes = {"train": 80, "validation": 4, "test": 6}
     splits = {f"benchmark.countdown.{name}.problems": size for name, size in sizes.items()}
-    params = small_params({"domain": "countdown", **splits})
+    params = small_params({"domain": "countdown", "rollouts.share": 0.5, **splits})
     written = run_stages(params)["report"].outputs
     valued, explored = read_training(Path("data/benchmark"), params.rollouts.share)
     assert len(valued) == len(explored) == 40

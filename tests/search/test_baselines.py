@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_truth
+from toy import ScriptedBackend, ToyDomain, move, toy_beam, toy_problem, toy_truth
 
 from selverify.domains.base import close_move, split_moves
 from selverify.search import (
-    beam_search,
     best_of_n,
     chain_of_thought,
     dvts,
@@ -189,17 +188,7 @@ def test_beam_keep_b_keeps_the_top_states_and_votes_by_last_score() -> None:
             "add 1 ; add 2 ; add 1 ;": 0.1,
         },
     )
-    search = beam_search(
-        DOMAIN,
-        PROBLEM,
-        n=4,
-        width=2,
-        every=1,
-        gates=True,
-        max_moves=5,
-        aggregation="last",
-        temperature=None,
-    )
+    search = toy_beam(n=4, width=2, gates=True, max_moves=5)
     result = run(search, backend)
     assert result.outcome.answer == "3"
     # 3 distinct first moves, then 2 + 1, then one beam of 4 proposals: 2 legal distinct ones.
@@ -215,17 +204,7 @@ def test_beam_shares_go_to_the_first_beams() -> None:
     backend = ScriptedBackend(
         moves=first | later, scores={"add 1 ;": 0.9, "add 2 ;": 0.8, "add 3 ;": 0.7}
     )
-    search = beam_search(
-        DOMAIN,
-        PROBLEM,
-        n=5,
-        width=4,
-        every=1,
-        gates=True,
-        max_moves=3,
-        aggregation="last",
-        temperature=None,
-    )
+    search = toy_beam(n=5, width=4, gates=True, max_moves=3)
     result = run(search, backend)
     assert [item.count for item in backend.asked[2].items] == [2, 2, 1]  # type: ignore[union-attr]
     assert result.outcome == Outcome(None, None, "no answer")
@@ -234,17 +213,7 @@ def test_beam_shares_go_to_the_first_beams() -> None:
 def test_all_proposals_go_to_the_beams_that_are_left() -> None:
     """Of three places one beam is left: it gets all N proposals, as in Snell et al.'s code."""
     backend = ScriptedBackend(moves={"": ["add 1 ;", "add 1 ;", "noise"], "add 1 ;": ["noise"] * 3})
-    search = beam_search(
-        DOMAIN,
-        PROBLEM,
-        n=3,
-        width=3,
-        every=1,
-        gates=True,
-        max_moves=2,
-        aggregation="last",
-        temperature=None,
-    )
+    search = toy_beam(n=3, width=3, gates=True, max_moves=2)
     run(search, backend)
     assert [item.count for item in backend.asked[2].items] == [3]  # type: ignore[union-attr]
 
@@ -254,17 +223,7 @@ def test_beam_without_gates_follows_illegal_moves_and_stops_at_max_moves() -> No
     backend = ScriptedBackend(
         moves={"": ["add 9 ;"], "add 9 ;": ["add 8 ;"]}, scores={"add 9 ;": 0.5}
     )
-    search = beam_search(
-        DOMAIN,
-        PROBLEM,
-        n=1,
-        width=4,
-        every=1,
-        gates=False,
-        max_moves=2,
-        aggregation="last",
-        temperature=None,
-    )
+    search = toy_beam(n=1, width=4, gates=False, max_moves=2)
     result = run(search, backend)
     assert result.outcome.answer is None
     assert backend.verified() == ["add 9 ;", "add 9 ; add 8 ;"]

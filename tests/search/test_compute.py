@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from strategies import BACKEND, Runs, mixed_runs, searches
-from toy import ScriptedBackend, ToyDomain, move, toy_problem
+from toy import ScriptedBackend, ToyDomain, move, toy_beam, toy_problem
 
 from selverify.domains.base import split_moves
-from selverify.search import beam_search, best_of_n
+from selverify.search import best_of_n
 from selverify.search.compute import Sizes
 from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.ledger import Ledger
@@ -90,17 +90,7 @@ def test_a_beam_by_hand() -> None:
             "add 2 ;": ["say 2 ;", "say 2 ;"],
         }
     )
-    search = beam_search(
-        DOMAIN,
-        PROBLEM,
-        n=4,
-        width=2,
-        every=1,
-        gates=False,
-        max_moves=2,
-        aggregation="last",
-        temperature=None,
-    )
+    search = toy_beam(n=4, width=2, gates=False, max_moves=2)
     result = run(search, backend)
     assert result.ledger == Ledger(5, 5, 8, 24, 0, STATED, STATED + 5 * SAID)
     # 100 parameters for 24 tokens written and 3 read, 10 for 18 verified, two operations each.

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
+from selverify.search import beam_search
+from selverify.search.protocol import Asking
 from selverify.search.requests import Complete, Propose, Rank, Reply, Request
 from selverify.types import (
     Arguments,
     Candidate,
     Malformed,
     Move,
+    Outcome,
     Problem,
     Sample,
     State,
@@ -159,6 +162,21 @@ def _target(state: State) -> int:
 
 def toy_problem(target: int = 3, problem_id: str = "p") -> Problem:
     return Problem(problem_id, "toy", f"reach {target} .", str(target))
+
+
+def toy_beam(*, n: int, width: int, gates: bool, max_moves: int) -> Asking[Outcome]:
+    """A beam on the toy problem that is verified at every move, by its last step."""
+    return beam_search(
+        ToyDomain(),
+        toy_problem(),
+        n=n,
+        width=width,
+        every=1,
+        gates=gates,
+        max_moves=max_moves,
+        aggregation="last",
+        temperature=None,
+    )
 
 
 def toy_truth(target: int = 3, problem_id: str = "p") -> Truth:

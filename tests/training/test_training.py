@@ -21,7 +21,7 @@ from selverify.models.verifiers.head import load_head, single_steps
 from selverify.models.verifiers.reward import TokenLogprobHead
 from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
 from selverify.search.requests import Complete, Propose, RankItem
-from selverify.training.fit import Batches, Epoch, fit
+from selverify.training.fit import Batches, Epoch, adamw, fit, one_cycle
 from selverify.training.generator import _drill, train_generator
 from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
@@ -392,6 +392,23 @@ def test_a_training_ends_after_its_share_of_the_batches():
     assert Batches(count=0, rows=8, epochs=3).learned == 0
     assert str(Epoch("head", 2, 0.25, 0.5)) == "head, epoch 2, loss 0.2500, held out 0.5000"
     assert str(Epoch("head", 2, 0.25, None)) == "head, epoch 2, loss 0.2500"
+
+
+@pytest.mark.parametrize("batches", [1, 2, 3, 9, 10, 11, 19, 20, 21, 40])
+def test_the_rate_rises_and_falls_however_few_the_batches(batches, monkeypatch):
+    module = torch.nn.Linear(1, 1)
+    optimiser = adamw(module, rate=0.1, decay=0.0)
+    monkeypatch.setattr("selverify.training.fit.adamw", lambda *_, **__: optimiser)
+    update = one_cycle(module, rate=0.1, batches=batches)
+    rates = []
+    for _ in range(batches):
+        rates.append(optimiser.param_groups[0]["lr"])
+        update()
+    top = rates.index(max(rates))
+    assert all(0 <= rate <= 0.1 for rate in rates)
+    assert rates[: top + 1] == sorted(rates[: top + 1])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert batches == 1 or max(rates) > 0.09
 
 
 def test_trainings_side_by_side_end_when_the_one_who_wants_them_is_interrupted():

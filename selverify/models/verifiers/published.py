@@ -5,6 +5,7 @@ Knows: the parts of such a verifier. Does not know: batches, searches, what a he
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,7 @@ StepScores = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class RewardFormat:
+class RewardFormat(ABC):
     """A family of published reward models: its name in the parameters, and its layout.
 
     ``auto`` is the class of transformers that loads the checkpoint.
@@ -35,13 +36,13 @@ class RewardFormat:
     name: str
     script: Script
 
+    @abstractmethod
     def head(self, folder: Path, model: Any, encoder: Encoder) -> StepScores:
         """What scores hidden states.
 
         Raises:
             SchemaError: the weights or the tokenizer are not those of the format.
         """
-        raise NotImplementedError
 
 
 def load_published(
