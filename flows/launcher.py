@@ -9,9 +9,11 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 from flows import terminal
 from flows.preflight import alone, preflight, remove_others
+from flows.readme import published
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from flows.supervisor import nothing_left, supervising
@@ -76,7 +78,7 @@ def show() -> None:
 
 
 def show_table(stages: dict[str, Stage]) -> None:
-    """Print the main table that the last stage wrote.
+    """Print the main table that the last stage wrote, and what is published of the same domain.
 
     Raises:
         ArtifactError: it is not there yet.
@@ -91,6 +93,8 @@ def show_table(stages: dict[str, Stage]) -> None:
         print(table.read_text(encoding="utf-8").rstrip())
     except UnicodeDecodeError as error:
         raise SchemaError(f"{table}: {error}, expected a table as text (make run)") from error
+    if stated := published(Path.cwd(), report):
+        print(f"\n{stated}")
     print(f"\nFigures and tables: {report}/")
     print("MLflow comparison of methods and budgets: make ui")
 

@@ -24,7 +24,7 @@ from flows.preflight import preflight
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError, SchemaError
-from selverify.report.names import SHORT_LIST, method_name
+from selverify.report.names import FULL_METHOD, SHORT_LIST, method_name
 from selverify.storage import atomic_path
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
@@ -43,6 +43,8 @@ CAPTIONS: Mapping[str, str] = {
     "backbones": "Accuracy against N by backbone, with 0-shot lines",
 }
 """The copied figures by their stem in the report; the README shows the first."""
+_OURS = method_name(FULL_METHOD)
+_LINES = re.DOTALL | re.MULTILINE
 OPTIONAL = "backbones"
 """The figure that only some runs have."""
 WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
@@ -96,9 +98,9 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     """
     text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
     domain = _split_title(text)[0].partition(",")[0]
-    results, figures = RESULTS, FIGURES
+    results, figures = _page_of(domain), FIGURES
     if domain != README_DOMAIN:
-        results, figures = Path(f"docs/results-{domain}.md"), FIGURES / domain
+        figures = FIGURES / domain
     elif [change.partition("=")[0] for change in origin.changes] == ["strengths"]:
         results, figures = Path("docs/results-strengths.md"), FIGURES / "strengths"
     drawn = [stem for stem in CAPTIONS if stem != OPTIONAL or (report / f"{stem}.svg").is_file()]
@@ -110,6 +112,27 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
         with atomic_path(root / page) as temporary:
             temporary.write_text(content, encoding="utf-8")
     return tuple(filled)
+
+
+def published(root: Path, report: Path) -> str | None:
+    """What the results page under ``root`` states of the full method, beside a run's ``report``.
+
+    None where the page of the report's domain, which people may change, does not state it.
+    """
+    if not (report / REPORT_NAME).is_file():
+        return None
+    title, _ = _split_title((report / REPORT_NAME).read_text(encoding="utf-8"))
+    page = _page_of(title.partition(",")[0])
+    text = (root / page).read_text(encoding="utf-8") if (root / page).is_file() else ""
+    table = re.search(_section_of(MAIN_SECTION), text, _LINES)
+    origin = re.search(r"^\*\*(.+)\*\*\n\nMeasured at commit `(\w+)`", text, re.MULTILINE)
+    own = re.search(rf"^\| {re.escape(_OURS)} \|(.+)\|$", table[1] if table else "", re.MULTILINE)
+    if table is None or origin is None or own is None:
+        return None
+    levels = table[1].strip().partition("\n")[0].split("|")[2:-1]
+    cells = zip(levels, own[1].split("|"), strict=False)
+    shown = ", ".join(f"{level.strip()}: {cell.split(' (')[0].strip()}" for level, cell in cells)
+    return f"Published ({page}: {origin[1]}, commit {origin[2]}), ours: {shown}"
 
 
 def find_origin(root: Path, report: Path) -> Origin:
@@ -135,10 +158,19 @@ def section(text: str, title: str) -> str:
     Raises:
         SchemaError: there is no such heading.
     """
-    found = re.search(rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)", text, re.DOTALL | re.MULTILINE)
+    found = re.search(_section_of(title), text, _LINES)
     if found is None:
         raise SchemaError(f"{REPORT_NAME}: no section {title!r}")
     return found[1].strip()
+
+
+def _section_of(title: str) -> str:
+    """A pattern whose group 1 is the text under ``## title``."""
+    return rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)"
+
+
+def _page_of(domain: str) -> Path:
+    return RESULTS if domain == README_DOMAIN else Path(f"docs/results-{domain}.md")
 
 
 def _short(text: str, origin: Origin) -> str:

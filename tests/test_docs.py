@@ -15,7 +15,7 @@ import yaml
 from test_layers import ROWS
 
 from flows.__main__ import COMMANDS, EXECUTE
-from flows.readme import BEGIN, END, Origin, fill, find_origin, section
+from flows.readme import BEGIN, END, Origin, fill, find_origin, published, section
 from flows.stages import load_stages
 from selverify.cli import app
 from selverify.errors import ArtifactError, SchemaError
@@ -305,6 +305,24 @@ def test_some_runs_have_a_page_of_their_own(
     more = replace(alone, changes=(change, "evaluation.problems=500"))
     fill(project, project / "report", origin=more)
     assert (read_page(project, "README.md") == before) is (name == "countdown")
+
+
+def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
+    """The full method's row without differences; nothing where the page does not state it."""
+    report = project / "report"
+    assert published(project, report) is None
+    fill(project, report, origin=ORIGIN)
+    assert published(project, report) is None
+    row = "| Gates-only | 70.0 |\n"
+    with_ours = REPORT.replace(row, f"{row}| Ours (full) | 80.0 (+20.0) |\n")
+    (report / "report.md").write_text(with_ours, encoding="utf-8")
+    fill(project, report, origin=ORIGIN)
+    where = "docs/results.md: word_problems, 20 problems, N = 4, commit abc1234"
+    assert published(project, report) == f"Published ({where}), ours: B = 4: 80.0"
+    (report / "report.md").write_text(with_ours.replace("word_problems", "math"), encoding="utf-8")
+    assert published(project, report) is None
+    (report / "report.md").unlink()
+    assert published(project, report) is None
 
 
 def test_what_is_missing_is_named_and_no_page_changes(project: Path) -> None:
