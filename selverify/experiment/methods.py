@@ -18,6 +18,7 @@ from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
 from selverify.params import Params, SearchParams
 from selverify.search.adaptive_consistency import adaptive_consistency
+from selverify.search.allocation import STOPPING
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
@@ -385,7 +386,7 @@ _ROWS: tuple[Method, ...] = (
         "stopping",
         "Ours, optimal stopping",
         OTHER_COLOUR,
-        _with(allocation="stopping", scorer=REJECT_PROBABILITY, commit="verifier"),
+        _with(allocation=STOPPING, scorer=REJECT_PROBABILITY, commit="verifier"),
         ("tau", "skip_below", "proposals"),
         "gated",
         drawn=False,

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-ALLOCATIONS = ("all", "fixed", "adaptive", "margin", "stopping")
+STOPPING = "stopping"
+ALLOCATIONS = ("all", "fixed", "adaptive", "margin", STOPPING)
 
 
 def dispersion(scores: Sequence[float]) -> float:

@@ -29,9 +29,9 @@ def recover(walk: Walk, rules: Rules, *, max_retries: int, fallback: bool) -> As
     """
     walk, move = yield from _retry(walk, rules, max_retries=max_retries)
     here = walk.here  # a call may have rejected an earlier move
-    if move is None and (walk.calls == 0 or (fallback and _not_worth_a_call(walk, rules))):
-        if not fallback:
-            return walk, None
+    if move is None and walk.calls == 0 and not fallback:
+        return walk, None
+    if move is None and fallback and (walk.calls == 0 or _not_worth_a_call(walk, rules)):
         walk, move = yield from _guess(walk, rules, max_retries=max_retries)
     if move is not None:
         return walk, move

@@ -12,7 +12,7 @@ from functools import partial
 
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
-from selverify.search.allocation import ALLOCATIONS, calls_at, worth_a_call
+from selverify.search.allocation import ALLOCATIONS, STOPPING, calls_at, worth_a_call
 from selverify.search.candidates import Gates, Sifted, inadmissible, sift
 from selverify.search.gated import REJECT_PROBABILITY, Rules
 from selverify.search.protocol import Asking, propose, rank
@@ -86,13 +86,13 @@ class GatedSettings:
             accept=partial(_at_least, tau=self.tau),
             commit=partial(_worth, commit=self.commit, rank_weight=self.rank_weight),
             recover=partial(recover, max_retries=self.max_retries, fallback=self.fallback),
-            one_by_one=self.allocation == "stopping",
+            one_by_one=self.allocation == STOPPING,
             max_moves=self.max_moves,
         )
 
     def width(self, scores: Sequence[float], most: int) -> int:
         """k(w) for the scores h of all unverified survivors, whatever ``most`` allows."""
-        if self.allocation == "stopping":
+        if self.allocation == STOPPING:
             return worth_a_call(scores, price=self.skip_below)
         return calls_at(
             scores,
