@@ -22,10 +22,6 @@ _SCHEMA, _VERSION = "verifier.threshold", 1
 SOLVABLE = 0.5
 """A state that at least this share of continuations solves; below, nothing reached says little."""
 
-RIGHT_ACCEPTED, WRONG_ACCEPTED = 0.97, 0.5
-"""Shares of moves: a rejected right move costs a search calls and its way, so few may be."""
-
-
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """Tau, and what it was chosen on.
@@ -44,15 +40,13 @@ class Threshold:
 def choose_threshold(
     scores: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike
 ) -> Threshold:
-    """The highest tau that accepts ``RIGHT_ACCEPTED`` of the right moves.
-
-    Where that accepts more than ``WRONG_ACCEPTED`` of the wrong ones, the verifier cannot do both,
-    and where the right ones are so few that none may be rejected, the share says nothing: tau is
-    then Youden's (1950), the most right moves accepted less the wrong ones, in shares.
+    """Youden's (1950) tau: the most right moves accepted less wrong ones, in shares.
 
     Only moves at solvable states count. One is wrong when no continuation after it reaches
-    the right answer, and right when any does. Tau lies half-way between two scores, so that it does
-    not hang on the last digit of one; of several that are as good it is the lowest.
+    the right answer, and right when any does. Some wrong moves count as right by this, and some
+    right ones as wrong; where that does not depend on the score, it moves the shares and not the
+    tau. Tau lies half-way between two scores, so that it does not hang on the last digit of one;
+    of several that are as good it is the lowest.
 
     Args:
         scores: [move], the verifier's.
@@ -75,10 +69,7 @@ def choose_threshold(
     wrong_accepted, right_accepted, levels = roc_curve(reached, seen, drop_intermediate=False)
     # Levels fall from infinity, at which nothing is accepted.
     gain = (right_accepted - wrong_accepted)[1:]
-    best = 1 + int(np.argmax(right_accepted[1:] >= RIGHT_ACCEPTED))
-    none_rejected = right * (1 - RIGHT_ACCEPTED) < 1
-    if none_rejected or wrong_accepted[best] > WRONG_ACCEPTED:
-        best = len(gain) - int(np.argmax(gain[::-1]))
+    best = len(gain) - int(np.argmax(gain[::-1]))
     below = levels[best + 1] if best + 1 < len(levels) else levels[best]
     return Threshold(
         tau=float((levels[best] + below) / 2),

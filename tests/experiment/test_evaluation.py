@@ -160,9 +160,9 @@ def test_only_what_left_both_limits_unused_is_the_same(calls, moves, same):
 @pytest.mark.parametrize("method", ["full", "gates_only", "ranker_only", "oracle"])
 def test_what_is_not_run_again_would_go_the_same_way(conditions, backend, monkeypatch, method):
     """Searches that leave their limits unused are taken from a larger budget, row for row."""
-    grid = conditions.params.evaluation.grid.model_copy(
-        update={"k_base": (2.0, 3.0), "skip_below": (0.05, 0.2), "proposals": (4, 8, 16)}
-    )
+    given = conditions.params.evaluation.grid
+    axes = {"k_base": (2.0, 3.0), "skip_below": (0.05, 0.2), "proposals": (4, 8, 16)}
+    grid = given.model_copy(update={**axes, "tau": given.tau[:1]})
     evaluation = conditions.params.evaluation.model_copy(
         update={"budgets": (1, 2, 3, 5, 8, 16, 32), "headline_budget": 32, "grid": grid}
     )
