@@ -16,6 +16,7 @@ from selverify.experiment.audits import gate_table, reliability_table, verifier_
 from selverify.experiment.equal_cost import (
     equal_cost,
     equal_cost_table,
+    gain_table,
     near_best_table,
     operating_points,
     spanning_levels,
@@ -44,6 +45,8 @@ from tasks.artifacts import read_facts, read_frame, read_tasks
 
 TERMINAL_WIDTH = 118
 RELIABILITY_BINS = 10
+GROUPS = 4
+HORIZON = "moves of the greedy solution"
 MILLION = 1_000_000
 CURVES = ("correct", "verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
 
@@ -88,15 +91,17 @@ def run(
     by_backbone = {name: measured[name, params.strengths[0]].rows for name in params.backbones}
     by_strength = {name: measured[params.backbones[0], name].rows for name in params.strengths}
     budget = params.evaluation.headline_budget
+    difficulty = _difficulty(inputs, params.backbones[0])
+    along = _along(main.outcomes, difficulty)
     found = {
-        **equal_cost_tables(main.cross, calls=params.evaluation.calls, bootstrap=bootstrap),
+        **equal_cost_tables(main.cross, along, calls=params.evaluation.calls, bootstrap=bootstrap),
         **outcome_tables(main, by_backbone, by_strength, budget=budget, bootstrap=bootstrap),
         **_step_tables(steps, tau, bootstrap),
         "curves": _curves(measured),
         "rankers": read_frame(inputs["residual"], "residual", "rankers"),
         "within": by_depth.within_table(visits),
     }
-    measures = _measures(_difficulty(inputs, params.backbones[0]), steps, found["verifier"])
+    measures = _measures(difficulty, steps, found["verifier"])
     report = ReportData(
         domain=params.domain,
         budget=budget,
@@ -115,11 +120,18 @@ def run(
 
 
 def equal_cost_tables(
-    cross: CrossValidated, *, calls: Sequence[int], bootstrap: Bootstrap
+    cross: CrossValidated,
+    along: Mapping[str, pd.Series],
+    *,
+    calls: Sequence[int],
+    bootstrap: Bootstrap,
 ) -> dict[str, pd.DataFrame]:
     """Methods at equal cost, by the name of the CSV file; ``calls`` are the levels B.
 
     Compute is in millions of operations, and its table empty where a model's size is not known.
+
+    Args:
+        along: numbers of the problems, by problem, along which the gain over the hull is shown.
     """
     points = operating_points(
         cross.pooled.assign(compute=cross.pooled["compute"] / MILLION), runs=cross.runs
@@ -134,11 +146,27 @@ def equal_cost_tables(
         "equal_compute": pd.DataFrame(columns=["method", "level"]),
         "near_best": near_best_table(by_calls, bootstrap),
     }
+    gains = pd.concat(
+        gain_table(
+            by_calls, FULL_METHOD, one.sort_index().to_numpy(), groups=GROUPS, bootstrap=bootstrap
+        ).assign(along=name)
+        for name, one in along.items()
+    )
     if cross.pooled["compute"].notna().all():
         levels = spanning_levels(points, "compute")
         by_compute = at_levels(cost="compute", levels=levels)
         found["equal_compute"] = equal_cost_table(by_compute, bootstrap)
-    return {name: _in_order(table) for name, table in found.items()}
+    return {name: _in_order(table) for name, table in found.items()} | {"gains": gains}
+
+
+def _along(outcomes: pd.DataFrame, difficulty: pd.DataFrame) -> dict[str, pd.Series]:
+    """Of each evaluated problem pass@1 and, where 0-shot CoT ran, the moves of its solution."""
+    problems = outcomes["problem_id"].unique()
+    found = {"pass@1": difficulty.set_index("problem_id")["pass_at_1"].loc[problems]}
+    greedy = outcomes[outcomes["method"] == "cot"]
+    if len(greedy):
+        found[HORIZON] = greedy.groupby("problem_id")["generated_moves"].mean()
+    return found
 
 
 def _in_order(table: pd.DataFrame) -> pd.DataFrame:
@@ -194,6 +222,7 @@ def draw_figures(report: ReportData, folder: Path) -> None:
         (plots.accuracy_against_calls, "points", "accuracy_calls", validated),
         (plots.accuracy_against_tokens, "points", "accuracy_tokens", validated),
         (plots.accuracy_by_bin, "by_bin", "by_bin", at_budget),
+        (plots.gains, "gains", "gains", validated),
         (plots.reliability_diagram, "reliability", "reliability", "Verifier on test problems"),
         (plots.ranker_recall, "rankers", "rankers", "Rankers on held-out training problems"),
         (plots.within_problems, "within", "within", along),

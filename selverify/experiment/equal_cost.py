@@ -238,6 +238,35 @@ def near_best_table(entries: EqualCost, bootstrap: Bootstrap) -> pd.DataFrame:
     )
 
 
+def gain_table(
+    entries: EqualCost,
+    method: str,
+    along: FloatArray,
+    *,
+    groups: int,
+    bootstrap: Bootstrap,
+) -> pd.DataFrame:
+    """The paired difference of ``method`` to the hull within groups of problems.
+
+    Args:
+        along: the number by which problems are put into groups [problem], by name.
+        groups: at most so many, of equal size by rank; problems of the same number stay together.
+
+    Returns:
+        group (from 0, rising), problems, mean (of ``along``), level; the difference with the ends
+        of its 95 % interval, NaN where one of both has no entry.
+    """
+    group_of = pd.qcut(along, groups, labels=False, duplicates="drop")
+    difference = entries.correct[entries.entrants.index(method)] - entries.correct[-1]
+    parts = []
+    for group in np.unique(group_of):
+        inside = group_of == group
+        named = {"group": group, "problems": int(inside.sum()), "mean": float(along[inside].mean())}
+        found = _intervals("difference", difference[None, :, inside], bootstrap)
+        parts.append(found.assign(**named, level=entries.levels))
+    return pd.concat(parts, ignore_index=True)
+
+
 def _cost_near_best(entries: EqualCost, weights: FloatArray) -> FloatArray:
     """Costs [row, entrant] under weights of the problems [row, problem]; inf where not reached."""
     missing = np.isnan(entries.correct).any(axis=-1)

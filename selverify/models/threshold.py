@@ -22,6 +22,7 @@ _SCHEMA, _VERSION = "verifier.threshold", 1
 SOLVABLE = 0.5
 """A state that at least this share of continuations solves; below, nothing reached says little."""
 
+
 @dataclass(frozen=True, slots=True)
 class Threshold:
     """Tau, and what it was chosen on.

@@ -195,6 +195,14 @@ def difference_to_hull(levels: Iterable[int]) -> tuple[Column, ...]:
     return _by_level(levels, ".difference", _points_ranged)
 
 
+def gain_columns(levels: Iterable[int]) -> tuple[Column, ...]:
+    """The difference to the hull of each group of problems, one column a level."""
+    return (
+        Column("Problems", "group", verbatim),
+        *_by_level(levels, ".difference", _points_ranged)[1:],
+    )
+
+
 def _by_level(
     levels: Iterable[int], name: str, write: Callable[[TableRow, str], str]
 ) -> tuple[Column, ...]:

@@ -215,6 +215,37 @@ def accuracy_by_bin(table: pd.DataFrame, stem: Path, *, title: str) -> None:
         _legend(figure, shown, **unjoined)
 
 
+def gains(table: pd.DataFrame, stem: Path, *, title: str) -> None:
+    """The difference of full to the hull with 95 % bars, a panel for each number of a problem.
+
+    Three of the levels B are shown: the lowest, the middle one and the highest.
+
+    Args:
+        table: as :func:`selverify.experiment.equal_cost.gain_table` gives, with a column ``along``.
+    """
+    names, levels = sorted(table["along"].unique()), sorted(table["level"].unique())
+    shown = dict.fromkeys((levels[0], levels[len(levels) // 2], levels[-1]))
+    with drawing(stem, 7.6, 3.4) as figure:
+        panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+        for axes, name in zip(panels, names, strict=True):
+            axes.axhline(0, color="#999999", linewidth=1, linestyle=":")
+            for level, colour in zip(shown, (VERMILION, BLUE, "#999999"), strict=False):
+                own = table[(table["along"] == name) & (table["level"] == level)]
+                axes.errorbar(
+                    own["mean"],
+                    100 * own["difference"],
+                    yerr=_arms(own, "difference", scale=100),
+                    fmt="o-",
+                    elinewidth=0.8,
+                    color=colour,
+                    label=f"B = {level}",
+                )
+            axes.set_xlabel(name)
+        panels[0].set_ylabel("Ours minus the hull, points")
+        panels[0].legend()
+        figure.suptitle(title, x=0.01, ha="left", size=10)
+
+
 def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> None:
     """Share of right steps against the verifier's mean score; below it, how many steps.
 

@@ -33,6 +33,10 @@ _DIFFERENCE_NOTE = (
     "which hold the choices fixed. p in `equal_calls.csv` is by Fisher's sign-flip test, because "
     "the outcomes of a random choice are expectations."
 )
+_GAINS_NOTE = (
+    "Ours minus the hull, as above, within groups of problems: of equal size by rank, problems of "
+    "the same number together. In brackets the number of problems of each group."
+)
 _NEAR_NOTE = (
     f"Measured calls at which a method comes within {100 * MARGIN:g} point of the hull's best "
     "accuracy, linear between the entries above. Brackets: 95 %, problems resampled, choices "
@@ -189,6 +193,14 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
         wide(calls[calls["method"].isin(our_methods())], "method", "level"),
         _DIFFERENCE_NOTE,
     )
+    gains = report.tables["gains"]
+    yield ReportTable(
+        "Where the difference lies",
+        columns.gain_columns(calls["level"]),
+        wide(gains.assign(group=_groups(gains)), "group", "level"),
+        _GAINS_NOTE,
+        "gains",
+    )
     yield ReportTable(
         "Calls to come near the best of the hull",
         columns.NEAR_BEST,
@@ -288,6 +300,12 @@ def _audits(report: ReportData) -> Iterator[ReportTable]:
     yield ReportTable("Verifier", columns.VERIFIER, found["verifier"], figure="reliability")
     note = _within_note(report.within_shares)
     yield ReportTable("Along a solution", columns.BY_DEPTH, found["within"], note, "within")
+
+
+def _groups(gains: pd.DataFrame) -> list[str]:
+    """What the problems of each row's group have in common, and how many they are."""
+    columns_of = zip(gains["along"], gains["mean"], gains["problems"], strict=True)
+    return [f"{name} {mean:.3g} on average ({count})" for name, mean, count in columns_of]
 
 
 def _agreement_note(ranking: pd.DataFrame, first: str, *others: str) -> str:

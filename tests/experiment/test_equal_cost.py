@@ -19,6 +19,7 @@ from selverify.experiment.equal_cost import (
     OperatingPoints,
     equal_cost,
     equal_cost_table,
+    gain_table,
     near_best_table,
     operating_points,
     spanning_levels,
@@ -86,6 +87,19 @@ def test_a_mixture_between_two_baselines_by_hand() -> None:
     assert full.loc[1, "p"] == 1.0
     assert full.loc[1, "settings"] == "n=8 | n=8"
     assert (full["difference_low"] <= full["difference"]).all()
+
+
+def test_the_gain_within_groups_by_hand() -> None:
+    """Full differs by 0, 0, 3/4 and -1/4; of four problems the second and the third are alike."""
+    entries = entries_of(FREE, DEAR, FULL)
+    along = np.array([1.0, 3.0, 3.0, 4.0])
+    table = gain_table(entries, "full", along, groups=4, bootstrap=BOOTSTRAP)
+    assert table["problems"].tolist() == [1, 2, 1]
+    assert table["mean"].tolist() == [1.0, 3.0, 4.0]
+    assert table["difference"].tolist() == pytest.approx([0.0, 0.375, -0.25])
+    assert (table["difference_low"] <= table["difference"]).all()
+    whole = rows_of(entries, "full").loc[1, "difference"]
+    assert np.average(table["difference"], weights=table["problems"]) == pytest.approx(whole)
 
 
 def test_nothing_is_chosen_where_nothing_is_cheap_enough() -> None:

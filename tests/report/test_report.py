@@ -253,7 +253,7 @@ def test_every_figure_is_drawn_without_date_or_random_identifier(
     built: ReportData, drawn: dict[str, bytes], tmp_path: Path
 ) -> None:
     """As SVG and PNG, so that DVC sees no change; one of them is drawn again here."""
-    assert len(drawn) == 20 and {Path(name).suffix for name in drawn} == {".svg", ".png"}
+    assert len(drawn) == 22 and {Path(name).suffix for name in drawn} == {".svg", ".png"}
     assert all(len(content) > 1000 for content in drawn.values())
     plots.gate_bars(built.tables["gates"], tmp_path / "gates", title="What the gates refuse")
     assert (tmp_path / "gates.svg").read_bytes() == drawn["gates.svg"]
