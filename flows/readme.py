@@ -121,11 +121,11 @@ def published(root: Path, report: Path) -> str | None:
     """
     if not (report / REPORT_NAME).is_file():
         return None
-    title, _ = _split_title((report / REPORT_NAME).read_text(encoding="utf-8"))
+    title, _ = _split_title(_lenient(report / REPORT_NAME))
     page = _page_of(title.partition(",")[0])
-    text = (root / page).read_text(encoding="utf-8") if (root / page).is_file() else ""
+    text = _lenient(root / page) if (root / page).is_file() else ""
     table = re.search(_section_of(MAIN_SECTION), text, _LINES)
-    origin = re.search(r"^\*\*(.+)\*\*\n\nMeasured at commit `(\w+)`", text, re.MULTILINE)
+    origin = re.search(r"^\*\*(.+)\*\*\n\nMeasured at commit `([^`]+)`", text, re.MULTILINE)
     own = re.search(rf"^\| {re.escape(_OURS)} \|(.+)\|$", table[1] if table else "", re.MULTILINE)
     if table is None or origin is None or own is None:
         return None
@@ -162,6 +162,11 @@ def section(text: str, title: str) -> str:
     if found is None:
         raise SchemaError(f"{REPORT_NAME}: no section {title!r}")
     return found[1].strip()
+
+
+def _lenient(page: Path) -> str:
+    """The text of a page that is only looked at."""
+    return page.read_text(encoding="utf-8", errors="replace")
 
 
 def _section_of(title: str) -> str:

@@ -248,22 +248,28 @@ def gain_table(
 ) -> pd.DataFrame:
     """The paired difference of ``method`` to the hull within groups of problems.
 
+    B limits the mean cost over all problems: within a group both may spend more or less.
+
     Args:
         along: the number by which problems are put into groups [problem], by name.
-        groups: at most so many, of equal size by rank; problems of the same number stay together.
+        groups: at most so many. Quantiles part them, and problems of the same number stay together.
 
     Returns:
-        group (from 0, rising), problems, mean (of ``along``), level; the difference with the ends
-        of its 95 % interval, NaN where one of both has no entry.
+        problems, mean (of ``along``, rising), level; the difference with the ends of its 95 %
+        interval, the cost and hull_cost, NaN where one of both has no entry.
     """
-    group_of = pd.qcut(along, groups, labels=False, duplicates="drop")
-    difference = entries.correct[entries.entrants.index(method)] - entries.correct[-1]
+    marks = np.quantile(along, np.arange(1, groups) / groups, method="inverted_cdf")
+    group_of = np.searchsorted(np.unique(marks), along)
+    place = entries.entrants.index(method)
+    difference = entries.correct[place] - entries.correct[-1]
+    cost = entries.costs[entries.cost]
     parts = []
     for group in np.unique(group_of):
         inside = group_of == group
-        named = {"group": group, "problems": int(inside.sum()), "mean": float(along[inside].mean())}
+        named = {"problems": int(inside.sum()), "mean": float(along[inside].mean())}
         found = _intervals("difference", difference[None, :, inside], bootstrap)
-        parts.append(found.assign(**named, level=entries.levels))
+        spent = {"cost": cost[place][:, inside].mean(-1), "hull_cost": cost[-1][:, inside].mean(-1)}
+        parts.append(found.assign(**named, level=entries.levels, **spent))
     return pd.concat(parts, ignore_index=True)
 
 

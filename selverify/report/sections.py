@@ -34,8 +34,9 @@ _DIFFERENCE_NOTE = (
     "the outcomes of a random choice are expectations."
 )
 _GAINS_NOTE = (
-    "Ours minus the hull, as above, within groups of problems: of equal size by rank, problems of "
-    "the same number together. In brackets the number of problems of each group."
+    "Ours minus the hull on each quarter of the problems, those of the same number together; the "
+    "first column ends with how many they are. B holds on average over all problems: on hard ones "
+    "both make more calls, on easy ones fewer, and not in the same measure (`gains.csv`)."
 )
 _NEAR_NOTE = (
     f"Measured calls at which a method comes within {100 * MARGIN:g} point of the hull's best "
@@ -305,7 +306,7 @@ def _audits(report: ReportData) -> Iterator[ReportTable]:
 def _groups(gains: pd.DataFrame) -> list[str]:
     """What the problems of each row's group have in common, and how many they are."""
     columns_of = zip(gains["along"], gains["mean"], gains["problems"], strict=True)
-    return [f"{name} {mean:.3g} on average ({count})" for name, mean, count in columns_of]
+    return [f"{name} {mean:.3g} on average, {count} problems" for name, mean, count in columns_of]
 
 
 def _agreement_note(ranking: pd.DataFrame, first: str, *others: str) -> str:

@@ -125,8 +125,8 @@ def adamw(module: nn.Module, *, rate: float, decay: float) -> torch.optim.Optimi
 def one_cycle(module: nn.Module, *, rate: float, batches: int) -> Update:
     """AdamW with clipped gradients; the rate rises for a tenth of the batches, then falls to 0.
 
-    It rises for two batches at least and falls for one: PyTorch's schedule divides by the length
-    of each less one.
+    It rises for two batches at least, because PyTorch's schedule divides by that number less one;
+    one or two batches are the beginning of a schedule of three.
     """
     optimiser = adamw(module, rate=rate, decay=0.0)
     steps = max(3, batches)

@@ -97,9 +97,28 @@ def test_the_gain_within_groups_by_hand() -> None:
     assert table["problems"].tolist() == [1, 2, 1]
     assert table["mean"].tolist() == [1.0, 3.0, 4.0]
     assert table["difference"].tolist() == pytest.approx([0.0, 0.375, -0.25])
-    assert (table["difference_low"] <= table["difference"]).all()
+    assert table["cost"].tolist() == [1.0, 1.0, 1.0]
+    assert table["hull_cost"].tolist() == pytest.approx([1.0, 1.0, 1.0])
     whole = rows_of(entries, "full").loc[1, "difference"]
     assert np.average(table["difference"], weights=table["problems"]) == pytest.approx(whole)
+
+
+@pytest.mark.parametrize(
+    ("along", "problems"),
+    [
+        ([4, 4, 4, 4], [4]),
+        ([2, 2, 2, 3], [3, 1]),
+        ([0, 0, 5, 6], [2, 1, 1]),
+        ([4, 3, 2, 1], [1] * 4),
+    ],
+)
+def test_problems_of_one_number_are_one_group(along: list[int], problems: list[int]) -> None:
+    """Quantiles part them, however many are equal."""
+    entries = entries_of(FREE, DEAR, FULL)
+    numbers = np.array(along, dtype=float)
+    table = gain_table(entries, "full", numbers, groups=4, bootstrap=BOOTSTRAP)
+    assert table["problems"].tolist() == problems
+    assert table["mean"].is_monotonic_increasing
 
 
 def test_nothing_is_chosen_where_nothing_is_cheap_enough() -> None:

@@ -434,7 +434,7 @@ def test_the_health_run_runs_every_stage_in_a_copy(tmp_path: Path) -> None:
         artifacts = ask(f"{api}/artifacts/filter", {})
     kept_here = [one for one in artifacts if one["key"] == "experiments"]
     (table,) = (one for one in kept_here if one["type"] == "markdown")
-    assert "Ours" in table["data"] and table["data"].startswith("```\n")
+    assert "Ours (full)" in table["data"] and table["data"].startswith("```\n")
     ran = {one["key"] for one in artifacts}
     assert {"benchmark", "evaluation-small-strong", "report"} <= ran
     assert git(root, "status", "--porcelain", "--untracked-files=no") == ""

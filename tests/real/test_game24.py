@@ -197,7 +197,7 @@ def test_the_target_is_met_where_verify_all_finds_a_right_move() -> None:
 
 
 def test_doubt_tells_when_to_stop() -> None:
-    """It finds more with fewer calls than three a state, where an oracle's order needs half of all.
+    """It finds more than three calls a state do, with fewer; an oracle's order needs half of all.
 
     Over six seeds of the training 93 to 97 % are found with 35 to 43 % of the calls.
     """
