@@ -225,14 +225,17 @@ def gains(table: pd.DataFrame, stem: Path, *, title: str) -> None:
     """
     names, levels = sorted(table["along"].unique()), sorted(table["level"].unique())
     shown = dict.fromkeys((levels[0], levels[len(levels) // 2], levels[-1]))
+    colours = (VERMILION, BLUE, "#999999")
     with drawing(stem, 7.6, 3.4) as figure:
         panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
         for axes, name in zip(panels, names, strict=True):
             axes.axhline(0, color="#999999", linewidth=1, linestyle=":")
-            for level, colour in zip(shown, (VERMILION, BLUE, "#999999"), strict=False):
-                own = table[(table["along"] == name) & (table["level"] == level)]
+            whole = table[table["along"] == name]
+            nudge = 0.012 * (whole["mean"].max() - whole["mean"].min())
+            for place, (level, colour) in enumerate(zip(shown, colours, strict=False)):
+                own = whole[whole["level"] == level]
                 axes.errorbar(
-                    own["mean"],
+                    own["mean"] + (place - 1) * nudge,  # bars do not cover each other
                     100 * own["difference"],
                     yerr=_arms(own, "difference", scale=100),
                     fmt="o-",

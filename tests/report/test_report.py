@@ -27,7 +27,7 @@ from selverify.experiment.selection import cross_validate, pool_runs
 from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
 from selverify.report.sections import ReportData
 from selverify.storage import write_plain_json
-from tasks.report import draw_figures
+from tasks.report import HORIZON, _along, draw_figures
 
 GOLDEN = Path(__file__).parent / "report.md"
 
@@ -80,6 +80,17 @@ def test_targets_by_hand(built: ReportData) -> None:
         "step_auc": 0.93,
     }
     assert [name for name, target in found.items() if not target.met] == ["pass_at_64"]
+
+
+def test_numbers_along_which_gains_are_shown() -> None:
+    """Of the evaluated problems alone; the greedy solution's moves where 0-shot CoT ran."""
+    difficulty = pd.DataFrame({"problem_id": ["a", "b", "c"], "pass_at_1": [0.5, 0.25, 1.0]})
+    rows = [("cot", "b", 4), ("cot", "b", 6), ("cot", "a", 3), ("cot", "a", 3), ("full", "a", 90)]
+    outcomes = pd.DataFrame(rows, columns=["method", "problem_id", "generated_moves"])
+    found = _along(outcomes, difficulty)
+    assert found["pass@1"].to_dict() == {"b": 0.25, "a": 0.5}
+    assert found[HORIZON].to_dict() == {"a": 3.0, "b": 5.0}
+    assert set(_along(outcomes[outcomes["method"] == "full"], difficulty)) == {"pass@1"}
 
 
 def test_the_baseline_that_generates_no_more_is_found_at_its_own_budget() -> None:
