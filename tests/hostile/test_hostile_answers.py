@@ -108,7 +108,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("state", ["idle", "hung"])
+@pytest.mark.parametrize("state", ["idle", pytest.param("hung", marks=pytest.mark.soak)])
 def test_no_worker_outlives_a_killed_parent(tmp_path: Path, state: str) -> None:
     """An idle one sees the pipe close; one that hangs in C has set itself an alarm."""
     script = tmp_path / "orphan.py"

@@ -25,6 +25,7 @@ def test_every_gold_equals_itself() -> None:
     }
 
 
+@pytest.mark.soak  # with the next: every fact is graded twice
 def test_at_least_as_many_facts_as_math_verify_alone(facts: tuple[Fact, ...]) -> None:
     """In all, and in every source."""
     ours: Counter[str] = Counter()
@@ -36,6 +37,7 @@ def test_at_least_as_many_facts_as_math_verify_alone(facts: tuple[Fact, ...]) ->
     assert all(ours[source] >= alone[source] for source in ours)
 
 
+@pytest.mark.soak
 def test_no_false_positive_that_math_verify_avoids(facts: tuple[Fact, ...]) -> None:
     """What we call equal and is not, Math-Verify calls equal too."""
     ours = [one for one in facts if one.status == CORRECT and not one.equal]
