@@ -182,32 +182,30 @@ BY_DEPTH = (
 
 def accuracy_by_level(levels: Iterable[int]) -> tuple[Column, ...]:
     """Accuracy in percent, one column a level."""
-    return _by_level(levels, ".accuracy", _percent)
+    return (_METHOD, *_by_level(levels, ".accuracy", _percent))
 
 
 def accuracy_against_hull(levels: Iterable[int]) -> tuple[Column, ...]:
     """The same, and in brackets the difference of our methods to the hull."""
-    return _by_level(levels, "", _accuracy_against_hull)
+    return (_METHOD, *_by_level(levels, "", _accuracy_against_hull))
 
 
 def difference_to_hull(levels: Iterable[int]) -> tuple[Column, ...]:
     """The difference to the hull in points with its interval, one column a level."""
-    return _by_level(levels, ".difference", _points_ranged)
+    return (_METHOD, *_by_level(levels, ".difference", _points_ranged))
 
 
 def gain_columns(levels: Iterable[int]) -> tuple[Column, ...]:
     """The difference to the hull of each group of problems, one column a level."""
-    return (
-        Column("Problems", "group", verbatim),
-        *_by_level(levels, ".difference", _points_ranged)[1:],
-    )
+    shown = Column("Problems", "group", verbatim)
+    return (shown, *_by_level(levels, ".difference", _points_ranged))
 
 
 def _by_level(
     levels: Iterable[int], name: str, write: Callable[[TableRow, str], str]
 ) -> tuple[Column, ...]:
     numbers = sorted(set(levels))
-    return (_METHOD, *(Column(f"B = {one}", f"{one}{name}", write) for one in numbers))
+    return tuple(Column(f"B = {one}", f"{one}{name}", write) for one in numbers)
 
 
 def frontier_columns(target: float) -> tuple[Column, ...]:
