@@ -405,10 +405,13 @@ class SearchParams(ParamsSection):
     """Settings of gated competition; the grid of ``evaluation`` replaces some of them.
 
     A top-ranked move whose chance of being rejected is put below ``skip_below`` costs no call; 0
-    verifies at every state. ``rank_weight``: how much of h counts in a ``joint`` commit. ``tau``
-    None is the one chosen for the verifier on training problems.
+    verifies at every state. ``allocation``: what k(w) reads, the ``margin`` of the two best scores
+    or, as the paper's equation has it (``adaptive``), their spread; or nothing (``fixed``).
+    ``rank_weight``: how much of h counts in a ``joint`` commit. ``tau`` None is the one chosen for
+    the verifier on training problems.
     """
 
+    allocation: Literal["margin", "adaptive", "fixed"]
     k_base: Rate
     beta: float
     k_min: Positive

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,8 @@ from selverify.report.headline import headline_table
 from selverify.report.names import (
     FULL_METHOD,
     GATED,
+    PRODUCT,
+    STEP,
     STRATEGY,
     STRATEGY_BY_BIN,
     baseline_methods,
@@ -96,7 +99,7 @@ def run(
     found = {
         **equal_cost_tables(main.cross, along, calls=params.evaluation.calls, bootstrap=bootstrap),
         **outcome_tables(main, by_backbone, by_strength, budget=budget, bootstrap=bootstrap),
-        **_step_tables(steps, tau, bootstrap),
+        **step_tables(steps, tau, bootstrap),
         "curves": _curves(measured),
         "rankers": read_frame(inputs["residual"], "residual", "rankers"),
         "within": by_depth.within_table(visits),
@@ -211,6 +214,28 @@ def outcome_tables(
     }
 
 
+def step_tables(steps: pd.DataFrame, tau: float, bootstrap: Bootstrap) -> dict[str, pd.DataFrame]:
+    """What was measured on single steps, of the verifier where it decides.
+
+    It decides on steps that pass the gates where the right answer was still in reach: by the score
+    of the step alone, beside which is the product of the scores of all steps up to it.
+    """
+    so_far = steps.groupby(["problem_id", "sample"])["score"].cumprod()
+    seen = steps.assign(product=so_far)[(steps["gate"] == "") & steps["before"]]
+    truth, problems, bins = seen["alive"], seen["problem_id"], RELIABILITY_BINS
+    kinds = {STEP: seen["score"], PRODUCT: seen["product"]}
+    measured = [
+        verifier_table(scores, truth, problems, tau=tau, bins=bins, bootstrap=bootstrap)
+        for scores in kinds.values()
+    ]
+    curves = [reliability_table(scores, truth, bins=bins) for scores in kinds.values()]
+    return {
+        "gates": gate_table(steps),
+        "verifier": pd.concat(measured, keys=kinds, names=["of"]).reset_index("of"),
+        "reliability": pd.concat(curves, keys=kinds, names=["of"]).reset_index("of"),
+    }
+
+
 def draw_figures(report: ReportData, folder: Path) -> None:
     """The figures that every run has."""
     validated = f"{report.domain}, two-fold cross-validated"
@@ -289,31 +314,16 @@ def _explored(
     )
 
 
-def _step_tables(steps: pd.DataFrame, tau: float, bootstrap: Bootstrap) -> dict[str, pd.DataFrame]:
-    """What was measured on single steps, of the verifier where it decides.
-
-    It decides on steps that pass the gates where the right answer was still in reach.
-    """
-    decided = steps[(steps["gate"] == "") & steps["before"]]
-    scores, truth, bins = decided["score"], decided["alive"], RELIABILITY_BINS
-    return {
-        "gates": gate_table(steps),
-        "verifier": verifier_table(
-            scores, truth, decided["problem_id"], tau=tau, bins=bins, bootstrap=bootstrap
-        ),
-        "reliability": reliability_table(scores, truth, bins=bins),
-    }
-
-
 def _measures(
     difficulty: pd.DataFrame, steps: pd.DataFrame, verifier: pd.DataFrame
 ) -> dict[str, float]:
     """What the targets take from other stages, each a share in [0, 1]."""
+    own = verifier[verifier["of"] == STEP].set_index("metric")["value"]
     return {
         "pass_at_1": float(difficulty["pass_at_1"].mean()),
         "pass_at_64": float((difficulty["right_derivation_rate"] > 0).mean()),
         "gated_share": float((steps["gate"] != "").mean()),
-        "step_auc": float(verifier.loc[verifier["metric"] == "step_auc", "value"].mean()),
+        "step_auc": float(own.get("step_auc", math.nan)),
     }
 
 

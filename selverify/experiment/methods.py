@@ -184,7 +184,6 @@ def full_settings(
         proposals=min(budget, search.proposals),
         max_moves=max_moves,
         scorer=FULL_SCORER,
-        allocation="adaptive",
         reference_dispersion=reference_dispersion,
         gates=GATES,
         patterns=patterns if search.retrieval else (),
@@ -283,6 +282,12 @@ def _part(name: str, label: str, **changes: Any) -> Method:
     return Method(name, label, OTHER_COLOUR, _with(**changes), _GATED, "part")
 
 
+def _ranking(name: str, label: str, **changes: Any) -> Method:
+    """What our ranking gains by itself: a fixed k at every state, and ``changes``."""
+    build = _with(allocation="fixed", skip_below=0.0, **changes)
+    return Method(name, label, OTHER_COLOUR, build, ("k_base", "tau", "proposals"), "part")
+
+
 _VERIFY_ALL = {"allocation": "all", "scorer": "none", "skip_below": 0.0, "commit": "verifier"}
 _DISTANCE = {"scorer": "distance", "allocation": "fixed", "skip_below": 0.0, "commit": "verifier"}
 _PAPER = {
@@ -293,7 +298,7 @@ _PAPER = {
     "fallback": False,
 }
 _RETRIEVAL = Gated(lambda trial: {"patterns": trial.conditions.patterns})
-_NEGATIVE_BETA = Gated(lambda trial: {"beta": -trial.value("beta")})
+_NEGATIVE_BETA = Gated(lambda trial: {"allocation": "adaptive", "beta": -trial.value("beta")})
 # Okabe and Ito's colours, which readers with any colour vision can tell apart.
 _ROWS: tuple[Method, ...] = (
     Method("cot", "0-shot CoT", "#8c8c8c", _cot, kind="greedy"),
@@ -409,6 +414,8 @@ _ROWS: tuple[Method, ...] = (
         "gated",
         drawn=False,
     ),
+    _ranking("h_only", "h alone (fixed k, no gates, no skip)", gates=()),
+    _ranking("gates_h", "Gates and h (fixed k, no skip)"),
     _part("without_gates", "Ours without gates", gates=()),
     _part("without_context_gate", "Ours without the context gate", gates=(STRUCTURAL,)),
     _part("without_distance", "Ours without D_type", scorer="residual"),
@@ -424,12 +431,17 @@ _ROWS: tuple[Method, ...] = (
         scorer="hybrid_without_token_logprobs",
     ),
     _part("without_adaptive_k", "Ours with fixed k", allocation="fixed"),
+    _part("equation", "Ours, k(w) by the equation", allocation="adaptive"),
+    Method(
+        "negative_beta",
+        "Ours, k(w) by the equation with negative beta",
+        OTHER_COLOUR,
+        _NEGATIVE_BETA,
+        _GATED,
+        "part",
+    ),
     _part("without_joint_commit", "Ours, commit by the verifier alone", commit="verifier"),
     _part("without_fallback", "Ours without the fallback", fallback=False),
-    Method(
-        "negative_beta", "Ours with negative beta", OTHER_COLOUR, _NEGATIVE_BETA, _GATED, "part"
-    ),
-    _part("margin", "Ours with the margin in place of sigma", allocation="margin"),
     Method(
         "full_retrieval", "Ours with retrieval", OTHER_COLOUR, _RETRIEVAL, ("k_base", "tau"), "part"
     ),

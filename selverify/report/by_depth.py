@@ -10,12 +10,15 @@ from typing import Any
 
 import pandas as pd
 
+from selverify.search.allocation import margin
 from selverify.search.traces import Event
 
-_VISIT = ["search", "depth", "trusted", "sigma", "k", "survivors", "calls", "accepted"]
+_SPREADS = ("sigma", "margin", "k")
+_VISIT = ["search", "depth", "trusted", *_SPREADS, "survivors", "calls", "accepted"]
 _BY_DEPTH = [
     *("depth", "rounds", "trusted", "survivors"),
-    *("sigma", "sigma_sd", "k", "k_sd", "accepted"),
+    *(f"{name}{end}" for name in _SPREADS for end in ("", "_sd")),
+    "accepted",
 ]
 
 
@@ -23,8 +26,8 @@ def visits_table(searches: Mapping[str, Sequence[Event]], *, tau: float) -> pd.D
     """One row a round of ranked survivors, whether it was trusted or verified.
 
     Returns:
-        search; depth (moves so far); trusted (committed without a call); sigma and k (None where
-        no call was allotted); survivors; calls; accepted (of those verified).
+        search; depth (moves so far); trusted (committed without a call); sigma, margin and k
+        (None where no call was allotted); survivors; calls; accepted (of those verified).
     """
     records: list[dict[str, Any]] = []
     for search, events in searches.items():
@@ -34,7 +37,11 @@ def visits_table(searches: Mapping[str, Sequence[Event]], *, tau: float) -> pd.D
             if event.event == "trust":
                 records.append({**visit, "trusted": True})
             elif event.event == "allocate":
-                allotted = {name: data[name] for name in ("sigma", "k")}
+                allotted = {
+                    "sigma": data["sigma"],
+                    "margin": margin(data["scores"]),
+                    "k": data["k"],
+                }
                 counts = {"survivors": len(data["scores"]), "calls": 0, "accepted": 0}
                 records.append({**visit, "trusted": False, **allotted, **counts})
             elif event.event == "verify":
@@ -47,8 +54,8 @@ def within_table(visits: pd.DataFrame) -> pd.DataFrame:
     """Means by depth over all rounds there; shares in [0, 1].
 
     Returns:
-        depth, rounds, trusted, survivors, sigma and its deviation (sigma_sd), k, k_sd (these five
-        over the rounds with calls), accepted (share of the verified moves).
+        depth, rounds, trusted, survivors, sigma, margin and k, each with its deviation (sigma_sd
+        and so on; these seven over the rounds with calls), accepted (share of the verified moves).
     """
     records = []
     for depth, own in visits.groupby("depth"):
@@ -59,8 +66,8 @@ def within_table(visits: pd.DataFrame) -> pd.DataFrame:
                 "depth": depth,
                 "rounds": len(own),
                 "trusted": float(own["trusted"].mean()),
-                **{name: verified[name].mean() for name in ("survivors", "sigma", "k")},
-                **{f"{name}_sd": verified[name].std(ddof=0) for name in ("sigma", "k")},
+                **{name: verified[name].mean() for name in ("survivors", *_SPREADS)},
+                **{f"{name}_sd": verified[name].std(ddof=0) for name in _SPREADS},
                 "accepted": verified["accepted"].sum() / calls if calls else None,
             }
         )

@@ -22,7 +22,7 @@ from selverify.report.formatting import (
     with_deviation,
     words,
 )
-from selverify.report.names import method_name, our_methods
+from selverify.report.names import PART_SETS, PRODUCT, STEP, method_name, our_methods
 
 _percent = partial(number, scale=100)
 _whole_percent = partial(number, scale=100, digits=0)
@@ -40,6 +40,10 @@ def _interval(record: TableRow, name: str) -> str:
     """The ends of a target's interval; a count has none."""
     low, high = (number(record, end, digits=3) for end in ("low", "high"))
     return low if low == "-" else f"{low} to {high}"
+
+
+def _part_set(record: TableRow, name: str) -> str:
+    return PART_SETS[str(record[name])]
 
 
 def _accuracy_against_hull(record: TableRow, name: str) -> str:
@@ -167,7 +171,7 @@ GATE_SHARES = (
 )
 VERIFIER = (
     Column("Measure", "metric", words),
-    Column("Value", "value", partial(ranged, digits=3)),
+    *(Column(f"By {of}", f"{of}.value", partial(ranged, digits=3)) for of in (STEP, PRODUCT)),
 )
 BY_DEPTH = (
     Column("Moves so far", "depth", verbatim),
@@ -175,6 +179,7 @@ BY_DEPTH = (
     Column("Without a call, %", "trusted", _whole_percent),
     Column("Survivors", "survivors", number),
     Column("sigma(w)", "sigma", partial(with_deviation, digits=2)),
+    Column("Margin", "margin", partial(with_deviation, digits=2)),
     Column("k(w)", "k", partial(with_deviation, digits=2)),
     Column("Accepted of verified, %", "accepted", _whole_percent),
 )
@@ -188,6 +193,11 @@ def accuracy_by_level(levels: Iterable[int]) -> tuple[Column, ...]:
 def accuracy_against_hull(levels: Iterable[int]) -> tuple[Column, ...]:
     """The same, and in brackets the difference of our methods to the hull."""
     return (_METHOD, *_by_level(levels, "", _accuracy_against_hull))
+
+
+def parts_by_level(levels: Iterable[int]) -> tuple[Column, ...]:
+    """Which parts of ours a method has, and its accuracy in percent, one column a level."""
+    return (Column("Parts", "method", _part_set), *_by_level(levels, ".accuracy", _percent))
 
 
 def difference_to_hull(levels: Iterable[int]) -> tuple[Column, ...]:

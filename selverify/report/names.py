@@ -18,6 +18,19 @@ STRATEGY, STRATEGY_BY_BIN = "strategy", "strategy_by_bin"
 
 Once for all problems, and for each difficulty bin, as in compute-optimal scaling.
 """
+STEP, PRODUCT = "the step", "all steps so far"
+"""What a score of the verifier is of: one step, or the product over a solution's beginning."""
+PART_SETS = {
+    "verify_all": "none of them",
+    "gates_only": "gates",
+    "h_only": "h",
+    "gates_h": "gates, h",
+    "full_always_asks": "gates, h, k(w)",
+    "without_adaptive_k": "gates, h, skip",
+    "without_gates": "h, k(w), skip",
+    "full": "gates, h, k(w), skip",
+}
+"""Which of gates, ranking h, k(w) and the skip rule each of these methods has."""
 _TOGETHER = {
     STRATEGY: "Baseline chosen on the other fold",
     STRATEGY_BY_BIN: "Baseline chosen in each bin",

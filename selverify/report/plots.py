@@ -28,7 +28,9 @@ from selverify.report.names import (
     FULL_METHOD,
     GATED,
     ORACLES,
+    PRODUCT,
     SHORT_LIST,
+    STEP,
     figure_methods,
     method_colour,
     method_name,
@@ -250,19 +252,24 @@ def gains(table: pd.DataFrame, stem: Path, *, title: str) -> None:
 
 
 def reliability_diagram(table: pd.DataFrame, stem: Path, *, title: str) -> None:
-    """Share of right steps against the verifier's mean score; below it, how many steps.
+    """Share of right steps against mean scores; below it, how many steps.
 
     Args:
-        table: as :func:`selverify.experiment.audits.reliability_table` gives.
+        table: as :func:`selverify.experiment.audits.reliability_table` gives, each with what its
+            scores are ``of``.
     """
     with drawing(stem, 4.4, 4.8) as figure:
         axes, counts = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])
         axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, linestyle=":", label="calibrated")
-        axes.plot(table["mean_score"], table["rate"], marker="o", color=BLUE, label="verifier")
+        colours = dict(zip((STEP, PRODUCT), (BLUE, OTHER_COLOUR), strict=True))
+        for side, (of, own) in zip((-0.25, 0.25), table.groupby("of", sort=False), strict=False):
+            colour = colours[str(of)]
+            axes.plot(own["mean_score"], own["rate"], marker="o", color=colour, label=f"by {of}")
+            width = own["high"] - own["low"]
+            middle = (own["low"] + own["high"]) / 2 + side * width
+            counts.bar(middle, own["count"], width=0.45 * width, color=colour)
         axes.legend(loc="upper left")
         axes.set(xlim=(0, 1), ylim=(0, 1), ylabel="Share of right steps", title=title)
-        middle, width = (table["low"] + table["high"]) / 2, table["high"] - table["low"]
-        counts.bar(middle, table["count"], width=0.9 * width, color="#bbbbbb")
         counts.set(xlabel="Verifier score", ylabel="Steps")
         counts.locator_params(axis="y", nbins=3)
 

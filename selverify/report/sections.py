@@ -13,8 +13,16 @@ import pandas as pd
 
 from selverify.experiment.equal_cost import HULL, MARGIN
 from selverify.report import columns
-from selverify.report.formatting import Column, ReportTable, number, ranged, verbatim, wide
-from selverify.report.names import FULL_METHOD, SHORT_LIST, our_methods
+from selverify.report.formatting import (
+    Column,
+    ReportTable,
+    TableRow,
+    number,
+    ranged,
+    verbatim,
+    wide,
+)
+from selverify.report.names import FULL_METHOD, PART_SETS, SHORT_LIST, STEP, our_methods
 from selverify.report.targets import Target
 from selverify.report.variants import rank_agreement
 
@@ -69,6 +77,15 @@ _PARTS_NOTE = (
     "The full method with one part taken out, turned round or added, its settings chosen from the "
     "same grid (retrieval: k_base and tau only). Differences are to the full method, paired. The "
     "rule that trusts a move without a call stays in all of them."
+)
+_SETS_NOTE = (
+    "Methods of the tables above by what they have of ours: gates, ranking by h, k(w) by the "
+    "margin (else a fixed k; without h every survivor), and the rule that commits without a call."
+)
+_VERIFIER_NOTE = (
+    "On steps of sampled solutions that pass the gates, where the right answer was still in reach. "
+    "V(w, m) is by the step alone. By the product of all scores so far, tau would refuse more "
+    "right steps the longer a solution is; the product is for ranking whole solutions."
 )
 _PAPER_NOTE = (
     "The columns marked *paper* are the paper's own figures (Table 2: Llama 3.2 1B on MATH-500), "
@@ -136,7 +153,7 @@ def metrics(report: ReportData) -> dict[str, float | int | bool]:
         flat[f"equal_calls.{name}"] = value
     for record in rankers[rankers["metric"].isin(_RANKER_METRICS)].to_dict("records"):
         flat[f"ranker.{record['ranker']}.{record['metric']}"] = float(record["value"])
-    for record in verifier.to_dict("records"):
+    for record in verifier[verifier["of"] == STEP].to_dict("records"):
         flat[f"verifier.{record['metric']}"] = float(record["value"])
     for target in report.targets:
         if target.measured is not None:
@@ -193,6 +210,13 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
         columns.difference_to_hull(calls["level"]),
         wide(calls[calls["method"].isin(our_methods())], "method", "level"),
         _DIFFERENCE_NOTE,
+    )
+    by_parts = calls[calls["method"].isin(PART_SETS)]
+    yield ReportTable(
+        "Which part of the saving is whose: accuracy for at most B verifier calls, %",
+        columns.parts_by_level(calls["level"]),
+        sorted(wide(by_parts, "method", "level"), key=_number_of_parts),
+        _SETS_NOTE,
     )
     gains = report.tables["gains"]
     yield ReportTable(
@@ -298,9 +322,14 @@ def _audits(report: ReportData) -> Iterator[ReportTable]:
     shown = columns.ranker_columns(found["rankers"]["metric"])
     by_ranker = wide(found["rankers"], "ranker", "metric")
     yield ReportTable("Rankers", shown, by_ranker, figure="rankers")
-    yield ReportTable("Verifier", columns.VERIFIER, found["verifier"], figure="reliability")
+    by_metric = wide(found["verifier"], "metric", "of")
+    yield ReportTable("Verifier", columns.VERIFIER, by_metric, _VERIFIER_NOTE, figure="reliability")
     note = _within_note(report.within_shares)
     yield ReportTable("Along a solution", columns.BY_DEPTH, found["within"], note, "within")
+
+
+def _number_of_parts(record: TableRow) -> int:
+    return len(PART_SETS[str(record["method"])].split(", "))
 
 
 def _groups(gains: pd.DataFrame) -> list[str]:

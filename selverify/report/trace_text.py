@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from selverify.domains.base import Domain
+from selverify.search.allocation import margin
 from selverify.search.candidates import inadmissible
 from selverify.search.gated import REJECT_PROBABILITY
 from selverify.search.gates import GATES
@@ -27,9 +28,10 @@ LEGEND = (
     "At each state the generator proposes next moves. Two gates refuse, for free, those that break "
     "a rule. h ranks the rest (lower first). Where the verifier would hardly reject the first, or "
     "any move since its last call, that one is committed at once, to be judged with the next call. "
-    "Elsewhere sigma is the spread of their h, and k(w) of them are shown to the verifier. Its "
-    "score is the chance that a move is right: from tau on it is accepted. The best accepted move "
-    "is committed; without one the state is tried again, then left for an earlier one."
+    "Elsewhere k(w) of them are shown to the verifier, more where the margin between the two best "
+    "h is small (or, by the paper's equation, where sigma, their spread, is large). Its score is "
+    "the chance that a move is right: from tau on it is accepted. The best accepted move is "
+    "committed; without one the state is tried again, then left for an earlier one."
 )
 KEPT, RETRIEVED = "kept", "retrieved"
 OUTCOMES = {
@@ -111,13 +113,14 @@ class Round:
     """One round of proposals at one state; survivors first, by h, then the refused.
 
     ``sampled`` counts the proposals, 0 where the search came back to a state for survivors not
-    yet verified; ``sigma`` and ``k`` are None where no call was allotted.
+    yet verified; ``sigma``, ``margin`` and ``k`` are None where no call was allotted.
     """
 
     state: State
     sampled: int
     rows: tuple[CandidateRow, ...]
     sigma: float | None
+    margin: float | None
     k: int | None
 
     @property
@@ -140,13 +143,13 @@ class Round:
 
         ``reference`` is sigma-bar.
         """
-        if self.k is None or self.sigma is None:
+        if self.k is None or self.sigma is None or self.margin is None:
             return ""
         survivors = sum(not row.gate and not row.judged for row in self.rows)
         verified = sum(row.score is not None for row in self.rows)
         return (
-            f"sigma {self.sigma:.3f} ({reference:.3f} on average in training) gives "
-            f"k(w) = {self.k}: {verified} of {survivors} verified."
+            f"Margin {self.margin:.3f}, sigma {self.sigma:.3f} ({reference:.3f} on average in "
+            f"training): k(w) = {self.k}, {verified} of {survivors} verified."
         )
 
 
@@ -176,7 +179,7 @@ def _round(domain: Domain, events: Sequence[Event], pooled: dict[str, set[str]])
     """One round from its events; ``pooled`` are the survivors of earlier rounds at each state."""
     state, texts, verdicts = events[0].state, Counter[str](), dict[str, float]()
     pool, scores = list[str](), dict[str, float]()
-    sigma, k = None, None
+    sigma, gap, k = None, None, None
     for event in events:
         data: dict[str, Any] = dict(event.data)
         if "texts" in data:
@@ -186,7 +189,7 @@ def _round(domain: Domain, events: Sequence[Event], pooled: dict[str, set[str]])
         elif event.event == "rank" and data["scorer"] != REJECT_PROBABILITY:
             pool, scores = data["moves"], dict(zip(data["moves"], data["scores"], strict=False))
         elif event.event == "allocate":
-            sigma, k = data["sigma"], data["k"]
+            sigma, gap, k = data["sigma"], margin(data["scores"]), data["k"]
         elif event.event == "verify":
             verdicts[data["steps"][-1]] = data["score"]
     sampled, refused = _sift(domain, state, texts)
@@ -203,7 +206,7 @@ def _round(domain: Domain, events: Sequence[Event], pooled: dict[str, set[str]])
     ]
     before = [CandidateRow(t, n, judged=True) for t, n in sampled.items() if t not in pool]
     earlier.update(pool)
-    return Round(state, texts.total(), (*rows, *before, *refused), sigma, k)
+    return Round(state, texts.total(), (*rows, *before, *refused), sigma, gap, k)
 
 
 def _sift(

@@ -180,7 +180,7 @@ def test_what_is_not_run_again_would_go_the_same_way(conditions, backend, monkey
     assert few < 0.9 * (counted.items - few)
 
 
-@pytest.mark.parametrize("method", ["full", "gates_distance", "negative_beta", "margin"])
+@pytest.mark.parametrize("method", ["full", "gates_distance", "negative_beta", "equation"])
 def test_settings_that_decide_alike_are_walked_once(conditions, backend, monkeypatch, method):
     """A large grid gives the same rows as walking every setting, for a fraction of the asking."""
     grid = conditions.params.evaluation.grid.model_copy(

@@ -7,17 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from selverify.experiment.audits import (
-    ScoredCandidates,
-    gate_table,
-    ranker_table,
-    reliability_table,
-    verifier_table,
-)
+from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
 from selverify.experiment.statistics import Bootstrap
 from selverify.report import by_depth, names, sections, targets
-from tasks.report import Variant, equal_cost_tables, outcome_tables
+from tasks.report import Variant, equal_cost_tables, outcome_tables, step_tables
 
 BOOTSTRAP = Bootstrap(resamples=400, seed=0)
 IDS = [f"p{i:02d}" for i in range(20)]
@@ -37,12 +31,22 @@ METHODS = {
 }
 VISITS = pd.DataFrame(
     [
-        ("a", 0, False, 1.0, 2, 4, 2, 1),
-        ("a", 1, True, None, None, None, None, None),
-        ("b", 0, False, 3.0, 4, 6, 4, 1),
-        ("b", 1, False, 5.0, 4, 5, 4, 4),
+        ("a", 0, False, 1.0, 0.5, 2, 4, 2, 1),
+        ("a", 1, True, None, None, None, None, None, None),
+        ("b", 0, False, 3.0, 0.1, 4, 6, 4, 1),
+        ("b", 1, False, 5.0, 0.2, 4, 5, 4, 4),
     ],
-    columns=["search", "depth", "trusted", "sigma", "k", "survivors", "calls", "accepted"],
+    columns=[
+        "search",
+        "depth",
+        "trusted",
+        "sigma",
+        "margin",
+        "k",
+        "survivors",
+        "calls",
+        "accepted",
+    ],
 )
 """Four rounds of two searches: one trusted, ten moves verified, six accepted."""
 
@@ -106,10 +110,22 @@ def validated() -> CrossValidated:
     )
 
 
-def refused() -> pd.DataFrame:
-    """Ten candidates, three of them refused."""
-    gates = [("structural", "scope")] * 2 + [("context", "arithmetic")] + [("", "")] * 7
-    return pd.DataFrame([(*gate, False) for gate in gates], columns=["gate", "reason", "right"])
+def steps() -> pd.DataFrame:
+    """Ten steps of three solutions: four decided, three after a mistake, three refused."""
+    rows = [
+        ("p00", 0, "", "", True, True, 0.9),
+        ("p00", 0, "", "", True, True, 0.6),
+        ("p01", 0, "", "", True, False, 0.7),
+        ("p01", 0, "", "", False, False, 0.5),
+        ("p01", 0, "", "", False, False, 0.5),
+        ("p01", 0, "structural", "scope", False, False, None),
+        ("p02", 0, "", "", True, False, 0.1),
+        ("p02", 0, "", "", False, False, 0.5),
+        ("p02", 0, "structural", "scope", False, False, None),
+        ("p02", 1, "context", "arithmetic", True, False, None),
+    ]
+    names = ["problem_id", "sample", "gate", "reason", "before", "alive", "score"]
+    return pd.DataFrame(rows, columns=names).assign(right=False)
 
 
 def candidate_lists() -> list[ScoredCandidates]:
@@ -142,13 +158,8 @@ def report() -> sections.ReportData:
         "moves of the greedy solution": pd.Series(4.0, index=list(IDS)),
     }
     tables |= equal_cost_tables(cross, along, calls=(1, 2, 4, 8), bootstrap=BOOTSTRAP)
-    tables["gates"] = gate_table(refused())
     tables["rankers"] = ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP)
-    scores, truth = [0.9, 0.6, 0.7, 0.1], [1, 1, 0, 0]
-    tables["verifier"] = verifier_table(
-        scores, truth, IDS[:4], tau=0.5, bins=2, bootstrap=BOOTSTRAP
-    )
-    tables["reliability"] = reliability_table(scores, truth, bins=2)
+    tables |= step_tables(steps(), 0.5, BOOTSTRAP)
     tables["within"] = by_depth.within_table(VISITS)
     measures = {"pass_at_1": 0.3, "pass_at_64": 0.85, "gated_share": 0.3, "step_auc": 0.93}
     return sections.ReportData(

@@ -15,8 +15,8 @@ from synthetic import (
     METHODS,
     VISITS,
     outcomes,
-    refused,
     runs,
+    steps,
     validated,
 )
 
@@ -188,7 +188,7 @@ def test_a_report_without_the_full_method_at_a_level_has_no_metric_for_it(
     assert "equal_calls.1.hull" in flat and "equal_calls.1.difference" not in flat
 
 
-def test_methods_on_different_problems_are_refused() -> None:
+def test_methods_on_different_problems_are_steps() -> None:
     """A paired difference needs the same problems."""
     rows = validated().rows
     lacking = rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")]
@@ -196,7 +196,7 @@ def test_methods_on_different_problems_are_refused() -> None:
         tables.main_table(lacking, budget=4, runs=1, bootstrap=BOOTSTRAP)
 
 
-def test_a_method_without_the_budget_is_refused() -> None:
+def test_a_method_without_the_budget_is_steps() -> None:
     """A table at a budget that a method did not run names the method."""
     with pytest.raises(SchemaError, match="'majority_gated' has no row at n = 8"):
         tables.at_budget(outcomes(), 8)
@@ -224,7 +224,7 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
 ) -> None:
     """Empty tables give headings without rows, and a figure without bars."""
     nothing = ScoredCandidates("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
-    gates = gate_table(refused().query("gate == ''"))
+    gates = gate_table(steps().query("gate == ''"))
     cross = cross_validate(
         outcomes().query("setting != 'k=2'").assign(setting=""),
         BINS,
@@ -292,6 +292,7 @@ def test_variation_along_a_solution_by_hand(built: ReportData) -> None:
     first, second = (row for _, row in built.tables["within"].iterrows())
     assert (first["rounds"], first["trusted"], first["accepted"]) == (2, 0.0, 2 / 6)
     assert (first["sigma"], first["sigma_sd"], first["k"]) == (2.0, 1.0, 3.0)
+    assert (first["margin"], first["margin_sd"]) == pytest.approx((0.3, 0.2))
     assert (second["rounds"], second["trusted"], second["accepted"]) == (2, 0.5, 1.0)
     assert built.within_shares["sigma"] == pytest.approx(2 / 5)
     assert built.within_shares["k"] == 0.0
