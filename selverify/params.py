@@ -322,12 +322,14 @@ class Sampling(ParamsSection):
 class Rollouts(ParamsSection):
     """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024).
 
-    ``share``: which part of the training problems is valued; the exploration walks the others.
+    ``share``: which part of the training problems is valued; the exploration walks the others. So
+    large a part as ``threshold_share`` of these is valued too, but only tau is chosen on it.
     ``proposals`` are sampled at each solvable state of the solutions, and the survivors valued too;
     0: none.
     """
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)]
+    threshold_share: Fraction
     solutions: Positive
     rollouts: Positive
     proposals: NonNegative

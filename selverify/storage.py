@@ -156,7 +156,10 @@ def write_table(
     marks = {SCHEMA_KEY: schema.encode(), VERSION_KEY: str(version).encode()}
     with atomic_path(path) as temporary:
         pq.write_table(
-            table.replace_schema_metadata({**kept, **marks}), temporary, write_page_checksum=True
+            table.replace_schema_metadata({**kept, **marks}),
+            temporary,
+            compression="zstd",
+            write_page_checksum=True,
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,6 +32,8 @@ from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 125
 """Problems a shard."""
+_ORDER = ("method", "problem_id", "sampling_seed", "n", "setting")
+"""Of the rows: settings that decide alike are then beside each other, which makes a small file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ def run(
     save_policy_settings(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]
     rows = [row for part in parts for row in part.outcomes]
+    rows.sort(key=itemgetter(*_ORDER))
     write_rows(folder, "evaluation", "outcomes", rows)
     write_facts(folder, "evaluation", "rules", {"tau": params.search.tau})
     write_rows(folder, "evaluation", "steps", [row for part in parts for row in part.steps])

@@ -37,7 +37,8 @@ def run(
         say("rollouts: none, for the verifier is not trained here")
         write_rows(outputs["rollouts"], "rollouts", "values", [])
         return {"rows": 0}
-    tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
+    learned, others = read_training(inputs["benchmark"], params.rollouts.share)
+    tasks = *learned, *others[: round(params.rollouts.threshold_share * len(learned + others))]
     parts = work_on(value_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     rows = [row for part, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)

@@ -25,7 +25,7 @@ from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import held_out, of_problems, values_before
 from selverify.training.value import train_value_model
 from selverify.types import Verdict
-from tasks.artifacts import read_rows, read_tasks, say
+from tasks.artifacts import read_rows, read_tasks, read_training, say
 from tasks.models import open_grader, open_models
 
 REPORT_EVERY = 5
@@ -39,15 +39,21 @@ def run(
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
     solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
+    tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
+    learned = of_problems(solutions, [task.problem.problem_id for task in tasks])
     folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
     if kind == "source":
         write_source(folder, params.verifier.source[params.domain])
     else:
         train = _train_head if kind == "head" else _train_model
-        losses = train(solutions, params, inputs, folder)
+        losses = train(learned, params, inputs, folder)
     with_verifier = {**inputs, "verifier": folder}
-    chosen = _choose_tau(solutions, params, with_verifier, folder) if leaves_tau(params) else {}
+    chosen = {}
+    if leaves_tau(params):
+        trained = frozenset(held_out(learned, params.verifier)[0])
+        new = [one for one in solutions if one.problem_id not in trained]
+        chosen = _choose_tau(new, params, with_verifier, folder)
     return {**losses, **chosen, **_audit(params, with_verifier)}
 
 
@@ -87,11 +93,9 @@ def _train_head(
 
 
 def _choose_tau(
-    solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
+    held: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
 ) -> dict[str, float]:
-    """Tau on the problems that were held out of the training, written beside the verifier."""
-    _, problems = held_out(solutions, params.verifier)
-    held = of_problems(solutions, problems)
+    """Tau on ``held``, solutions of problems that the training left out, beside the verifier."""
     models = open_models(params, inputs, seed=params.verifier.seed)
     items = tuple(whole_solution(one, models.domain) for one in held)
     verdicts = cast(tuple[Verdict, ...], models.backend.answer(Verify(items)))
