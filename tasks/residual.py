@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import torch
 
 from selverify.domains.base import Domain
@@ -20,12 +22,13 @@ from selverify.models.sources import has_source
 from selverify.params import Params
 from selverify.search.requests import RankItem
 from selverify.search.retrieval import PatternStore
+from selverify.storage import write_table
 from selverify.training.exploration import parse_moves, state_of
 from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList, split_lists, train_policy
 from selverify.training.reproducible import one_thread
 from selverify.types import Move, State
-from tasks.artifacts import read_rows, read_tasks, say, write_rows
+from tasks.artifacts import VERSION, read_rows, read_tasks, say
 from tasks.models import open_models
 
 RECALL_AT = (1, 2, 3, 4)
@@ -55,8 +58,12 @@ def run(
         patterns=store.patterns(settings.retrieval_patterns),
     )
     table = _audit(heuristic, lists, rows, params)
-    write_rows(folder, "residual", "rankers", table)
-    kept = {row["metric"]: row["value"] for row in table if row["ranker"] == "hybrid"}
+    # As a table it keeps its columns where no state has an accepted move, and so no row.
+    kept_columns = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
+    path = folder / "rankers.parquet"
+    write_table(path, kept_columns, schema="residual.rankers", version=VERSION)
+    hybrid = table[table["ranker"] == "hybrid"]
+    kept = dict(zip(hybrid["metric"], hybrid["value"], strict=True))
     return {**kept, "reference_dispersion": dispersion["hybrid"], "lists": len(lists)}
 
 
@@ -96,7 +103,7 @@ def _audit(
     lists: Sequence[LabelledList],
     rows: Sequence[Mapping[str, Any]],
     params: Params,
-) -> list[dict[str, Any]]:
+) -> pd.DataFrame:
     """Rankers against random and oracle order, on the problems held out of the training."""
     quality = {id(item): row["scores"] for item, row in zip(lists, rows, strict=True)}
     _, held_out = split_lists(lists, params.residual)
@@ -111,8 +118,7 @@ def _audit(
             for item in held_out
         ]
     bootstrap = Bootstrap(params.evaluation.resamples, params.evaluation.seed)
-    table = ranker_table(audited, ks=RECALL_AT, bootstrap=bootstrap)
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+    return ranker_table(audited, ks=RECALL_AT, bootstrap=bootstrap)
 
 
 def _report(epoch: Epoch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -11,7 +12,9 @@ from small_pipeline import ROOT, run_stages, small_params
 
 from flows.execution import execute
 from selverify.models.threshold import resolve_tau
-from tasks import evaluation
+from selverify.training.rollouts import ValuedSolution
+from selverify.training.tuning import held_out
+from tasks import evaluation, verifier
 from tasks.artifacts import read_training
 
 
@@ -26,14 +29,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-def test_countdown_runs_to_its_end() -> None:
-    """From the benchmark to the report, with the backbone that is shipped."""
+def test_countdown_runs_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the benchmark to the report, with the backbone that is shipped.
+
+    The reward model learns from its share alone, and tau is chosen on problems that it left out.
+    """
+    seen: dict[str, list[ValuedSolution]] = {}
+    train, choose = verifier.TRAINERS["value"], verifier._choose_tau
+
+    def training(solutions: list[ValuedSolution], *given: Any, **options: Any) -> dict[str, float]:
+        seen["train"] = solutions
+        return train(solutions, *given, **options)
+
+    def choosing(solutions: list[ValuedSolution], *given: Any) -> dict[str, float]:
+        seen["tau"] = solutions
+        return choose(solutions, *given)
+
+    monkeypatch.setitem(verifier.TRAINERS, "value", training)
+    monkeypatch.setattr(verifier, "_choose_tau", choosing)
     sizes = {"train": 80, "validation": 4, "test": 6}
     splits = {f"benchmark.countdown.{name}.problems": size for name, size in sizes.items()}
     params = small_params({"domain": "countdown", "rollouts.share": 0.5, **splits})
     written = run_stages(params)["report"].outputs
     valued, explored = read_training(Path("data/benchmark"), params.rollouts.share)
     assert len(valued) == len(explored) == 40
+    learned, asked = ({one.problem_id for one in seen[name]} for name in ("train", "tau"))
+    trained = set(held_out(seen["train"], params.verifier)[0])
+    assert learned <= {task.problem.problem_id for task in valued}
+    assert not asked & trained and asked & learned == learned - trained
+    further = {task.problem.problem_id for task in explored[:28]}  # 0.35 of 80
+    assert asked - learned and asked - learned <= further
     report = (written["report"] / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# Report: countdown, 6 problems, N = 4")
     assert "| Ours (full) |" in report

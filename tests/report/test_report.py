@@ -243,7 +243,8 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     page = pages.to_markdown(bare)
     assert not any(word in page for word in ("scope", "recall", "k=1"))
     plots.gate_bars(gates, tmp_path / "gates", title="gates")
-    assert (tmp_path / "gates.svg").exists()
+    plots.ranker_recall(empty["rankers"], tmp_path / "rankers", title="rankers")
+    assert (tmp_path / "gates.svg").exists() and (tmp_path / "rankers.svg").exists()
 
 
 def draw_everything(built: ReportData, folder: Path) -> dict[str, bytes]:
