@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -99,13 +100,20 @@ def _choose_tau(
     models = open_models(params, inputs, seed=params.verifier.seed)
     items = tuple(whole_solution(one, models.domain) for one in held)
     verdicts = cast(tuple[Verdict, ...], models.backend.answer(Verify(items)))
+    of_problem: dict[str, list[ValuedSolution]] = defaultdict(list)
+    for one in held:
+        of_problem[one.problem_id].append(one)
+
+    def before(one: ValuedSolution) -> tuple[float, ...]:
+        return values_before(one, of_problem[one.problem_id])
+
     threshold = choose_threshold(
         [
             score
             for one, verdict in zip(held, verdicts, strict=True)
             for score in verdict.step_scores[one.fresh :]
         ],
-        [value for one in held for value in values_before(one, held)[one.fresh :]],
+        [value for one in held for value in before(one)[one.fresh :]],
         [value for one in held for value in one.values[one.fresh :]],
     )
     save_threshold(folder, threshold)
