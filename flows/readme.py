@@ -2,8 +2,8 @@
 
 Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
 number was measured. People write the pages; this module writes between the markers only. The
-README shows some rows of one domain; the results of another, and of a run that changes nothing
-but the strengths of the verifier, have pages of their own.
+README shows some rows of one domain; the results of another, of profile long, and of a run that
+changes nothing but the strengths of the verifier, have pages of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +32,8 @@ README = Path("README.md")
 RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
+LONG = "long"
+"""The profile whose problems have a page of their own."""
 REPORT_NAME = "report.md"
 MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
 README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
@@ -98,11 +100,8 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     """
     text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
     domain = _split_title(text)[0].partition(",")[0]
-    results, figures = _page_of(domain), FIGURES
-    if domain != README_DOMAIN:
-        figures = FIGURES / domain
-    elif [change.partition("=")[0] for change in origin.changes] == ["strengths"]:
-        results, figures = Path("docs/results-strengths.md"), FIGURES / "strengths"
+    about = _about(domain, origin.changes)
+    results, figures = _page_of(about), FIGURES / about
     drawn = [stem for stem in CAPTIONS if stem != OPTIONAL or (report / f"{stem}.svg").is_file()]
     blocks = {README: _short(text, origin)} if results == RESULTS else {}
     blocks[results] = _long(text, origin, figures.relative_to(RESULTS.parent), drawn)
@@ -122,7 +121,7 @@ def published(root: Path, report: Path) -> str | None:
     if not (report / REPORT_NAME).is_file():
         return None
     title, _ = _split_title(_lenient(report / REPORT_NAME))
-    page = _page_of(title.partition(",")[0])
+    page = _page_of(_about(title.partition(",")[0], _changes(root)))
     text = _lenient(root / page) if (root / page).is_file() else ""
     table = re.search(_section_of(MAIN_SECTION), text, _LINES)
     origin = re.search(r"^\*\*(.+)\*\*\n\nMeasured at commit `([^`]+)`", text, re.MULTILINE)
@@ -174,8 +173,18 @@ def _section_of(title: str) -> str:
     return rf"^## {re.escape(title)}\n(.*?)(?=^## |\Z)"
 
 
-def _page_of(domain: str) -> Path:
-    return RESULTS if domain == README_DOMAIN else Path(f"docs/results-{domain}.md")
+def _about(domain: str, changes: Sequence[str]) -> str:
+    """What the results page of a run is called after; "" for the one that the README shows."""
+    if domain != README_DOMAIN:
+        return domain
+    if f"profile {LONG}" in changes:
+        return LONG
+    names = [change.partition("=")[0] for change in changes]
+    return "strengths" if names == ["strengths"] else ""
+
+
+def _page_of(about: str) -> Path:
+    return Path(f"docs/results-{about}.md") if about else RESULTS
 
 
 def _short(text: str, origin: Origin) -> str:

@@ -322,8 +322,8 @@ class Sampling(ParamsSection):
 class Rollouts(ParamsSection):
     """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024).
 
-    ``share``: which part of the training problems is valued; the exploration walks the others. So
-    large a part as ``threshold_share`` of these is valued too, but only tau is chosen on it.
+    ``share``: which part of the training problems is valued and learned from; the exploration walks
+    the others. Of these, as many as ``threshold_share`` of all are valued too, for tau alone.
     ``proposals`` are sampled at each solvable state of the solutions, and the survivors valued too;
     0: none.
     """
@@ -334,6 +334,15 @@ class Rollouts(ParamsSection):
     rollouts: Positive
     proposals: NonNegative
     seed: NonNegative
+
+    @model_validator(mode="after")
+    def _within_the_training_problems(self) -> Rollouts:
+        if self.share + self.threshold_share > 1.0:
+            raise ValueError(
+                f"share {self.share} and threshold_share {self.threshold_share} are more than all "
+                "training problems"
+            )
+        return self
 
 
 class VerifierParams(ParamsSection):

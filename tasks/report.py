@@ -110,7 +110,7 @@ def run(
         budget=budget,
         runs=main.cross.runs,
         tables=found,
-        within_shares={name: by_depth.share_within(visits, name) for name in ("sigma", "k")},
+        within_shares={name: by_depth.share_within(visits, name) for name in by_depth.SPREADS},
         targets=targets(main.rows, measures, budget=budget, bootstrap=bootstrap),
     )
     draw_figures(report, folder)
@@ -220,6 +220,7 @@ def step_tables(steps: pd.DataFrame, tau: float, bootstrap: Bootstrap) -> dict[s
     It decides on steps that pass the gates where the right answer was still in reach: by the score
     of the step alone, beside which is the product of the scores of all steps up to it.
     """
+    steps = steps.astype({"score": float})  # where all are refused no score says so
     so_far = steps.groupby(["problem_id", "sample"])["score"].cumprod()
     seen = steps.assign(product=so_far)[(steps["gate"] == "") & steps["before"]]
     truth, problems, bins = seen["alive"], seen["problem_id"], RELIABILITY_BINS

@@ -32,6 +32,7 @@ from selverify.report.trace_text import (
     render_totals,
     render_trace,
 )
+from selverify.search.allocation import margin
 from selverify.search.gated import REJECT_PROBABILITY
 from selverify.search.ledger import Ledger
 from selverify.storage import write_table
@@ -128,8 +129,13 @@ def test_rounds_say_what_the_search_recorded(traced):
         assert sum(step.sampled for step in rounds) == len(texts)
         refused = sum((Counter(one.get("refused", {})) for _, one in data), Counter())
         assert refused == sum((refusals(step) for step in rounds), Counter())
-        allotted = [(one["sigma"], one["k"]) for kind, one in data if kind == "allocate"]
-        assert allotted == [(step.sigma, step.k) for step in rounds if step.k is not None]
+        allotted = [
+            (one["sigma"], margin(one["scores"]), one["k"])
+            for kind, one in data
+            if kind == "allocate"
+        ]
+        found = [(step.sigma, step.margin, step.k) for step in rounds if step.k is not None]
+        assert allotted == found
         asked = Counter((one["steps"][-1], one["score"]) for kind, one in data if kind == "verify")
         rows = [row for step in rounds for row in step.rows]
         assert asked == Counter((row.text, row.score) for row in rows if row.score is not None)

@@ -59,6 +59,7 @@ def test_the_project_has_valid_parameters() -> None:
         ({"residual.rate": "1e-3"}, r"residual\.rate: given '1e-3', expected: "),  # text in YAML
         ({"difficulty.bins": True}, r"difficulty\.bins: given True, expected: "),
         ({"benchmark.countdown.minimum": 99}, "minimum 99 exceeds maximum"),
+        ({"rollouts.threshold_share": 0.5}, "are more than all training problems"),
         (
             {"evaluation.budgets": [2, 4]},
             r"evaluation: headline_budget: given 64, expected one of the .*\[2, 4\]",

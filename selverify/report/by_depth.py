@@ -13,11 +13,12 @@ import pandas as pd
 from selverify.search.allocation import margin
 from selverify.search.traces import Event
 
-_SPREADS = ("sigma", "margin", "k")
-_VISIT = ["search", "depth", "trusted", *_SPREADS, "survivors", "calls", "accepted"]
+SPREADS = ("sigma", "margin", "k")
+"""What is shown of a round with calls: two spreads of h, and k(w)."""
+_VISIT = ["search", "depth", "trusted", *SPREADS, "survivors", "calls", "accepted"]
 _BY_DEPTH = [
     *("depth", "rounds", "trusted", "survivors"),
-    *(f"{name}{end}" for name in _SPREADS for end in ("", "_sd")),
+    *(f"{name}{end}" for name in SPREADS for end in ("", "_sd")),
     "accepted",
 ]
 
@@ -54,8 +55,8 @@ def within_table(visits: pd.DataFrame) -> pd.DataFrame:
     """Means by depth over all rounds there; shares in [0, 1].
 
     Returns:
-        depth, rounds, trusted, survivors, sigma, margin and k, each with its deviation (sigma_sd
-        and so on; these seven over the rounds with calls), accepted (share of the verified moves).
+        depth, rounds, trusted, survivors, each of ``SPREADS`` and its deviation (sigma_sd and so
+        on; these and survivors over the rounds with calls), accepted (share of the verified moves).
     """
     records = []
     for depth, own in visits.groupby("depth"):
@@ -66,8 +67,8 @@ def within_table(visits: pd.DataFrame) -> pd.DataFrame:
                 "depth": depth,
                 "rounds": len(own),
                 "trusted": float(own["trusted"].mean()),
-                **{name: verified[name].mean() for name in ("survivors", *_SPREADS)},
-                **{f"{name}_sd": verified[name].std(ddof=0) for name in _SPREADS},
+                **{name: verified[name].mean() for name in ("survivors", *SPREADS)},
+                **{f"{name}_sd": verified[name].std(ddof=0) for name in SPREADS},
                 "accepted": verified["accepted"].sum() / calls if calls else None,
             }
         )

@@ -74,18 +74,20 @@ _HEADLINE_NOTE = (
     "area is the distance to what is possible."
 )
 _PARTS_NOTE = (
-    "The full method with one part taken out, turned round or added, its settings chosen from the "
+    "The full method with a part taken out, turned round or added, its settings chosen from the "
     "same grid (retrieval: k_base and tau only). Differences are to the full method, paired. The "
-    "rule that trusts a move without a call stays in all of them."
+    "rule that trusts a move without a call stays in all but the two rows whose names say so."
 )
 _SETS_NOTE = (
-    "Methods of the tables above by what they have of ours: gates, ranking by h, k(w) by the "
-    "margin (else a fixed k; without h every survivor), and the rule that commits without a call."
+    "Methods of the tables above by what they have of ours: gates, ranking and joint commit by h, "
+    "k(w) as `search.allocation` says (else a fixed k; without h every survivor is verified), and "
+    "the rule that commits without a call. Some rows need `evaluation.leave_one_out`."
 )
 _VERIFIER_NOTE = (
-    "On steps of sampled solutions that pass the gates, where the right answer was still in reach. "
-    "V(w, m) is by the step alone. By the product of all scores so far, tau would refuse more "
-    "right steps the longer a solution is; the product is for ranking whole solutions."
+    "On steps of sampled solutions that pass the gates, where the right answer was still in reach; "
+    "without exact truth, on answers. V(w, m) is by the step alone. By the product of all scores "
+    "so far, tau would refuse more right steps the longer a solution is: it ranks whole solutions, "
+    "where scores are chances of steps and not values (`verifier.aggregation`)."
 )
 _PAPER_NOTE = (
     "The columns marked *paper* are the paper's own figures (Table 2: Llama 3.2 1B on MATH-500), "
@@ -213,7 +215,7 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
     )
     by_parts = calls[calls["method"].isin(PART_SETS)]
     yield ReportTable(
-        "Which part of the saving is whose: accuracy for at most B verifier calls, %",
+        "What each part gains: accuracy for at most B verifier calls, %",
         columns.parts_by_level(calls["level"]),
         sorted(wide(by_parts, "method", "level"), key=_number_of_parts),
         _SETS_NOTE,
@@ -360,13 +362,13 @@ def _reading(problems: int, runs: int) -> str:
 
 
 def _within_note(shares: Mapping[str, float | None]) -> str:
-    listed = " and ".join(
+    listed = ", ".join(
         f"{100 * share:.0f} % of that of {name}"
         for name, share in shares.items()
         if share is not None
     )
     return (
         "The full method under the settings of `search`, each round of proposals, retries too, by "
-        "the moves made before it. Survivors, sigma and k are over rounds with calls. Variance "
-        f"within problems, not between them: {listed or 'none'}."
+        "the moves made before it. Survivors, sigma, margin and k are over rounds with calls. "
+        f"Variance within problems, not between them: {listed or 'none'}."
     )

@@ -16,7 +16,7 @@ from selverify.domains import domain_by_name
 from selverify.errors import ParamsError
 from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
-from selverify.experiment.methods import METHODS, Conditions, Gated, Method, points_of
+from selverify.experiment.methods import METHODS, Conditions, Gated, Method, Trial, points_of
 from selverify.experiment.reuse import same_with_less
 from selverify.models.threshold import with_tau
 from selverify.params import Benchmark, Split, load_params
@@ -206,6 +206,35 @@ def test_settings_that_decide_alike_are_walked_once(conditions, backend, monkeyp
     assert few < 0.8 * (counted.items - few)
 
 
+def test_the_allocation_is_a_parameter_of_ours_and_not_of_the_papers_method(conditions):
+    """Whatever ``search.allocation`` says, the paper's method follows the equation."""
+    for allocation in ("margin", "adaptive", "fixed"):
+        search = conditions.params.search.model_copy(update={"allocation": allocation})
+        params = conditions.params.model_copy(update={"search": search})
+        trial = Trial(DOMAIN, TASKS[0], 8, (), replace(conditions, params=params))
+        found = {name: METHODS[name].build.settings(trial).allocation for name in GATED}
+        assert (found["full"], found["paper"], found["equation"]) == (
+            allocation,
+            "adaptive",
+            "adaptive",
+        )
+
+
+@pytest.mark.parametrize("name", names.PART_SETS)
+def test_sets_of_parts_are_those_of_the_settings(conditions, name):
+    """What the table of parts says of a method is what it searches with."""
+    trial = Trial(DOMAIN, TASKS[0], 8, (("skip_below", 0.2),), conditions)
+    settings = METHODS[name].build.settings(trial)
+    has = {
+        "gates": settings.gates != (),
+        "h": settings.scorer == "hybrid" and settings.commit == "joint",
+        "k(w)": settings.allocation == conditions.params.search.allocation,
+        "skip": settings.skip_below > 0,
+    }
+    found = ", ".join(part for part, there in has.items() if there)
+    assert (found or "none of them") == names.PART_SETS[name]
+
+
 def test_unknown_method_is_named(conditions, backend):
     """A misspelt method is refused with the list of those that exist."""
     with pytest.raises(ParamsError, match="given 'beem', expected among cot"):
@@ -245,16 +274,21 @@ def test_candidate_lists_come_back_from_their_rows(backend):
 
 def test_what_is_left_out_changes_the_outcomes(outcomes):
     """Without gates more is verified; negative beta allots otherwise than its opposite."""
-    full = outcomes[(outcomes["method"] == "full") & (outcomes["n"] == outcomes["n"].max())]
     key = ["setting", "problem_id"]
-    for method in (
-        "without_gates",
-        "without_distance",
-        "without_residual",
-        "without_trajectory",
-        "negative_beta",
-    ):
-        both = full.merge(outcomes[outcomes["method"] == method], on=key)
+    pairs = {
+        "without_gates": "full",
+        "without_distance": "full",
+        "without_residual": "full",
+        "without_trajectory": "full",
+        "equation": "full",
+        "negative_beta": "equation",
+        "h_only": "gates_h",
+    }
+    for method, other in pairs.items():
+        at_most = outcomes[outcomes["n"] == outcomes["n"].max()]
+        both = at_most[at_most["method"] == other].merge(
+            at_most[at_most["method"] == method], on=key
+        )
         costs = both["generated_moves_x"] != both["generated_moves_y"]
         assert (costs | (both["verifier_calls_x"] != both["verifier_calls_y"])).any(), method
 

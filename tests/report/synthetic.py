@@ -111,7 +111,7 @@ def validated() -> CrossValidated:
 
 
 def steps() -> pd.DataFrame:
-    """Ten steps of three solutions: four decided, three after a mistake, three refused."""
+    """Ten steps of four solutions: four decided, three after a mistake, three refused."""
     rows = [
         ("p00", 0, "", "", True, True, 0.9),
         ("p00", 0, "", "", True, True, 0.6),
@@ -167,6 +167,6 @@ def report() -> sections.ReportData:
         budget=4,
         runs=cross.runs,
         tables=tables,
-        within_shares={name: by_depth.share_within(VISITS, name) for name in ("sigma", "k")},
+        within_shares={name: by_depth.share_within(VISITS, name) for name in by_depth.SPREADS},
         targets=targets.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP),
     )

@@ -27,7 +27,7 @@ from selverify.experiment.selection import cross_validate, pool_runs
 from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
 from selverify.report.sections import ReportData
 from selverify.storage import write_plain_json
-from tasks.report import HORIZON, _along, draw_figures
+from tasks.report import HORIZON, _along, draw_figures, step_tables
 
 GOLDEN = Path(__file__).parent / "report.md"
 
@@ -188,7 +188,7 @@ def test_a_report_without_the_full_method_at_a_level_has_no_metric_for_it(
     assert "equal_calls.1.hull" in flat and "equal_calls.1.difference" not in flat
 
 
-def test_methods_on_different_problems_are_steps() -> None:
+def test_methods_on_different_problems_are_refused() -> None:
     """A paired difference needs the same problems."""
     rows = validated().rows
     lacking = rows[(rows["method"] != "oracle") | (rows["problem_id"] != "p00")]
@@ -196,7 +196,7 @@ def test_methods_on_different_problems_are_steps() -> None:
         tables.main_table(lacking, budget=4, runs=1, bootstrap=BOOTSTRAP)
 
 
-def test_a_method_without_the_budget_is_steps() -> None:
+def test_a_method_without_the_budget_is_refused() -> None:
     """A table at a budget that a method did not run names the method."""
     with pytest.raises(SchemaError, match="'majority_gated' has no row at n = 8"):
         tables.at_budget(outcomes(), 8)
@@ -245,6 +245,13 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     plots.gate_bars(gates, tmp_path / "gates", title="gates")
     plots.ranker_recall(empty["rankers"], tmp_path / "rankers", title="rankers")
     assert (tmp_path / "gates.svg").exists() and (tmp_path / "rankers.svg").exists()
+
+
+def test_steps_that_are_all_refused_are_a_sentence() -> None:
+    """Their column of scores holds nothing but None."""
+    refused = steps().query("gate != ''").astype({"score": object})
+    with pytest.raises(SchemaError, match="given"):
+        step_tables(refused.assign(score=None), 0.5, BOOTSTRAP)
 
 
 def draw_everything(built: ReportData, folder: Path) -> dict[str, bytes]:
