@@ -179,8 +179,9 @@ def read_table(path: Path, *, schema: str, version: int) -> pa.Table:
             f"{version}; run the stage that writes it again"
         ) from error
     marks = table.schema.metadata or {}
-    found = marks.get(SCHEMA_KEY, b"no schema").decode(), marks.get(VERSION_KEY, b"").decode()
-    _check(path, found, (schema, str(version)))
+    given = marks.get(SCHEMA_KEY, b"no schema"), marks.get(VERSION_KEY, b"")
+    # A damaged mark need not be text.
+    _check(path, tuple(mark.decode(errors="replace") for mark in given), (schema, str(version)))
     return table
 
 

@@ -9,7 +9,7 @@ import re
 
 _MAX_READ = 20_000
 """Characters at the end of a text that are read; the longest solution on record has 12,000."""
-_BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|[{}]", re.DOTALL)
+_BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|\{|\}+", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
 _FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
@@ -52,6 +52,13 @@ def extract_boxed(text: str) -> str | None:
             start = open_braces.pop() if open_braces else _NO_BOX
             if start > (_NO_BOX if last is None else last[0]):
                 last = (start, token.start())
+        elif said[0] == "}":
+            # Of boxes that end together the innermost one began last.
+            closed = open_braces[: -len(said) - 1 : -1]
+            del open_braces[-len(said) :]
+            after = next((place for place, start in enumerate(closed) if start != _NO_BOX), None)
+            if after is not None and (last is None or closed[after] > last[0]):
+                last = (closed[after], token.start() + after)
         elif said[-1] == "{" and said != r"\{":
             open_braces.append(token.end())
     if last is None:
