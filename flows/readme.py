@@ -45,6 +45,8 @@ CAPTIONS: Mapping[str, str] = {
 """The copied figures by their stem in the report; the README shows the first."""
 _OURS = method_name(FULL_METHOD)
 _LINES = re.DOTALL | re.MULTILINE
+CHOSEN_ON = " validation problems"
+"""In the title of a report that no page shows: its problems choose settings."""
 OPTIONAL = "backbones"
 """The figure that only some runs have."""
 WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
@@ -94,9 +96,15 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
 
     Raises:
         ArtifactError: the report, one of its figures or a page is missing.
-        SchemaError: a page lacks its markers, or the report lacks its main table.
+        SchemaError: a page lacks its markers, the report lacks its main table, or it is of
+            validation problems.
     """
     text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
+    if CHOSEN_ON in _split_title(text)[0]:
+        raise SchemaError(
+            f"{report / REPORT_NAME}: given a report of validation problems, expected one of test "
+            "problems (evaluation.split)"
+        )
     domain = _split_title(text)[0].partition(",")[0]
     about = _about(domain, origin.changes)
     results, figures = _page_of(about), FIGURES / about
@@ -119,6 +127,8 @@ def published(root: Path, report: Path) -> str | None:
     if not (report / REPORT_NAME).is_file():
         return None
     title, _ = _split_title(_lenient(report / REPORT_NAME))
+    if CHOSEN_ON in title:
+        return None
     page = _page_of(_about(title.partition(",")[0], _changes(root)))
     text = _lenient(root / page) if (root / page).is_file() else ""
     table = re.search(_section_of(MAIN_SECTION), text, _LINES)

@@ -465,9 +465,11 @@ class Evaluation(ParamsSection):
 
     ``leave_one_out``: also the full method with each part taken out, turned round or added.
     Every method runs once under each of ``sampling_seeds``; ``seed`` is for folds and intervals.
-    ``calls``: verifier calls a problem at which methods are compared, rising.
+    ``calls``: verifier calls a problem at which methods are compared, rising. ``split``: a default
+    of this file is chosen on validation problems, and test problems measure it.
     """
 
+    split: Literal["test", "validation"]
     problems: Positive
     budgets: tuple[Positive, ...] = Field(strict=False)
     headline_budget: Positive
@@ -622,11 +624,12 @@ class Params(ParamsSection):
                 f"benchmark.{self.domain}.maximum {benchmark.maximum}, which take as many moves"
             )
         self._check_untrained(benchmark)
-        available = benchmark.test.problems
+        split = self.evaluation.split
+        available = getattr(benchmark, split).problems
         if self.evaluation.problems > available:
             raise ValueError(
                 f"evaluation.problems {self.evaluation.problems} above "
-                f"benchmark.{self.domain}.test.problems {available}"
+                f"benchmark.{self.domain}.{split}.problems {available}"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""Stage ``difficulty``: pass@1 of every test problem from its own samples, and five equal bins."""
+"""Stage ``difficulty``: pass@1 of each evaluated problem from samples of its own, and bins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def run(
 ) -> dict[str, float]:
     """Write ``difficulty``: pass rates, halves, right derivations and the bin of each problem."""
     settings = params.difficulty
-    tasks = read_tasks(inputs["benchmark"], "test", limit=params.evaluation.problems)
+    evaluation = params.evaluation
+    tasks = read_tasks(inputs["benchmark"], evaluation.split, limit=evaluation.problems)
     parts = work_on(sample_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     hits = np.array([hit for part in parts for hit in part])
     answered, derived = hits[..., 0], hits[..., 1]

@@ -58,7 +58,7 @@ def run(
     """
     params = resolve_tau(params, inputs["verifier"])
     evaluation = params.evaluation
-    tasks = read_tasks(inputs["benchmark"], "test", limit=evaluation.problems)
+    tasks = read_tasks(inputs["benchmark"], evaluation.split, limit=evaluation.problems)
     parts = work_on(evaluate_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     save_policy_settings(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]

@@ -107,6 +107,7 @@ def run(
     measures = _measures(difficulty, steps, found["verifier"])
     report = ReportData(
         domain=params.domain,
+        split=params.evaluation.split,
         budget=budget,
         runs=main.cross.runs,
         tables=found,
@@ -240,6 +241,7 @@ def step_tables(steps: pd.DataFrame, tau: float, bootstrap: Bootstrap) -> dict[s
 def draw_figures(report: ReportData, folder: Path) -> None:
     """The figures that every run has."""
     validated = f"{report.domain}, two-fold cross-validated"
+    verified = f"Verifier on {report.split} problems"
     at_budget = f"{report.domain}, N = {report.budget}"
     along = f"{report.domain}, along a solution"
     for draw, table, stem, title in (
@@ -249,7 +251,7 @@ def draw_figures(report: ReportData, folder: Path) -> None:
         (plots.accuracy_against_tokens, "points", "accuracy_tokens", validated),
         (plots.accuracy_by_bin, "by_bin", "by_bin", at_budget),
         (plots.gains, "gains", "gains", validated),
-        (plots.reliability_diagram, "reliability", "reliability", "Verifier on test problems"),
+        (plots.reliability_diagram, "reliability", "reliability", verified),
         (plots.ranker_recall, "rankers", "rankers", "Rankers on held-out training problems"),
         (plots.within_problems, "within", "within", along),
         (plots.gate_bars, "gates", "gates", "What the gates refuse"),
@@ -292,8 +294,9 @@ def _variant(params: Params, inputs: Mapping[str, Path], backbone: str, strength
 def _searches(
     params: Params, inputs: Mapping[str, Path], bins: Mapping[str, int]
 ) -> dict[str, TracedSearch]:
-    """The traced search of each test problem, by its name."""
-    tasks = {task.problem.problem_id: task for task in read_tasks(inputs["benchmark"], "test")}
+    """The traced search of each evaluated problem, by its name."""
+    listed = read_tasks(inputs["benchmark"], params.evaluation.split)
+    tasks = {task.problem.problem_id: task for task in listed}
     problems = {name: task.problem for name, task in tasks.items()}
     path = _main_folder(params, inputs) / "events.parquet"
     found = read_events(path, domain_by_name(params.domain), problems=problems)

@@ -325,6 +325,23 @@ def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
     assert published(project, report) is None
 
 
+def test_validation_problems_are_for_no_page(project: Path) -> None:
+    """They choose settings: no page is filled from them, and nothing published is beside them."""
+    report = project / "report"
+    row = "| Gates-only | 70.0 |\n"
+    text = REPORT.replace(row, f"{row}| Ours (full) | 80.0 (+20.0) |\n")
+    (report / "report.md").write_text(text, encoding="utf-8")
+    fill(project, report, origin=ORIGIN)
+    assert published(project, report)
+    before = read_page(project, "README.md")
+    text = text.replace("20 problems", "20 validation problems")
+    (report / "report.md").write_text(text, encoding="utf-8")
+    with pytest.raises(SchemaError, match=r"of validation problems, expected one of test problems"):
+        fill(project, report, origin=ORIGIN)
+    assert read_page(project, "README.md") == before
+    assert published(project, report) is None
+
+
 def test_what_is_missing_is_named_and_no_page_changes(project: Path) -> None:
     """A page without its markers, a page, a part of the report, its main table."""
     before = read_page(project, "README.md")

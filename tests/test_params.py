@@ -64,6 +64,10 @@ def test_the_project_has_valid_parameters() -> None:
             {"evaluation.budgets": [2, 4]},
             r"evaluation: headline_budget: given 64, expected one of the .*\[2, 4\]",
         ),
+        (
+            {"evaluation.split": "validation"},
+            r"evaluation\.problems 250 above benchmark\.word_problems\.validation\.problems 150",
+        ),
         ({"evaluation.calls": [4, 2]}, r"evaluation: calls: given \[4, 2\], expected rising"),
         ({"evaluation.calls": [0, 2]}, r"evaluation\.calls\.0: given 0, expected: "),
         ({"backbones": ["large"]}, "backbones: given large, expected one of"),

@@ -117,12 +117,13 @@ _RANKER_METRICS = ("recall_at_1", "calls_to_first_accept")
 class ReportData:
     """Everything that the pages show.
 
-    ``runs``: how often each problem was run. ``tables`` are named as in :func:`sections`; seeds is
-    empty where each problem was run once, and backbones, strengths and ranking have one variant
-    where no other was run. Further tables are not shown.
+    ``runs``: how often each problem of ``split`` was run. ``tables`` are named as in
+    :func:`sections`; seeds is empty where each problem was run once, and backbones, strengths and
+    ranking have one variant where no other was run. Further tables are not shown.
     """
 
     domain: str
+    split: str
     budget: int
     runs: int
     tables: Mapping[str, pd.DataFrame]
@@ -138,7 +139,8 @@ class ReportData:
     def title(self) -> str:
         """What was measured: domain, problems, N."""
         seeds = f", {self.runs} sampling seeds" if self.runs > 1 else ""
-        return f"{self.domain}, {self.problems} problems{seeds}, N = {self.budget}"
+        problems = "problems" if self.split == "test" else f"{self.split} problems"
+        return f"{self.domain}, {self.problems} {problems}{seeds}, N = {self.budget}"
 
 
 def metrics(report: ReportData) -> dict[str, float | int | bool]:

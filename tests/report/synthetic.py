@@ -164,6 +164,7 @@ def report() -> sections.ReportData:
     measures = {"pass_at_1": 0.3, "pass_at_64": 0.85, "gated_share": 0.3, "step_auc": 0.93}
     return sections.ReportData(
         domain="word_problems",
+        split="test",
         budget=4,
         runs=cross.runs,
         tables=tables,
