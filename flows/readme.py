@@ -2,8 +2,8 @@
 
 Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
 number was measured. People write the pages; this module writes between the markers only. The
-README shows some rows of one domain; the results of another, and of a run that changes nothing
-but the strengths of the verifier, have pages of their own.
+README shows some rows of one domain; the results of another, of profile long, and of a run that
+changes nothing but the strengths of the verifier, have pages of their own.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ README = Path("README.md")
 RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
+LONG = "long"
+"""The profile whose problems have a page of their own."""
 REPORT_NAME = "report.md"
 MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
 README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
@@ -185,6 +187,8 @@ def _about(domain: str, changes: Sequence[str]) -> str:
     """What the results page of a run is called after; "" for the one that the README shows."""
     if domain != README_DOMAIN:
         return domain
+    if f"profile {LONG}" in changes:
+        return LONG
     names = [change.partition("=")[0] for change in changes]
     return "strengths" if names == ["strengths"] else ""
 

@@ -236,7 +236,7 @@ ORIGIN = Origin("abc1234", (), "2026-01-02", "a processor", 2, "3.11.9")
 def project(tmp_path: Path) -> Path:
     """Pages with markers, and a report with its figures."""
     names = ("README.md", "docs/results.md", "docs/results-countdown.md")
-    for name in (*names, "docs/results-strengths.md"):
+    for name in (*names, "docs/results-strengths.md", "docs/results-long.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"top\n{BEGIN}\nolder\n{END}\nend\n", encoding="utf-8")
     report = tmp_path / "report"
@@ -287,6 +287,7 @@ def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
     [
         ("countdown", "domain=countdown", "countdown"),
         ("word_problems", "strengths=[a]", "strengths"),
+        ("word_problems", "profile long", "long"),
     ],
 )
 def test_some_runs_have_a_page_of_their_own(
@@ -304,7 +305,7 @@ def test_some_runs_have_a_page_of_their_own(
     assert read_page(project, "README.md") == before
     more = replace(alone, changes=(change, "evaluation.problems=500"))
     fill(project, project / "report", origin=more)
-    assert (read_page(project, "README.md") == before) is (name == "countdown")
+    assert (read_page(project, "README.md") == before) is (name != "strengths")
 
 
 def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
