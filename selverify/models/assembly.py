@@ -152,12 +152,12 @@ def _local(
 ) -> tuple[_Parts, Verifier | None, int]:
     """A generator and a verifier that were trained here, and the most words of a problem."""
     backbone = load_backbone(folder, domain.vocabulary)
-    positions = [len(backbone.decoder.cos)]
+    positions = [backbone.decoder.positions]
     verifier: LocalVerifier | None = None
     if reward is not None:
         model = load_reward_model(reward, domain.vocabulary)
         verifier = LocalVerifier(model, end_of_move=domain.end_of_move)
-        positions.append(len(model.decoder.cos))
+        positions.append(model.decoder.positions)
     proposer = LocalGenerator(domain, backbone, sampling, seed=seed, kept_moves=kept_moves)
     derivation = sampling.max_moves * sampling.max_move_tokens
     longest = min(positions) - derivation - 1  # one position is the word that opens every text

@@ -27,6 +27,7 @@ from selverify.models.heuristic.hybrid import scorers
 from selverify.models.heuristic.ranker import TrainedRanker
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW, ValueHead, token_logprobs
 from selverify.params import Sampling
+from selverify.search.backend import NOTHING
 from selverify.search.requests import CompleteItem, ProposeItem, RankItem, VerifyItem
 from selverify.types import Move, State
 
@@ -98,6 +99,23 @@ def test_samples_follow_from_state_and_index_alone(generator):
         first, second = generator.propose([ProposeItem(state, 0, 2), ProposeItem(state, 2, 4)])
         assert [s.text for s in (*first, *second)] == [s.text for s in whole]
     assert len({sample.text for samples in together for sample in samples}) > 10
+
+
+def test_a_text_ends_where_the_positions_do(generator, backbone, monkeypatch):
+    """A sample has the words that are left behind its prefix; others of the request stay whole."""
+    asked = states(5)
+    items = [CompleteItem(state, 0, 4) for state in asked]
+    whole = generator.complete(items)
+    sizes = [len(prefix_of(backbone, DOMAIN.serialise(state))) for state in asked]
+    room = max(sizes) + 3
+    monkeypatch.setattr(backbone.decoder, "positions", room)
+    for size, samples, cut in zip(sizes, whole, generator.complete(items), strict=True):
+        for sample, short in zip(samples, cut, strict=True):
+            assert short.tokens == min(sample.tokens, room - size)
+            assert sample.text.startswith(short.text)
+    monkeypatch.setattr(backbone.decoder, "positions", max(sizes))
+    longest = generator.propose([ProposeItem(asked[sizes.index(max(sizes))], 0, 2)])
+    assert longest == ((NOTHING, NOTHING),)
 
 
 def test_an_item_has_a_temperature_of_its_own(generator):

@@ -90,7 +90,10 @@ class Sampled:
 
 
 class Decoder:
-    """Prefix sharing over one backbone; the newest ``capacity`` prefixes are kept."""
+    """Prefix sharing over one backbone; the newest ``capacity`` prefixes are kept.
+
+    ``positions``: words that a prefix and what continues it may have together.
+    """
 
     def __init__(self, model: LlamaModel, *, capacity: int) -> None:
         config = model.config
@@ -106,6 +109,7 @@ class Decoder:
         angles = torch.outer(positions, model.rotary_emb.inv_freq.float())
         self.cos = torch.cat((angles, angles), -1).cos()
         self.sin = torch.cat((angles, angles), -1).sin()
+        self.positions = len(positions)
         self.capacity = capacity
         self._entries: OrderedDict[_Words, _Entry] = OrderedDict()
         nothing = torch.empty((len(self.layers), 2, self.heads, 0, self.head_width))

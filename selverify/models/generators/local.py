@@ -28,6 +28,7 @@ from selverify.models.heuristic.kept import KeptEmbeddings
 from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.reward import token_logprobs
 from selverify.params import Sampling
+from selverify.search.backend import NOTHING
 from selverify.search.requests import RankItem, VerifyItem
 from selverify.types import Sample, State, Verdict
 
@@ -166,13 +167,16 @@ class LocalGenerator(SamplingGenerator):
         counts = [item.count for item in items]
         keep = one_move and self._kept.capacity > 0
         stops = (self._end, self._words.eos) if one_move else (self._words.eos,)
-        replies: list[tuple[Sample, ...]] = [()] * len(items)
+        limits = [min(limit, self._decoder.positions - len(prefix)) for prefix in prefixes]
+        replies = [(NOTHING,) * item.count for item in items]
 
         def fits(batch: Sequence[int]) -> bool:
-            same = counts[batch[0]] == counts[batch[-1]]
-            return same and len(batch) * counts[batch[0]] <= self._sampling.batch_rows
+            first, last = batch[0], batch[-1]
+            same = (counts[first], limits[first]) == (counts[last], limits[last])
+            return same and len(batch) * counts[first] <= self._sampling.batch_rows
 
-        order = sorted(range(len(items)), key=lambda i: (counts[i], len(prefixes[i])))
+        fitting = [index for index, most in enumerate(limits) if most > 0]
+        order = sorted(fitting, key=lambda i: (counts[i], len(prefixes[i])))
         for chosen in in_batches(order, fits):
             seeds = [self._seeds(items[index]) for index in chosen]
             prefix = self._decoder.prefixes([prefixes[index] for index in chosen])
@@ -180,7 +184,7 @@ class LocalGenerator(SamplingGenerator):
                 prefix,
                 np.array(seeds, dtype=np.uint64),
                 stops=stops,
-                limit=limit,
+                limit=limits[chosen[0]],
                 temperature=temperature,
                 keep=keep,
             )
