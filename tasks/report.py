@@ -15,6 +15,7 @@ import pandas as pd
 from selverify.domains import domain_by_name
 from selverify.experiment.audits import gate_table, reliability_table, verifier_table
 from selverify.experiment.equal_cost import (
+    OperatingPoints,
     equal_cost,
     equal_cost_table,
     gain_table,
@@ -98,6 +99,11 @@ def run(
     along = _along(main.outcomes, difficulty)
     found = {
         **equal_cost_tables(main.cross, along, calls=params.evaluation.calls, bootstrap=bootstrap),
+        "equal_calls_by_strength": equal_calls_by_strength(
+            {name: measured[params.backbones[0], name].cross for name in params.strengths[1:]},
+            calls=params.evaluation.calls,
+            bootstrap=bootstrap,
+        ),
         **outcome_tables(main, by_backbone, by_strength, budget=budget, bootstrap=bootstrap),
         **step_tables(steps, tau, bootstrap),
         "curves": _curves(measured),
@@ -137,9 +143,7 @@ def equal_cost_tables(
     Args:
         along: numbers of the problems, by problem, along which the gain over the hull is shown.
     """
-    points = operating_points(
-        cross.pooled.assign(compute=cross.pooled["compute"] / MILLION), runs=cross.runs
-    )
+    points = _points_of(cross)
     at_levels = partial(equal_cost, points, cross.folds, baselines=baseline_methods())
     by_calls = at_levels(cost="verifier_calls", levels=calls)
     tokens = spanning_levels(points, "generated_tokens")
@@ -161,6 +165,29 @@ def equal_cost_tables(
         by_compute = at_levels(cost="compute", levels=levels)
         found["equal_compute"] = equal_cost_table(by_compute, bootstrap)
     return {name: _in_order(table) for name, table in found.items()} | {"gains": gains}
+
+
+def equal_calls_by_strength(
+    others: Mapping[str, CrossValidated], *, calls: Sequence[int], bootstrap: Bootstrap
+) -> pd.DataFrame:
+    """Methods at equal calls under each further verifier, which ``variant`` names."""
+    found = [pd.DataFrame(columns=["variant", "method", "level"])]
+    for name, cross in others.items():
+        entries = equal_cost(
+            _points_of(cross),
+            cross.folds,
+            cost="verifier_calls",
+            levels=calls,
+            baselines=baseline_methods(),
+        )
+        found.append(_in_order(equal_cost_table(entries, bootstrap)).assign(variant=name))
+    return found[0] if len(found) == 1 else pd.concat(found[1:])
+
+
+def _points_of(cross: CrossValidated) -> OperatingPoints:
+    """Compute in millions of operations."""
+    pooled = cross.pooled.assign(compute=cross.pooled["compute"] / MILLION)
+    return operating_points(pooled, runs=cross.runs)
 
 
 def _along(outcomes: pd.DataFrame, difficulty: pd.DataFrame) -> dict[str, pd.Series]:

@@ -295,6 +295,12 @@ def _variants(report: ReportData) -> Iterator[ReportTable]:
             found["ranking"],
             _agreement_note(found["ranking"], *names),
         )
+    for name, table in found["equal_calls_by_strength"].groupby("variant", sort=False):
+        yield ReportTable(
+            f"Accuracy for at most B verifier calls a problem, verifier {name}, %",
+            columns.accuracy_against_hull(table["level"]),
+            wide(table, "method", "level"),
+        )
 
 
 def _breakdowns(report: ReportData) -> Iterator[ReportTable]:

@@ -11,7 +11,13 @@ from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
 from selverify.experiment.statistics import Bootstrap
 from selverify.report import by_depth, names, sections, targets
-from tasks.report import Variant, equal_cost_tables, outcome_tables, step_tables
+from tasks.report import (
+    Variant,
+    equal_calls_by_strength,
+    equal_cost_tables,
+    outcome_tables,
+    step_tables,
+)
 
 BOOTSTRAP = Bootstrap(resamples=400, seed=0)
 IDS = [f"p{i:02d}" for i in range(20)]
@@ -158,6 +164,9 @@ def report() -> sections.ReportData:
         "moves of the greedy solution": pd.Series(4.0, index=list(IDS)),
     }
     tables |= equal_cost_tables(cross, along, calls=(1, 2, 4, 8), bootstrap=BOOTSTRAP)
+    tables["equal_calls_by_strength"] = equal_calls_by_strength(
+        {"weak": cross}, calls=(1, 2, 4, 8), bootstrap=BOOTSTRAP
+    )
     tables["rankers"] = ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP)
     tables |= step_tables(steps(), 0.5, BOOTSTRAP)
     tables["within"] = by_depth.within_table(VISITS)
