@@ -82,6 +82,7 @@ def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
         prompting_id=prompt.identity,
         sampling=sampling,
         seed=SEED,
+        kept_moves=0,
     )
     questions = [f"{number}: {prompt.examples[0].question}" for number in range(given.problems)]
     problems = [domain.read(text, problem_id=text[:8]) for text in questions]

@@ -40,7 +40,7 @@ from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifie
 from selverify.types import State
 
 KEPT_MOVES = 25_000
-"""Sampled moves whose embeddings wait for the ranker: 2 to 4 KB each, by the backbone's width."""
+"""Sampled moves whose embeddings wait for the ranker: 16 bytes each by the width."""
 _log = logging.getLogger(__name__)
 
 
@@ -129,7 +129,14 @@ def open_models(
             kept_moves=KEPT_MOVES if policy is not None else 0,
         )
     else:
-        parts = _generator(domain_by_name(domain), source, sampling, seed=seed, device=device)
+        parts = _generator(
+            domain_by_name(domain),
+            source,
+            sampling,
+            seed=seed,
+            device=device,
+            kept_moves=KEPT_MOVES if policy is not None else 0,
+        )
         own = None if trained_here is None else _head(trained_here, parts)
     trained = load_ranker_checkpoint(policy, parts.backbone) if policy is not None else None
     ranker = None
@@ -165,7 +172,13 @@ def _local(
 
 
 def _generator(
-    domain: Domain, source: PretrainedParams | Served, sampling: Sampling, *, seed: int, device: str
+    domain: Domain,
+    source: PretrainedParams | Served,
+    sampling: Sampling,
+    *,
+    seed: int,
+    device: str,
+    kept_moves: int,
 ) -> _Parts:
     prompting, shown = _prompting(domain, source.prompt)
     if isinstance(source, Served):
@@ -181,6 +194,7 @@ def _generator(
         prompting_id=shown,
         sampling=sampling,
         seed=seed,
+        kept_moves=kept_moves,
     )
     return _Parts(proposer, proposer.embed, f"{pretrained.digest} {shown}", alone=False)
 

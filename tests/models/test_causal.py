@@ -19,10 +19,10 @@ from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaEr
 from selverify.models.generators import causal as module
 from selverify.models.generators.causal import CausalModel, least_probable
 from selverify.models.generators.checkpoints import RankerCheckpoint
-from selverify.models.generators.prefix_cache import PrefixCache
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.sampling import item_seeds, uniforms
-from selverify.models.heuristic.embedding import Embeddings
+from selverify.models.generators.shared_prefix import SharedPrefixes
+from selverify.models.heuristic.embedding import Embeddings, move_keys
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.models.heuristic.ranker import TrainedRanker
 from selverify.models.prompting import Prompt, Prompting, load_prompt
@@ -80,7 +80,9 @@ STATES = (
 )
 
 
-def causal(pretrained: HubModel, *, capacity: int = 4000, rows: int = 16) -> CausalModel:
+def causal(
+    pretrained: HubModel, *, capacity: int = 4000, rows: int = 16, kept_moves: int = 0
+) -> CausalModel:
     sampling = SAMPLING.model_copy(update={"batch_rows": rows})
     return CausalModel(
         pretrained,
@@ -90,6 +92,7 @@ def causal(pretrained: HubModel, *, capacity: int = 4000, rows: int = 16) -> Cau
         prompting_id="test",
         sampling=sampling,
         seed=3,
+        kept_moves=kept_moves,
     )
 
 
@@ -164,10 +167,10 @@ def test_some_samples_end_with_a_step_and_some_at_the_limit(pretrained: HubModel
 
 def test_only_what_is_new_of_a_prompt_is_read(pretrained: HubModel) -> None:
     read: list[int] = []
+    prefixes = SharedPrefixes(pretrained, capacity=4000)
     hook = pretrained.model.register_forward_pre_hook(
         lambda _, __, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
-    prefixes = PrefixCache(pretrained, capacity=4000)
     first, second = (pretrained.encode(prompting(state)) for state in STATES[:2])
     try:
         prefixes.read([first])
@@ -221,7 +224,7 @@ def test_where_the_prompt_leaves_no_room_nothing_is_sampled(pretrained: HubModel
     )
     assert empty == (Sample("", 0, 0.0),) * 2
     assert texts((samples,)) == texts(causal(pretrained).propose([ProposeItem(STATES[0], 0, 2)]))
-    prefixes = PrefixCache(pretrained, capacity=100)
+    prefixes = SharedPrefixes(pretrained, capacity=100)
     with pytest.raises(SchemaError, match="a prompt of 600 tokens, expected 1 to 512"):
         prefixes.read([(1,) * 600])
 
@@ -253,6 +256,34 @@ def test_embeddings_are_the_hidden_states_of_the_whole_text_read_at_once(
         with torch.inference_mode():
             out = pretrained.model(torch.tensor([goal]), output_hidden_states=True)
         torch.testing.assert_close(rows.goal[0], out.hidden_states[-1][0, -1], **near)
+
+
+def test_embeddings_that_decoding_left_are_those_of_a_second_pass(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within rounding, for every move whose text has the tokens that were drawn."""
+    keeping, reading = causal(pretrained, kept_moves=1000), causal(pretrained)
+    items = [ProposeItem(state, 0, 300) for state in STATES]
+    replies = keeping.propose(items)
+    assert texts(replies) == texts(reading.propose(items))
+    read: list[int] = []
+    monkeypatch.setattr(
+        keeping, "_read_items", lambda absent: read.append(len(absent)) or reading.embed(absent)
+    )
+    kept = []
+    for item, drawn in zip(items, texts(replies), strict=True):
+        moves = [dataclasses.replace(step_of("Add."), text=text) for text in sorted(set(drawn))]
+        keys = move_keys(item.state, (move.text for move in moves))
+        known = [move for move, key in zip(moves, keys, strict=True) if key in keeping._kept]
+        kept.append(RankItem(item.state, tuple(known), "likelihood"))
+    found, expected = keeping.embed(kept), reading.embed(kept)
+    assert read == [0]
+    assert sum(len(item.moves) for item in kept) > 3
+    for one, other in zip(found, expected, strict=True):
+        for field in dataclasses.fields(Embeddings):
+            torch.testing.assert_close(
+                getattr(one, field.name), getattr(other, field.name), rtol=1e-4, atol=1e-4
+            )
 
 
 def test_the_least_probable_tokens_come_first_and_padding_is_not_among_them() -> None:

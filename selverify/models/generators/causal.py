@@ -9,7 +9,7 @@ needs none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from selverify.domains.base import close_move
-from selverify.models.generators.prefix_cache import Past, PrefixCache
+from selverify.models.generators.decoding import Decoding, Drawn
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.generators.sampling import (
     Item,
@@ -25,9 +25,15 @@ from selverify.models.generators.sampling import (
     SamplingGenerator,
     in_batches,
     item_seeds,
-    uniforms,
 )
-from selverify.models.heuristic.embedding import Embeddings, concatenate, embeddings_of
+from selverify.models.generators.shared_prefix import SharedPrefixes
+from selverify.models.heuristic.embedding import (
+    Embeddings,
+    concatenate,
+    embeddings_of,
+    move_keys,
+)
+from selverify.models.heuristic.kept import KeptEmbeddings
 from selverify.models.parameter_count import parameters_of
 from selverify.models.prompting import Prompt, disarmed
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW
@@ -36,8 +42,6 @@ from selverify.search.backend import NOTHING
 from selverify.search.requests import RankItem
 from selverify.types import Sample, State
 
-SHRINK = 0.75
-"""Finished rows leave the batch once at most this share of its rows goes on."""
 TAIL = 8
 """Last tokens of a row that are looked through for the end of a move."""
 
@@ -58,14 +62,6 @@ class _Part:
     longest: int
 
 
-@dataclass(slots=True)
-class _Row:
-    """A sample under way."""
-
-    tokens: list[int] = field(default_factory=list)
-    logprob: float = 0.0
-
-
 class CausalModel(SamplingGenerator):
     """Satisfies ``Proposer``, and embeds moves; see the module's text."""
 
@@ -79,19 +75,25 @@ class CausalModel(SamplingGenerator):
         prompting_id: str,
         sampling: Sampling,
         seed: int,
+        kept_moves: int,
     ) -> None:
         """``prompting_id`` identifies what ``prompting`` shows beside the state; ``kept_tokens``
-        bounds the cache of prefixes."""
+        bounds the cache of prefixes. ``kept_moves``: of so many sampled moves the embeddings are
+        kept until ``embed``.
+
+        Raises:
+            ParamsError: as ``SharedPrefixes``.
+        """
         super().__init__(sampling)
         self._pretrained = pretrained
-        self._prefixes = PrefixCache(pretrained, capacity=kept_tokens)
+        self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens)
+        self._kept = KeptEmbeddings(kept_moves)
         self._goals: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
         self._end = end_of_move
         self._prompting = prompting
         self._seed = seed
-        self._ends = pretrained.ends()
-        self._closing = _closing(pretrained, end_of_move)
+        self._watched = _watched(pretrained, end_of_move)
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
         self._identity = f"{pretrained.digest} {prompting_id} {sampled} {seed}"
 
@@ -113,20 +115,24 @@ class CausalModel(SamplingGenerator):
         return parameters_of(self._pretrained.model)
 
     def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
-        """Embeddings of every item's moves at its state; on the CPU, in float32."""
+        """Embeddings of every item's moves at its state; on the CPU, in float32.
+
+        Of moves that were sampled here they are there already; the others are read.
+        """
+        return self._kept.complete(items, self._read_items)
+
+    def _read_items(self, items: Sequence[RankItem]) -> list[Embeddings]:
         self._read_goals({item.state.problem.goal for item in items})
         prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
         moves = [[self._tokens(move.text) for move in item.moves] for item in items]
         found: list[list[Embeddings]] = [[] for _ in items]
         for parts in self._batches(prompts, moves):
-            sizes = [part.stop - part.start for part in parts]
-            goals = [self._goals[items[part.place].state.problem.goal] for part in parts]
             rows = self._read_moves(
                 [prompts[part.place] for part in parts],
-                [row for part in parts for row in moves[part.place][part.start : part.stop]],
-                torch.arange(len(parts)).repeat_interleave(torch.tensor(sizes)),
-                torch.stack(goals),
+                [moves[part.place][part.start : part.stop] for part in parts],
+                torch.stack([self._goals[items[part.place].state.problem.goal] for part in parts]),
             )
+            sizes = [part.stop - part.start for part in parts]
             for part, own in zip(parts, rows.split(sizes), strict=True):
                 found[part.place].append(own)
         return [concatenate(parts) for parts in found]
@@ -134,27 +140,33 @@ class CausalModel(SamplingGenerator):
     def _read_moves(
         self,
         prompts: Sequence[tuple[int, ...]],
-        moves: Sequence[Sequence[int]],
-        rows: Tensor,
+        moves: Sequence[Sequence[Sequence[int]]],
         goals: Tensor,
     ) -> Embeddings:
-        """One row a move. ``rows`` [moves] are the places of the prompts that the moves continue;
-        ``goals`` [prompts, D] are the hidden states of the prompts' goals."""
+        """One row a move of each prompt, prompt after prompt. ``goals`` [prompts, D] are the hidden
+        states of their goals."""
         past = self._prefixes.read(prompts)
-        rows = rows.to(past.lengths.device)
-        state, first = past.hidden[rows], past.logits[rows]
-        lengths = torch.tensor(list(map(len, moves)), device=rows.device)
-        tokens = pad_sequence(list(map(torch.tensor, moves)), batch_first=True).to(rows.device)
-        logits, hidden = self._prefixes.extend(past.take(rows), tokens)
-        logprobs = torch.cat((first[:, None], logits[:, :-1]), 1).log_softmax(-1)
-        said = logprobs.gather(-1, tokens[..., None]).squeeze(-1)
-        mask = torch.arange(tokens.shape[1], device=rows.device) < lengths[:, None]
+        width, device = max(map(len, moves)), past.logits.device
+        past.spread(width)
+        own = [(place, row) for place, rows in enumerate(moves) for row in range(len(rows))]
+        places = torch.tensor([place * width + row for place, row in own], device=device)
+        said = [torch.tensor(moves[place][row]) for place, row in own]
+        lengths = torch.tensor(list(map(len, said)), device=device)
+        tokens = pad_sequence(said, batch_first=True).to(device)
+        grid = tokens.new_zeros((len(moves) * width, tokens.shape[1]))
+        grid[places] = tokens
+        state, first = past.hidden[places], past.logits[places]
+        logits, hidden = self._prefixes.extend(past, grid)
+        logits = torch.cat((first[:, None], logits[places, :-1]), 1)
+        logprobs = logits.log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
+        behind = logits.gather(-1, tokens[..., None]).squeeze(-1) - logits.amax(-1)
+        mask = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
         return embeddings_of(
             state=state,
-            goal=goals.to(rows.device)[rows],
-            hidden=hidden,
-            said=said,
-            seen=least_probable(said, said - logprobs.amax(-1), mask),
+            goal=goals.to(device)[places // width],
+            hidden=hidden[places],
+            said=logprobs,
+            seen=least_probable(logprobs, behind, mask),
             lengths=lengths,
         ).cpu()
 
@@ -188,7 +200,7 @@ class CausalModel(SamplingGenerator):
                 parts.append(_Part(place, start, stop, longest[place]))
 
         def fits(batch: Sequence[_Part]) -> bool:
-            rows = sum(part.stop - part.start for part in batch)
+            rows = len(batch) * max(part.stop - part.start for part in batch)
             return rows * batch[-1].longest * words <= LOGITS_AT_ONCE
 
         return in_batches(parts, fits)
@@ -199,106 +211,148 @@ class CausalModel(SamplingGenerator):
         prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
         room = self._pretrained.positions
         replies = [(NOTHING,) * item.count for item in items]
-        fitting = [place for place, prompt in enumerate(prompts) if len(prompt) < room]
-        order = sorted(fitting, key=lambda place: len(prompts[place]))
+        fitting = [
+            place for place, item in enumerate(items) if len(prompts[place]) < room and item.count
+        ]
+        order = sorted(fitting, key=lambda place: (items[place].count, len(prompts[place])))
 
         def fits(batch: Sequence[int]) -> bool:
-            return sum(items[place].count for place in batch) <= self._sampling.batch_rows
+            return len(batch) * items[batch[-1]].count <= self._sampling.batch_rows
 
         for chosen in in_batches(order, fits):
-            past = self._prefixes.read([prompts[place] for place in chosen])
-            counts = torch.tensor([items[place].count for place in chosen])
-            rows = torch.arange(len(chosen)).repeat_interleave(counts)
-            samples = self._decode(
-                past.take(rows.to(past.lengths.device)),
-                np.array(
-                    [seed for place in chosen for seed in self._seeds(items[place])], np.uint64
-                ),
+            drawn = self._drawn(
+                [items[place] for place in chosen],
+                [prompts[place] for place in chosen],
                 one_move=one_move,
-                limits=[min(limit, room - len(prompts[chosen[row]])) for row in rows.tolist()],
+                limit=limit,
                 temperature=temperature,
             )
-            said = iter(samples)
-            for place in chosen:
-                replies[place] = tuple(next(said) for _ in range(items[place].count))
+            for place, samples in zip(chosen, drawn, strict=True):
+                replies[place] = samples
         return tuple(replies)
+
+    def _drawn(
+        self,
+        items: Sequence[Item],
+        prompts: Sequence[tuple[int, ...]],
+        *,
+        one_move: bool,
+        limit: int,
+        temperature: float,
+    ) -> Replies:
+        """The samples of a batch of items; a group of rows each, as wide as the widest."""
+        past = self._prefixes.read(prompts)
+        before = past.hidden
+        counts = np.array([item.count for item in items])
+        past.spread(width := int(counts.max()))
+        seeds = np.zeros((len(items), width), np.uint64)
+        for own, item in zip(seeds, items, strict=True):
+            own[: item.count] = self._seeds(item)
+        most = np.array([min(limit, self._pretrained.positions - len(one)) for one in prompts])
+        drawn = Decoding(
+            self._prefixes,
+            past,
+            _Ends(self._pretrained, self._end, self._watched, one_move=one_move),
+            seeds=seeds,
+            most=np.where(np.arange(width) < counts[:, None], most[:, None], 0),
+            temperature=temperature,
+            keep=one_move and self._kept.capacity > 0,
+        ).run()
+        replies = tuple(
+            tuple(
+                self._finished(drawn, place * width + index, one_move=one_move)
+                for index in range(item.count)
+            )
+            for place, item in enumerate(items)
+        )
+        if drawn.mean is not None and drawn.after is not None:
+            self._keep(items, replies, drawn, before=before, mean=drawn.mean, after=drawn.after)
+        return replies
+
+    def _keep(
+        self,
+        items: Sequence[Item],
+        replies: Replies,
+        drawn: Drawn,
+        *,
+        before: Tensor,
+        mean: Tensor,
+        after: Tensor,
+    ) -> None:
+        """Keep the embeddings of moves whose tokens are those that would be read of their texts."""
+        width = len(drawn.tokens) // len(items)
+        new = {
+            key: (place, row)
+            for place, item in enumerate(items)
+            for row, sample in enumerate(replies[place], start=place * width)
+            for key in move_keys(item.state, [sample.text])
+            if key not in self._kept
+            and tuple(drawn.tokens[row, : drawn.lengths[row]]) == self._tokens(sample.text)
+        }
+        if not new:
+            return
+        goals = [items[place].state.problem.goal for place, _ in new.values()]
+        self._read_goals(set(goals))
+        places, rows = torch.tensor(list(new.values())).T
+        said, lengths = drawn.said[rows], torch.from_numpy(drawn.lengths)[rows]
+        mask = torch.arange(said.shape[1]) < lengths[:, None]
+        known = Embeddings(
+            state=before.cpu()[places],
+            move=mean[rows],
+            after=after[rows],
+            goal=torch.stack([self._goals[goal] for goal in goals]),
+            token_logprobs=least_probable(said, drawn.behind[rows], mask),
+            logprob=(said * mask).sum(1),
+        )
+        self._kept.add(list(new), known)
 
     def _seeds(self, item: Item) -> list[int]:
         said = "\x1f".join(item.state.said)
         return item_seeds(f"{self._seed}|{item.state.problem.problem_id}|{said}", item)
 
-    def _decode(
-        self,
-        past: Past,
-        seeds: np.ndarray,
-        *,
-        one_move: bool,
-        limits: Sequence[int],
-        temperature: float,
-    ) -> list[Sample]:
-        """One sample a row of ``past``, of at most ``limits`` tokens each."""
-        rows = [_Row() for _ in seeds]
-        live = np.arange(len(rows))  # which row each row of the batch continues; -1 when it ended
-        most = np.array(limits)
-        for step in range(max(limits)):
-            picked, logprobs = _pick(past.logits, seeds[live], step, temperature)
-            for at, place in enumerate(live):
-                if place < 0:
-                    continue
-                ended = self._ended(rows[place], picked[at], logprobs[at], one_move=one_move)
-                if ended or step + 1 == most[place]:
-                    live[at] = -1
-            going = np.flatnonzero(live >= 0)
-            if not len(going):
-                break
-            if len(going) <= SHRINK * len(live):
-                past = past.take(torch.from_numpy(going).to(past.lengths.device))
-                live, picked = live[going], picked[going]
-            past = self._prefixes.step(past, torch.from_numpy(picked).to(past.lengths.device))
-        return [self._finished(row, one_move=one_move) for row in rows]
-
-    def _ended(self, row: _Row, token: int, logprob: float, *, one_move: bool) -> bool:
-        """Add a token to a sample; whether it is its last."""
-        row.tokens.append(int(token))
-        row.logprob += float(logprob)
-        if token in self._ends:
-            return True
-        if not one_move or token not in self._closing:
-            return False
-        if self._end not in self._pretrained.decode(row.tokens[-TAIL:]):
-            return False
-        # What is blank so far has not begun.
-        return not self._end.isspace() or bool(self._pretrained.decode(row.tokens).strip())
-
-    def _finished(self, row: _Row, *, one_move: bool) -> Sample:
-        text = self._pretrained.decode(row.tokens)
+    def _finished(self, drawn: Drawn, row: int, *, one_move: bool) -> Sample:
+        tokens = drawn.tokens[row, : drawn.lengths[row]].tolist()
+        text = self._pretrained.decode(tokens)
         if one_move:
             before, end, _ = text.lstrip().partition(self._end)
             text = close_move(before, self._end) if end else text.strip()
-        return Sample(text, len(row.tokens), row.logprob)
+        return Sample(text, len(tokens), float(drawn.logprobs[row]))
 
 
-def _closing(pretrained: HubModel, end_of_move: str) -> frozenset[int]:
-    """Tokens that can complete ``end_of_move``: their text holds its last character."""
-    size = len(pretrained.tokenizer)
-    texts = pretrained.tokenizer.batch_decode([[token] for token in range(size)])
-    return frozenset(token for token, text in enumerate(texts) if end_of_move[-1] in text)
+class _Ends:
+    """Satisfies ``Rules``: samples end with the text's end, or with a move's."""
+
+    def __init__(
+        self, pretrained: HubModel, end_of_move: str, watched: Tensor, *, one_move: bool
+    ) -> None:
+        self._pretrained = pretrained
+        self._end = end_of_move
+        self._ends = pretrained.ends()
+        self._one_move = one_move
+        self.watched = watched
+
+    def ended(self, row: int, tokens: list[int]) -> bool:
+        if tokens[-1] in self._ends:
+            return True
+        if not self._one_move or self._end not in self._pretrained.decode(tokens[-TAIL:]):
+            return False
+        # What is blank so far has not begun.
+        return not self._end.isspace() or bool(self._pretrained.decode(tokens).strip())
+
+    def forced(self, row: int, tokens: list[int]) -> list[int]:
+        return []
 
 
-def _pick(
-    logits: Tensor, seeds: np.ndarray, step: int, temperature: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """A token [B] a row and its log probability at temperature 1, in nats."""
-    logprobs = logits.log_softmax(-1)
-    if temperature == 0.0:
-        picked = logprobs.argmax(-1)
-    else:
-        weights = (logprobs / temperature).softmax(-1).cumsum(-1)
-        uniform = torch.from_numpy(uniforms(seeds, step)).to(weights)
-        # Rounding can leave the last sum below 1: never beyond the last word.
-        picked = torch.searchsorted(weights, uniform[:, None] * weights[:, -1:]).squeeze(-1)
-    chosen = logprobs.gather(-1, picked[:, None]).squeeze(-1)
-    return picked.cpu().numpy(), chosen.double().cpu().numpy()
+def _watched(pretrained: HubModel, end_of_move: str) -> Tensor:
+    """Which tokens [V] end a text or can complete ``end_of_move``: they hold its last character."""
+    size = pretrained.model.get_output_embeddings().weight.shape[0]
+    texts = pretrained.tokenizer.batch_decode(
+        [[token] for token in range(len(pretrained.tokenizer))]
+    )
+    watched = torch.zeros(max(size, len(texts)), dtype=torch.bool)
+    watched[: len(texts)] = torch.tensor([end_of_move[-1] in text for text in texts])
+    watched[list(pretrained.ends())] = True
+    return watched
 
 
 def least_probable(said: Tensor, behind: Tensor, mask: Tensor) -> Tensor:

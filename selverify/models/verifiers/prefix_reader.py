@@ -15,6 +15,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,7 +24,14 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from selverify.errors import ProtocolError, SchemaError
-from selverify.models.generators.prefix_cache import KeptPrefixes, joined, row_of, shared_size
+from selverify.models.generators.prefix_cache import (
+    KeptPrefixes,
+    Pieces,
+    aligned,
+    row_of,
+    shared_size,
+    size_of,
+)
 from selverify.models.generators.sampling import in_batches
 from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.steps import Encoder, Line, state_key
@@ -65,15 +73,15 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """Tokens to be read after a prefix of them, [layers, 2, heads, T, width] or None for none."""
+    """Tokens to be read after a prefix of them."""
 
     tokens: Sequence[int]
-    prefix: Tensor | None
+    prefix: Pieces
 
     @property
     def old(self) -> int:
         """The number T of tokens that need not be read."""
-        return 0 if self.prefix is None else self.prefix.shape[-2]
+        return size_of(self.prefix)
 
     @property
     def new(self) -> int:
@@ -185,10 +193,12 @@ class HiddenStateVerifier:
             keys = [line.keys[step] for _, _, line, step in wanted]
             found |= zip(keys, self._score(done.hidden, columns), strict=True)
             for at, place in enumerate(done.places if keep else ()):
-                self._kept.add(rows[place].tokens, done.cache, done.mask, at)
+                tokens = rows[place].tokens
+                made = partial(row_of, done.cache, done.mask, at, len(tokens))
+                self._kept.add(tokens, made)
         return found
 
-    def _shared(self, states: Sequence[Sequence[_Job]]) -> dict[int, Tensor]:
+    def _shared(self, states: Sequence[Sequence[_Job]]) -> dict[int, Pieces]:
         """By state: keys and values of the prefix of its lines, where reading it pays."""
         rows: dict[int, _Row] = {}
         for place, jobs in enumerate(states):
@@ -219,7 +229,8 @@ class HiddenStateVerifier:
         device = self._backbone.device
         new = [torch.tensor(row.tokens[row.old :]) for row in batch]
         tokens = pad_sequence(new, batch_first=True).to(device)
-        cache, mask = joined([row.prefix for row in batch])
+        before, mask = aligned([row.prefix for row in batch])
+        cache = DynamicCache(None if before is None else [(one[0], one[1]) for one in before])
         mask = torch.cat((mask.to(device), torch.ones_like(tokens)), 1)
         # Some models scale their positions by the largest one, so padding must not add to it.
         old = torch.tensor([row.old for row in batch])

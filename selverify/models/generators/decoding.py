@@ -1,0 +1,217 @@
+"""Rows of tokens drawn together, a token of every row at a time.
+
+Knows: how a token is drawn, which rows go on, what their tokens were worth to the model. Does not
+know: prompts, texts, moves; when a row ends and what it has to say is asked of ``Rules``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from selverify.models.generators.sampling import uniforms
+from selverify.models.generators.shared_prefix import Past, SharedPrefixes
+
+SHRINK = 0.75
+"""Finished rows leave the batch once at most this share of it goes on."""
+BLOCK = 256
+"""Words whose weights are summed before it is known in which block the drawn one lies."""
+NONE = -1
+
+
+class Rules(Protocol):
+    """When a row ends, and which tokens it is not free to choose."""
+
+    watched: Tensor
+    """Of which words [V] a row that drew them is asked about."""
+
+    def ended(self, row: int, tokens: list[int]) -> bool:
+        """Whether the last of a row's tokens, a watched one, ends it."""
+        ...
+
+    def forced(self, row: int, tokens: list[int]) -> list[int]:
+        """The tokens that must come next, after a watched one that did not end the row."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Rows of at most T tokens, of which ``lengths`` [R] count.
+
+    ``tokens`` [R, T]. ``logprobs`` [R]: log probability of the tokens that were drawn, not forced,
+    at temperature 1, in nats. ``said`` and ``behind`` [R, T]: of all tokens, and their distance
+    from the most probable ones'. ``mean`` and ``after`` [R, D]: of the hidden states after the
+    tokens, and the last of them; None where they were not asked for.
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    logprobs: np.ndarray
+    said: Tensor
+    behind: Tensor
+    mean: Tensor | None
+    after: Tensor | None
+
+
+class Decoding:
+    """The rows of ``past``, of S rows each for its prompts, on their way to their ends."""
+
+    def __init__(
+        self,
+        prefixes: SharedPrefixes,
+        past: Past,
+        rules: Rules,
+        *,
+        seeds: np.ndarray,
+        most: np.ndarray,
+        temperature: float,
+        keep: bool,
+    ) -> None:
+        """
+        Args:
+            past: used up.
+            seeds: of each row [G, S].
+            most: how many tokens each row may have [G, S]; 0 for one that is not to be drawn.
+            keep: whether hidden states are asked for; each row then takes one more step.
+        """
+        rows, longest = seeds.size, int(most.max())
+        self._prefixes = prefixes
+        self._past = past
+        self._rules = rules
+        self._seeds = seeds.ravel()
+        self._most = most.ravel()
+        self._temperature = temperature
+        self._place = np.where(most > 0, np.arange(rows).reshape(seeds.shape), NONE)
+        self._queues: dict[int, list[int]] = {}
+        self._tokens = np.zeros((rows, longest), np.int64)
+        self._lengths = np.zeros(rows, np.int64)
+        self._logprobs = np.zeros(rows)
+        self._said, self._behind = torch.zeros((2, rows, longest))
+        self._hidden = torch.zeros((2, rows, past.hidden.shape[1])) if keep else None
+
+    def run(self) -> Drawn:
+        """Draw until every row has ended."""
+        step = 0
+        while (self._place != NONE).any():
+            picked = self._pick(step)
+            drawn = self._place.copy()
+            self._end_rows(step)
+            going = self._place != NONE
+            if self._hidden is None:
+                if not going.any():
+                    break
+                picked = self._shrink(going, picked)
+                self._prefixes.step(self._past, picked)
+            else:
+                self._prefixes.step(self._past, picked)
+                self._keep_hidden(drawn, self._hidden)
+                if going.any():
+                    self._shrink(going, picked)
+            step += 1
+        mean = after = None
+        if self._hidden is not None:
+            total, after = self._hidden
+            mean = total / torch.from_numpy(self._lengths).clamp(min=1)[:, None]
+        numbers = (self._tokens, self._lengths, self._logprobs)
+        return Drawn(*numbers, self._said, self._behind, mean, after)
+
+    def _pick(self, step: int) -> Tensor:
+        """The next token of every place of the grid [G * S]; noted for the rows that go on."""
+        places = self._place.ravel()
+        live = places != NONE
+        rows = places[live]
+        forced = np.full(len(places), NONE)
+        for at in np.flatnonzero(live) if self._queues else ():
+            if queue := self._queues.get(places[at]):
+                forced[at] = queue.pop(0)
+        logits = self._past.logits
+        uniform = torch.from_numpy(uniforms(self._seeds[places], step)).to(logits.device)
+        picked, said, behind = draw(
+            logits,
+            uniform,
+            temperature=self._temperature,
+            forced=torch.from_numpy(forced).to(logits.device),
+        )
+        own = torch.from_numpy(live)
+        self._tokens[rows, step] = picked.cpu()[own].numpy()
+        self._lengths[rows] = step + 1
+        self._said[rows, step] = said.cpu()[own]
+        self._behind[rows, step] = behind.cpu()[own]
+        free = forced[live] == NONE
+        self._logprobs[rows[free]] += self._said[rows[free], step].double().numpy()
+        return picked
+
+    def _end_rows(self, step: int) -> None:
+        """Take the rows out of the grid that have ended; queue what others must say next."""
+        places = self._place.ravel()
+        last = self._tokens[places, step]
+        asked = self._rules.watched[torch.from_numpy(last)].numpy() & (places != NONE)
+        self._place[(self._most[self._place] == step + 1)] = NONE
+        for at in np.flatnonzero(asked):
+            row = int(places[at])
+            tokens = self._tokens[row, : step + 1].tolist()
+            if self._rules.ended(row, tokens):
+                self._place.ravel()[at] = NONE
+            elif not self._queues.get(row) and (queue := self._rules.forced(row, tokens)):
+                self._queues[row] = queue
+
+    def _keep_hidden(self, drawn: np.ndarray, kept: Tensor) -> None:
+        """Note the states after the tokens that the rows ``drawn`` have just been given."""
+        places = torch.from_numpy(drawn.ravel())
+        there = places != NONE
+        hidden = self._past.hidden.cpu()[there]
+        kept[0, places[there]] += hidden
+        kept[1, places[there]] = hidden
+
+    def _shrink(self, going: np.ndarray, picked: Tensor) -> Tensor:
+        """Leave finished rows out where many are; the tokens of those that stay."""
+        groups, rows = np.flatnonzero(going.any(1)), int(going.sum(1).max())
+        if len(groups) * rows > SHRINK * going.size:
+            return picked
+        slots = np.argsort(~going[groups], axis=1, kind="stable")[:, :rows]
+        self._place = self._place[groups[:, None], slots]
+        device = picked.device
+        kept = torch.from_numpy(groups).to(device), torch.from_numpy(slots).to(device)
+        self._past.take(*kept)
+        return picked.view(going.shape)[kept[0][:, None], kept[1]].flatten()
+
+
+def draw(
+    logits: Tensor, uniform: Tensor, *, temperature: float, forced: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A word [B] a row of logits [B, V] by inversion of its number in [0, 1), or the forced one.
+
+    Returns the words, their log probabilities at temperature 1, in nats, and how far these lie
+    behind the most probable words'. Words are summed in blocks, so that no sum runs over all.
+    """
+    top = logits.amax(-1, keepdim=True)
+    weights = (logits - top).exp_()
+    total = weights.sum(-1)
+    if temperature == 0.0:
+        picked = logits.argmax(-1)
+    else:
+        if temperature != 1.0:
+            weights = ((logits - top) / temperature).exp_()
+        picked = _inverted(weights, uniform)
+    picked = torch.where(forced == NONE, picked, forced)
+    behind = logits.gather(-1, picked[:, None]).squeeze(-1) - top.squeeze(-1)
+    return picked, behind - total.log(), behind
+
+
+def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
+    """The first word up to which the weights [B, V] sum to more than that share of them."""
+    words = weights.shape[1]
+    blocks = torch.nn.functional.pad(weights, (0, -words % BLOCK)).view(len(weights), -1, BLOCK)
+    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    target = (uniform * sums[:, -1])[:, None]
+    block = torch.searchsorted(sums, target, right=True).clamp(max=sums.shape[1] - 1)
+    rows = torch.arange(len(weights), device=weights.device)[:, None]
+    before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
+    inside = blocks[rows, block].squeeze(1).cumsum(-1, dtype=torch.float64) + before
+    word = torch.searchsorted(inside, target, right=True).clamp(max=BLOCK - 1)
+    # Rounding can leave the last sum below the target: never beyond the last word.
+    return (block * BLOCK + word).clamp(max=words - 1).squeeze(-1)

@@ -1,0 +1,185 @@
+"""Rows that share what they continue, against the whole text read anew."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from tiny_text_models import CONFIGURED, build
+from torch import Tensor
+
+from selverify.errors import ParamsError
+from selverify.models.generators import decoding, shared_prefix
+from selverify.models.generators.decoding import NONE, Decoding, draw
+from selverify.models.generators.prefix_cache import KeptPrefixes
+from selverify.models.generators.pretrained import HubModel, load_hub_model
+from selverify.models.generators.shared_prefix import SharedPrefixes
+
+WORDS = 261
+EXAMPLES = tuple(range(10, 40))
+
+
+@pytest.fixture(scope="module", params=sorted(CONFIGURED))
+def pretrained(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> HubModel:
+    folder = build(tmp_path_factory.mktemp(request.param), request.param)
+    return load_hub_model(str(folder), revision=None, dtype="float32", device="cpu")
+
+
+@torch.inference_mode()
+def logits_of(pretrained: HubModel, tokens: Sequence[int]) -> Tensor:
+    found: Tensor = pretrained.model(torch.tensor([tokens])).logits[0]
+    return found
+
+
+def near(found: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("capacity", [1, 60, 10_000])
+@pytest.mark.parametrize("at_once", [7, 4096])
+def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, capacity: int, at_once: int
+) -> None:
+    """With examples that all share, without; what is kept, what is not; in parts; rows dropped."""
+    monkeypatch.setattr(shared_prefix, "READ_AT_ONCE", at_once)
+    prefixes = SharedPrefixes(pretrained, capacity=capacity)
+    rng = random.Random(5)
+    prompts = [(*EXAMPLES, *(rng.randrange(WORDS) for _ in range(size))) for size in (1, 9, 4)]
+    for some in (prompts, [(3, 4), *prompts], [(*one, 8, 9) for one in prompts], prompts[:1]):
+        past = prefixes.read(some)
+        for row, prompt in enumerate(some):
+            near(past.logits[row], logits_of(pretrained, prompt)[-1])
+    past = prefixes.read(prompts)
+    past.spread(3)
+    said: list[list[int]] = [[] for _ in range(9)]
+    kept = list(range(9))
+    for step in range(20):
+        tokens = [rng.randrange(WORDS) for _ in kept]
+        prefixes.step(past, torch.tensor(tokens))
+        for place, (row, token) in enumerate(zip(kept, tokens, strict=True)):
+            said[row].append(token)
+            expected = logits_of(pretrained, (*prompts[row // 3], *said[row]))[-1]
+            near(past.logits[place], expected)
+        if step == 2:
+            past.take(torch.tensor([0, 2]), torch.tensor([[2, 0], [1, 2]]))
+            kept = [2, 0, 7, 8]
+        if step == 17:
+            past.take(torch.tensor([1]), torch.tensor([[1]]))
+            kept = [8]
+
+
+def test_moves_that_are_read_after_prompts(pretrained: HubModel) -> None:
+    prefixes = SharedPrefixes(pretrained, capacity=100)
+    prompts = [(*EXAMPLES, 5), (*EXAMPLES, 6, 7)]
+    past = prefixes.read(prompts)
+    past.spread(2)
+    moves = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 1, 1]])
+    logits, _ = prefixes.extend(past, moves)
+    for row, move in enumerate(moves.tolist()):
+        near(logits[row], logits_of(pretrained, (*prompts[row // 2], *move))[-3:])
+
+
+def test_a_longer_prefix_holds_the_pieces_of_the_one_before_and_is_counted_once() -> None:
+    kept = KeptPrefixes(10)
+    first, second = torch.zeros((1, 2, 1, 6, 4)), torch.zeros((1, 2, 1, 3, 4))
+    kept.add((1,) * 6, lambda: (first,))
+    kept.add((1,) * 9, lambda: (first, second))
+    assert kept.longest((1,) * 12, most=11) == (first, second)
+    assert kept.longest((1,) * 8, most=7) == (first,)
+    third = torch.zeros((1, 2, 1, 2, 4))
+    kept.add((2, 2), lambda: (third,))  # one token too many: the oldest entry goes, not its piece
+    kept.add((2, 2), lambda: pytest.fail("it is kept"))
+    assert kept.longest((2, 2), most=2) == (third,)
+    kept.add((3,) * 10, lambda: (torch.zeros((1, 2, 1, 10, 4)),))
+    assert kept.longest((1,) * 12, most=12) == kept.longest((2, 2), most=2) == ()
+
+
+def test_attention_that_is_not_by_keys_and_values_alone_is_refused(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = shared_prefix.attention
+
+    def capped(*given: object, **named: object) -> Tensor:
+        out: Tensor = usual(*given, **named)  # type: ignore[arg-type]
+        return out.tanh() * 3 + 1
+
+    monkeypatch.setattr(shared_prefix, "attention", capped)
+    with pytest.raises(ParamsError, match="where prefixes are shared, expected"):
+        SharedPrefixes(pretrained, capacity=10)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
+@pytest.mark.parametrize("words", [3, 256, 1000])
+def test_words_are_drawn_as_by_a_sum_over_all(temperature: float, words: int) -> None:
+    torch.manual_seed(words)
+    logits = torch.randn(200, words) * 3
+    logits[:, 0] = -1e30  # of no weight: a number of 0 does not draw it
+    uniform = torch.rand(200, dtype=torch.float64)
+    uniform[0], uniform[1] = 0.0, 1.0 - 2.0**-24
+    free = torch.full((200,), NONE)
+    picked, said, behind = draw(logits.clone(), uniform, temperature=temperature, forced=free)
+    shares = (logits.double() / temperature).softmax(-1).cumsum(-1)
+    expected = (shares <= uniform[:, None]).sum(-1).clamp(max=words - 1)
+    assert (picked == expected).float().mean() > 0.99  # but for rounding
+    assert picked[0] > 0
+    logprobs = logits.log_softmax(-1)
+    near(said, logprobs.gather(1, picked[:, None])[:, 0])
+    near(behind, said - logprobs.amax(-1))
+    forced, _, _ = draw(
+        logits, uniform, temperature=0.0, forced=free.index_fill(0, free[:1] + 5, 2)
+    )
+    assert forced[4] == 2
+    assert torch.equal(forced[5:], logits.argmax(-1)[5:])
+
+
+class Rules:
+    """Ends with the word 9 and has 7 followed by 8, 8."""
+
+    watched = torch.isin(torch.arange(WORDS), torch.tensor([7, 9]))
+
+    def ended(self, _: int, tokens: list[int]) -> bool:
+        return tokens[-1] == 9
+
+    def forced(self, _: int, tokens: list[int]) -> list[int]:
+        return [8, 8] if tokens[-1] == 7 else []
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_forced_words_follow_and_count_for_nothing(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    def favoured(logits: Tensor, *given: object, **named: object) -> tuple[Tensor, ...]:
+        liked = torch.zeros(WORDS).index_fill(0, torch.tensor([7, 9]), 6.0)
+        found: tuple[Tensor, ...] = draw(logits + liked, *given, **named)  # type: ignore[arg-type]
+        return found
+
+    monkeypatch.setattr(decoding, "draw", favoured)
+    prefixes = SharedPrefixes(pretrained, capacity=100)
+    past = prefixes.read([(*EXAMPLES, 5), (*EXAMPLES, 6, 7)])
+    past.spread(8)
+    most = np.array([[12] * 8, [5] * 6 + [0] * 2])
+    seeds = np.arange(16, dtype=np.uint64).reshape(2, 8) + np.uint64(3)
+    drawn = Decoding(
+        prefixes, past, Rules(), seeds=seeds, most=most, temperature=1.0, keep=keep
+    ).run()
+    forced_rows = 0
+    for row, size in enumerate(drawn.lengths):
+        tokens = drawn.tokens[row, :size].tolist()
+        assert size <= most.ravel()[row]
+        assert 9 not in tokens[:-1]
+        assert not size or size == most.ravel()[row] or tokens[-1] == 9
+        free, queue = [], 0
+        for place, token in enumerate(tokens):
+            assert token == 8 or not queue
+            free.append(not queue)
+            queue = queue - 1 if queue else 2 * (token == 7)
+            forced_rows += not free[place]
+        total = drawn.said[row, :size][torch.tensor(free, dtype=torch.bool)].sum()
+        assert drawn.logprobs[row] == pytest.approx(float(total), abs=1e-4)
+    assert forced_rows > 5
+    assert (drawn.mean is not None) == keep
