@@ -7,12 +7,19 @@ from types import MappingProxyType
 
 from selverify.domains.base import Domain, GeneratedDomain, knows_truth
 from selverify.domains.countdown import Countdown
+from selverify.domains.grade_school import GradeSchool
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.math_structured import MathStructured
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError
 
-_EVERY: tuple[Domain, ...] = (WordProblems(), Countdown(), MathSteps(), MathStructured())
+_EVERY: tuple[Domain, ...] = (
+    WordProblems(),
+    Countdown(),
+    GradeSchool(),
+    MathSteps(),
+    MathStructured(),
+)
 DOMAINS: Mapping[str, Domain] = MappingProxyType({domain.name: domain for domain in _EVERY})
 GENERATED: Mapping[str, GeneratedDomain] = MappingProxyType(
     {name: domain for name, domain in DOMAINS.items() if knows_truth(domain)}

@@ -78,6 +78,13 @@ class Domain(Protocol):
         """True where a finished answer can be checked for free; else the verifier judges it."""
         return False
 
+    def forced(self, state: State, begun: str) -> str | None:
+        """What must follow ``begun``, the beginning of a move's text at ``state``.
+
+        Because it can be computed; None where anything may follow.
+        """
+        return None
+
     def pattern(self, state: State, move: Move) -> str | None:
         """An abstract, name-free key of a verified move, for retrieval; None if it has none."""
         return None
