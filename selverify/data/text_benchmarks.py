@@ -22,7 +22,7 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -179,6 +179,30 @@ def load_known(name: str, path: Path | None) -> Questions:
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a copy of {name}")
     return _questions(path, name=name, known=KNOWN[name])
+
+
+def written_solutions(source: str, path: Path | None) -> Iterator[tuple[TextQuestion, str]]:
+    """Each question, and the whole text of the field that states its gold.
+
+    ``source`` is one of ``KNOWN``, or any other name for a file at ``path``.
+
+    Raises:
+        ArtifactError, ParamsError, SchemaError: as ``load_known``.
+    """
+    known = KNOWN.get(source)
+    if known is None and path is None:
+        raise ParamsError(f"benchmark: given {source!r}, expected one of {', '.join(KNOWN)}")
+    file = _downloaded(source) if path is None else path
+    if not file.is_file():
+        raise ArtifactError(f"{file}: no such file; expected a copy of {source}")
+    name = source if known else file.name.removesuffix(suffix_of(file))
+    read = _questions(file, name=name, known=known)
+    kept = {question.question_id: question for question in read.items}
+    for record in question_records(file):
+        question = kept.get(_identity(record, name=name, known=known))
+        text = record.text(*ANSWER_FIELDS, SOLUTION_FIELD)
+        if question is not None and text is not None:
+            yield question, text
 
 
 def without(pool: Questions, held_out: Questions) -> Questions:

@@ -1,0 +1,184 @@
+"""Gold moves of ``grade_school`` from the calculator annotations of written solutions.
+
+Knows: annotations (``sold 48/2 = <<48/2=24>>24 clips``) in the records of a benchmark's file, and
+how a label is made of the sentence around one. Does not know: models, or splits of a training.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from selverify.data.text_benchmarks import TextQuestion, written_solutions
+from selverify.domains.grade_school import GradeSchool
+from selverify.domains.stated_numbers import CARDINALS
+from selverify.search.gates import reject
+from selverify.types import Candidate, Malformed, Move, Problem
+
+MOST_LABEL_WORDS = 6
+_LEAST_TAIL = 2
+NO_ANNOTATIONS = "no annotations"
+OTHER_END = "ends in another number"
+_NUMBER = r"\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?"
+_ANNOTATION = re.compile(r"<<([^<>=]*)=([^<>=]*)>>")
+_STEP = re.compile(
+    rf"{_ANNOTATION.pattern}"
+    rf"|({_NUMBER}(?: ?[-+*/x] ?{_NUMBER})+) ?= ?({_NUMBER})(?![\w/]| ?[-+*/=])"
+)
+_GOES_ON = tuple("+-*/=x(.,")
+_COMPUTES = re.compile(r".[-+*/]")
+_WORD = re.compile(r"[A-Za-z]+(?:['\u2019-][A-Za-z]+)*")
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[;:,\n]")
+_TAIL_END = re.compile(r"[.!?](?=\s|$)|[;:,\n(=]|(?<=\s)[\d$]")
+_EXPRESSION = re.compile(r"[\d$(]")
+_OPENING = frozenset(
+    """
+    a also an and are be because but by each find finally first had has have hence if in is it means
+    next now of so that the then there therefore they this thus to was we were which will would
+    """.split()  # noqa: SIM905
+)
+_JOINING = frozenset(
+    """
+    a an and are as at because by each for from if in is more of on or per so than that the then to
+    was when which while with
+    """.split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GoldSolution:
+    """A question and the texts of right moves that answer it, the last one ``Answer 72``."""
+
+    question_id: str
+    question: str
+    moves: tuple[str, ...]
+
+
+def gold_solutions(
+    source: str, path: Path | None, *, words: bool
+) -> tuple[list[GoldSolution], Mapping[str, int]]:
+    """The annotated solutions of a benchmark, and how many were left out for which reason.
+
+    ``source`` and ``path`` are as in a split of text (``params.TextSplit``). A solution is used
+    where its last annotated value is the gold and the gates refuse none of its moves. Annotations
+    that compute nothing, or the same again, are passed over. With ``words`` a move begins with a
+    label.
+
+    Raises:
+        ArtifactError, ParamsError, SchemaError: as ``text_benchmarks.load_known``.
+    """
+    found, left_out = [], Counter[str]()
+    for question, solution in written_solutions(source, path):
+        moves = _moves(question, solution, words=words)
+        if isinstance(moves, str):
+            left_out[moves] += 1
+        else:
+            found.append(GoldSolution(question.question_id, question.text, moves))
+    return found, dict(left_out.most_common())
+
+
+def annotated_moves(solution: str, *, words: bool) -> Iterator[Candidate]:
+    """The annotations of a solution's text that compute something, as moves, in their order.
+
+    A right equation of plain numbers counts as one, as some solutions annotate only a part.
+    """
+    domain = GradeSchool()
+    for found in _STEP.finditer(solution):
+        annotated = found[1] is not None
+        expression, value = found.group(1, 2) if annotated else found.group(3, 4)
+        if not _COMPUTES.search(expression):
+            continue
+        label = label_of(solution, *found.span()) if words else ""
+        move = domain.parse(f"{label}: {expression} = {value}")
+        if annotated or (_stands_alone(solution, found.start()) and _is_right(move)):
+            yield move
+
+
+def _stands_alone(text: str, start: int) -> bool:
+    """Whether no longer expression or equation goes on at ``start``."""
+    return not text[max(start - 8, 0) : start].rstrip().endswith(_GOES_ON)
+
+
+def _is_right(move: Candidate) -> bool:
+    if not isinstance(move, Move):
+        return False
+    domain = GradeSchool()
+    state = domain.initial_state(Problem("", domain.name, "", ""), budget=0)
+    return domain.context_violation(state, move) is None
+
+
+def ends_in(candidates: list[Candidate], gold: str) -> bool:
+    """Whether the last move's value is the gold number."""
+    last = candidates[-1] if candidates else None
+    try:
+        return isinstance(last, Move) and Fraction(_claim(last)) == Fraction(gold)
+    except (ValueError, ZeroDivisionError):
+        return False
+
+
+def label_of(text: str, start: int, end: int) -> str:
+    """A few words that say what the annotation between ``start`` and ``end`` computes.
+
+    Those behind it, as ``clips in may``; where they are fewer than two or begin with a word that
+    joins, as ``per minute``, the nearest before it are put first. Numbers are left out.
+    """
+    ends = [0, *(found.end() for found in _SENTENCE_END.finditer(text, 0, start))]
+    before = _words(_EXPRESSION.split(text[ends[-1] : start])[0])
+    behind = re.sub(r"^\s*[$]?[\d,.]*\d%?", "", text[end : end + 200])
+    stop = _TAIL_END.search(behind)
+    tail = _words(behind[: stop.start()] if stop else behind)[:MOST_LABEL_WORDS]
+    if len(tail) < _LEAST_TAIL or tail[0] in _JOINING:
+        tail = [*_begun(before)[-max(MOST_LABEL_WORDS - len(tail), 3) :], *tail]
+    return " ".join(_ended(_begun(tail)[:MOST_LABEL_WORDS]))
+
+
+def _moves(question: TextQuestion, solution: str, *, words: bool) -> tuple[str, ...] | str:
+    """The moves' texts, or why there are none."""
+    candidates = list(annotated_moves(solution, words=words))
+    if not candidates:
+        return NO_ANNOTATIONS
+    if not ends_in(candidates, question.answer):
+        return OTHER_END
+    domain = GradeSchool()
+    state = domain.initial_state(
+        domain.read(question.text, problem_id=question.question_id), budget=0
+    )
+    for candidate in (*candidates, domain.parse(f"Answer {question.answer}")):
+        refusal = reject(domain, state, candidate=candidate)
+        if refusal is not None and refusal.reason.startswith("repeat"):
+            continue
+        if refusal is not None or isinstance(candidate, Malformed):
+            return refusal.reason.partition(":")[0] if refusal else "malformed"
+        state = domain.apply(state, candidate)
+    return state.said
+
+
+def _claim(move: Move) -> str:
+    return str(move.args.model_dump().get("claim", ""))
+
+
+def _words(text: str) -> list[str]:
+    found = (word.lower().replace("\u2019", "'") for word in _WORD.findall(_plain(text)))
+    return [word for word in found if word not in CARDINALS and (len(word) > 1 or word == "a")]
+
+
+def _plain(text: str) -> str:
+    """Without annotations and whatever has a digit."""
+    return re.sub(r"\S*\d\S*", " ", _ANNOTATION.sub(" ", text))
+
+
+def _begun(words: list[str]) -> list[str]:
+    """From the first word on that says something."""
+    first = next((place for place, word in enumerate(words) if word not in _OPENING), len(words))
+    return words[first:]
+
+
+def _ended(words: list[str]) -> list[str]:
+    """Up to the last word that does not wait for another."""
+    while words and words[-1] in _JOINING:
+        words = words[:-1]
+    return words
