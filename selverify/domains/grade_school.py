@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from selverify.domains.base import MAX_MOVE_TEXT, Domain, arguments_of, context_of
 from selverify.domains.line_arithmetic import (
+    MAX_WRITTEN,
     Expression,
     NotAnExpression,
     Numeral,
@@ -184,7 +185,8 @@ class GradeSchool(Domain):
     def forced(self, state: State, begun: str) -> str | None:
         """After ``=`` the value of the expression before it, where its operands are known."""
         sheet = context_of(state, Sheet)
-        if sheet.answer is not None or len(begun) > MAX_MOVE_TEXT or not _BEGUN.fullmatch(begun):
+        room = MAX_MOVE_TEXT - MAX_WRITTEN - 1
+        if sheet.answer is not None or len(begun) > room or not _BEGUN.fullmatch(begun):
             return None
         try:
             expression = _split(" ".join(joined(begun).split())[:-1])[1]

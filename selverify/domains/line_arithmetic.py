@@ -15,7 +15,9 @@ from functools import lru_cache
 
 from selverify.domains.stated_numbers import MAX_DIGITS, NUMERAL, numeral_value
 
-MAX_EXPRESSION = 120
+MAX_READ = 200
+MAX_EXPRESSION = 100
+"""Characters of an expression's canonical text."""
 MAX_DEPTH = 6
 MAX_OPERATIONS = 16
 MAX_WRITTEN = 14
@@ -99,12 +101,12 @@ def counts_as(numeral: Numeral, exact: Fraction) -> bool:
     """
     if exact in numeral.values:
         return True
-    scale = 100 if numeral.percent else 1
     least = 2 if terminates(exact) else 1
-    if numeral.decimals + (2 if numeral.percent else 0) < least:
-        return False
-    off = min(abs(value - exact) for value in (numeral.value, numeral.values[-1] / scale))
-    return bool(2 * off * scale * 10**numeral.decimals <= 1)
+    decimals = [numeral.decimals + 2, numeral.decimals] if numeral.percent else [numeral.decimals]
+    return any(
+        places >= least and 2 * abs(value - exact) * Fraction(10) ** places <= 1
+        for value, places in zip(numeral.values, decimals, strict=True)
+    )
 
 
 def written(value: Fraction) -> str | None:
@@ -130,7 +132,7 @@ def read_numeral(text: str) -> Numeral:
     Raises:
         NotAnExpression: it is something else.
     """
-    found = _ALONE.fullmatch(" ".join(text[:MAX_EXPRESSION].translate(_SIGNS).split()))
+    found = _ALONE.fullmatch(" ".join(text[:MAX_READ].translate(_SIGNS).split()))
     if found is None:
         raise NotAnExpression("the value is no number")
     numeral = _numeral(found[2])
@@ -146,15 +148,30 @@ def read_expression(text: str) -> Expression:
     Raises:
         NotAnExpression: it is none, computes nothing, or exceeds a cap.
     """
-    if len(text) > MAX_EXPRESSION:
-        raise NotAnExpression(f"an expression longer than {MAX_EXPRESSION} characters")
+    if len(text) > MAX_READ:
+        raise NotAnExpression(f"longer than {MAX_READ} characters")
     reader = _Reader(_tokens(text.translate(_SIGNS)))
     found = reader.sum(0)
     if reader.place != len(reader.tokens):
         raise NotAnExpression("the expression does not end")
     if not reader.operations:
         raise NotAnExpression("nothing is computed")
-    return Expression(found.text, found.value, tuple(reader.operands), found.key)
+    canonical = _unwrapped(found.text)
+    if len(canonical) > MAX_EXPRESSION:
+        raise NotAnExpression(f"an expression longer than {MAX_EXPRESSION} characters")
+    return Expression(canonical, found.value, tuple(reader.operands), found.key)
+
+
+def _unwrapped(text: str) -> str:
+    """Without a pair of parentheses around all of it."""
+    if not text.startswith("("):
+        return text
+    depth = 0
+    for place, sign in enumerate(text):
+        depth += (sign == "(") - (sign == ")")
+        if not depth:
+            return text[1:-1] if place == len(text) - 1 else text
+    return text
 
 
 def _tokens(text: str) -> list[str]:
@@ -240,7 +257,7 @@ class _Reader:
             inner = self.sum(depth + 1)
             if self.take() != ")":
                 raise NotAnExpression("a parenthesis is left open")
-            return replace(inner, text=f"({inner.text})")
+            return replace(inner, text=f"({_unwrapped(inner.text)})")
         if not token or token in "+-*/)":
             raise NotAnExpression("a number is missing")
         numeral = _numeral(token).trimmed

@@ -5,12 +5,13 @@ import random
 import time
 from collections.abc import Iterator
 
+import fuzz_domains
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from selverify.domains import GENERATED, domain_by_name, generated_by_name
-from selverify.domains.base import GeneratedDomain
+from selverify.domains import DOMAINS, GENERATED, domain_by_name, generated_by_name
+from selverify.domains.base import Domain, GeneratedDomain, split_moves
 from selverify.errors import ParamsError
 from selverify.search.gates import reject
 from selverify.types import Malformed, Move, Problem, State, Truth
@@ -38,6 +39,7 @@ HOSTILE = {
     "blank": " \n\t ",
 }
 
+over_every_domain = pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
 over_domains = pytest.mark.parametrize("domain", GENERATED.values(), ids=GENERATED)
 
 
@@ -68,6 +70,8 @@ def test_every_domain_is_under_test() -> None:
     """The contract skips no domain, and each is found by its own name."""
     assert SIZES.keys() == GENERATED.keys()
     assert all(generated_by_name(name).name == name for name in GENERATED)
+    assert all(domain_by_name(name).name == name for name in DOMAINS)
+    assert DOMAINS.keys() - GENERATED.keys() == {"grade_school", "math", "math_structured"}
 
 
 def test_an_unknown_domain_is_refused() -> None:
@@ -169,6 +173,29 @@ def test_hostile_text_is_malformed_at_once(domain: GeneratedDomain, text: str) -
     assert isinstance(parsed, Malformed)
     assert 0 < len(parsed.reason) < 80
     assert len(parsed.text) < 1_000
+
+
+@over_every_domain
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_text_is_settled_in_every_domain(domain: Domain, text: str) -> None:
+    """A move or a short reason, quickly, and nothing that must follow it."""
+    state = fuzz_domains.begin(domain.name)
+    began = time.perf_counter()
+    fuzz_domains.feed(domain.name, state, text)
+    assert domain.forced(state, text) is None
+    assert time.perf_counter() - began < 0.5
+
+
+@over_every_domain
+def test_what_must_follow_completes_a_move(domain: Domain) -> None:
+    """Text up to the end of a move that passes the gates; None is always allowed."""
+    state = fuzz_domains.begin(domain.name)
+    for begun in ("", "=", "3 + 4 =", "use 3 =", "answer ="):
+        forced = domain.forced(state, begun)
+        if forced is not None:
+            (text,) = split_moves(begun + forced, domain.end_of_move)
+            assert forced.endswith(domain.end_of_move)
+            assert reject(domain, state, candidate=domain.parse(text)) is None
 
 
 @over_domains

@@ -52,6 +52,13 @@ COUNTDOWN = (
     "-1",
     "1e3",
 )
+GRADE_SCHOOL = (
+    *("Answer", "answer:", "Answered", "=", "=", "=", "+", "-", "*", "/", "x", "(", ")", ":", "%"),
+    *("3", "4", "5", "12", "0", "1,200", "$4", ".5", "3.33", "20%", "3 1/2", "1/0", "1 / 0", "7."),
+    *("apples left:", "3 + 4 = 7", "3 + 4 =", "12 / 5 = 2.4", "12 / 7 = 1.71", "Answer 7", "\n"),
+    *("9" * 13, "-1", "1e3", "**", "\u00a0", "\u00d7", "\u2212", "\uff11", "\u0661", "\u00bd"),
+    *("\x00", "\ud800"),
+)
 JUDGE = (
     *('{"reason": "', '", "verdict": "', '", "confidence": ', "}", "{", '"', ",", ":", "[", "]"),
     *("right", "wrong", "unsure", "0", "100", "100.5", "-1", "1e999", "NaN", "Infinity", "true"),
@@ -204,6 +211,7 @@ TARGETS: Mapping[str, Target] = MappingProxyType(
         "answers": Target(MATH, "", stateless(read_answers)),
         "claims": Target(MATH, "", stateless(read_claims)),
         "countdown": domain_target("countdown", COUNTDOWN, " "),
+        "grade_school": domain_target("grade_school", GRADE_SCHOOL, " "),
         "judge": Target(JUDGE, "", stateless(read_judge)),
         "math_steps": domain_target("math", MATH, ""),
         "math_structured": domain_target("math_structured", STRUCTURED, ""),
