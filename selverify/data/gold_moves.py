@@ -10,11 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 from selverify.data.text_benchmarks import TextQuestion, written_solutions
-from selverify.domains.grade_school import GradeSchool
+from selverify.domains.grade_school import Computation, GradeSchool
+from selverify.domains.line_arithmetic import NotAnExpression, read_numeral
 from selverify.domains.stated_numbers import CARDINALS
 from selverify.search.gates import reject
 from selverify.types import Candidate, Malformed, Move, Problem
@@ -93,7 +93,7 @@ def annotated_moves(solution: str, *, words: bool) -> Iterator[Candidate]:
         if not _COMPUTES.search(expression):
             continue
         label = label_of(solution, *found.span()) if words else ""
-        move = domain.parse(f"{label}: {expression} = {value}")
+        move = domain.parse(f"{label}: {expression.replace('//', '/')} = {value}")
         if annotated or (_stands_alone(solution, found.start()) and _is_right(move)):
             yield move
 
@@ -114,9 +114,11 @@ def _is_right(move: Candidate) -> bool:
 def ends_in(candidates: list[Candidate], gold: str) -> bool:
     """Whether the last move's value is the gold number."""
     last = candidates[-1] if candidates else None
+    if not isinstance(last, Move) or not isinstance(last.args, Computation):
+        return False
     try:
-        return isinstance(last, Move) and Fraction(_claim(last)) == Fraction(gold)
-    except (ValueError, ZeroDivisionError):
+        return read_numeral(gold).value in read_numeral(last.args.claim).values
+    except NotAnExpression:
         return False
 
 
@@ -155,10 +157,6 @@ def _moves(question: TextQuestion, solution: str, *, words: bool) -> tuple[str, 
             return refusal.reason.partition(":")[0] if refusal else "malformed"
         state = domain.apply(state, candidate)
     return state.said
-
-
-def _claim(move: Move) -> str:
-    return str(move.args.model_dump().get("claim", ""))
 
 
 def _words(text: str) -> list[str]:
