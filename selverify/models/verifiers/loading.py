@@ -1,4 +1,4 @@
-"""Published models on disk: folders of the Hugging Face layout, or repositories of the hub.
+"""Published models on disk: folders of the Hugging Face layout, repositories, packages.
 
 Knows: files, what identifies weights, that none are missing. Does not know: what a model is for.
 No code of a repository runs and no pickle is read: weights are safetensors, the rest is JSON.
@@ -18,6 +18,7 @@ from torch import Tensor
 from transformers import AutoTokenizer
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.models.packages import PREFIX, package_folder
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.storage import digest
 
@@ -45,13 +46,18 @@ def local_folder(source: str, *, revision: str | None) -> tuple[Path, str]:
     """The folder of a model, fetched from the hub where ``source`` is none, and its content id.
 
     Args:
-        source: a folder, or ``owner/name`` of a repository on the hub.
-        revision: a commit, branch or tag of the repository; None for a folder.
+        source: a folder, ``owner/name`` of a repository on the hub, or ``package:name``.
+        revision: a commit, branch or tag of the repository, or the version of the package; None
+            for a folder.
 
     Raises:
-        ParamsError: a repository without a revision, or a folder with one.
+        ParamsError: a repository without a revision, or a folder with one; or as
+            ``package_folder``.
         ArtifactError: there is no such folder, and the hub gave no such repository.
+        SchemaError: as ``package_folder``.
     """
+    if source.startswith(PREFIX):
+        return package_folder(source.removeprefix(PREFIX), version=revision)
     folder = Path(source)
     if folder.is_dir() != (revision is None):
         raise ParamsError(
