@@ -13,7 +13,7 @@ from importlib import import_module
 
 from flows.environment import fix_kernels
 from flows.preflight import RUN_PROCESS, stage_at_work
-from flows.stages import CHECK, PARAMS_FILE, check_inputs, find_stage, load_stages
+from flows.stages import CHECK, PARAMS_FILE, check_inputs, find_stage, load_stages, trained_here
 from flows.supervisor import (
     TERMINATED_CODE,
     Terminated,
@@ -92,9 +92,10 @@ def _run_stage(name: str) -> None:
             stack.enter_context(stage_at_work())
             end_with_starter(STARTED_BY_DVC, os.environ.get(RUN_PROCESS))
         # Before Prefect is imported, because a mistake should be answered at once.
-        stage = find_stage(load_stages(load_params(PARAMS_FILE)), name)
+        params = load_params(PARAMS_FILE)
+        stage = find_stage(load_stages(params), name)
         check_inputs(stage)
-        fix_kernels(stage.task)
+        fix_kernels(stage.task, trained_here=trained_here(stage, params))
         _function("flows.stage_flow", "run_stage")(name)
 
 

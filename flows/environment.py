@@ -63,11 +63,12 @@ def load(root: Path) -> None:
         os.environ["PATH"] = os.pathsep.join((programs, path))
 
 
-def fix_kernels(task: str) -> None:
+def fix_kernels(task: str, *, trained_here: bool) -> None:
     """Where ``task`` is a training, set what makes it the same on every processor.
 
-    To be called before PyTorch is imported. A variable that is set already wins.
+    To be called before PyTorch is imported. A variable that is set already wins. Not for a
+    generator that was not ``trained_here``: it is read in bfloat16, for which AVX2 has no products.
     """
-    if task in TRAININGS:
+    if task in TRAININGS and trained_here:
         for name, value in KERNELS.items():
             os.environ.setdefault(name, value)

@@ -22,7 +22,7 @@ from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.domains import domain_by_name
 from selverify.errors import ArtifactError, ProtocolError
 from selverify.models.sources import has_source, read_generator_source, write_source
-from selverify.params import Generator, Params, load_params
+from selverify.params import Generator, Params, PretrainedParams, Served, load_params
 
 DVC_DIRECTORY = Path(".dvc")
 AT_WORK = Path("tmp") / "selverify.lock"
@@ -152,12 +152,21 @@ def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
             continue
         folder = stage.outputs["generator"]
         settings = params.generator[params.domain][stage.item["backbone"]]
-        if isinstance(settings, Generator):
+        if isinstance(settings, Generator) or _needs_training(settings, folder):
             continue
         if not has_source(folder) or read_generator_source(folder) != settings:
             write_source(folder, settings)
             written.append(folder)
     return written
+
+
+def _needs_training(settings: PretrainedParams | Served, folder: Path) -> bool:
+    """Whether an adapter is asked for and the folder has none, or one of another training."""
+    tuning = settings.tuning if isinstance(settings, PretrainedParams) else None
+    if tuning is None:
+        return False
+    found = read_generator_source(folder) if has_source(folder) else None
+    return not isinstance(found, PretrainedParams) or found.tuning != tuning
 
 
 def mend_lock(path: Path) -> bool:

@@ -21,7 +21,7 @@ from voluptuous import Invalid
 from voluptuous.humanize import humanize_error
 
 from selverify.errors import ArtifactError, ParamsError
-from selverify.params import Params, read_yaml
+from selverify.params import Generator, Params, read_yaml
 
 PIPELINE_FILE = Path("dvc.yaml")
 CHECK = "parameters"
@@ -108,6 +108,12 @@ def check_inputs(stage: Stage) -> None:
                 f"{path}: missing; stage {stage.name!r} reads it and stage {producer!r} writes it "
                 f"(python -m flows {producer}, or dvc repro)"
             )
+
+
+def trained_here(stage: Stage, params: Params) -> bool:
+    """Whether the generator that ``stage`` works with is one that the project trains whole."""
+    backbone = stage.item.get("backbone", params.backbones[0])
+    return isinstance(params.generator[params.domain][backbone], Generator)
 
 
 def used_params(stage: Stage, params: Params) -> dict[str, Any]:

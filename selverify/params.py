@@ -146,11 +146,34 @@ class Generator(ParamsSection):
         return self
 
 
+class Tuning(ParamsSection):
+    """An adapter on a pretrained model (LoRA, Hu et al. 2021), trained by the frozen stage.
+
+    It learns from the written solutions of the pool that the training split is drawn from, but for
+    the problems of the benchmark and those that share a phrase with one. ``rank`` and ``alpha`` are
+    of each matrix, whose change is multiplied by alpha / rank; ``words``: whether moves begin with
+    a label. Every ``saved_steps`` steps the training can be resumed from.
+    """
+
+    rank: Positive
+    alpha: Rate
+    words: bool
+    epochs: Positive
+    tokens_per_batch: Positive
+    rate: Rate
+    warmup_fraction: Fraction
+    bfloat16: bool
+    saved_steps: Positive
+    seed: NonNegative
+
+
 class PretrainedParams(ParamsSection):
-    """A causal language model of the hub (``model`` is owner/name), or of a folder.
+    """A causal language model of the hub (``model`` is owner/name), of a package, or of a folder.
 
     ``prompt``: which few-shot prompt it is shown (``models/prompts``); null shows it the bare text.
     ``kept_tokens``: how many tokens' keys and values are kept for prompts that begin alike.
+    ``exact_values``: what the domain computes of a move is not sampled. ``tuning``: null leaves the
+    model as it is.
     """
 
     kind: Literal["transformers"]
@@ -159,6 +182,8 @@ class PretrainedParams(ParamsSection):
     dtype: Precision
     prompt: str | None
     kept_tokens: Positive
+    exact_values: bool
+    tuning: Tuning | None
 
 
 class Server(ParamsSection):

@@ -40,7 +40,7 @@ def run(
 def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
     """Questions of files; training leaves out what is in the test's file."""
     splits = {name: getattr(settings, name) for name in SPLITS}
-    pools = {name: _questions(split) for name, split in splits.items()}
+    pools = {name: split_questions(split) for name, split in splits.items()}
     test = pools["test"]
     for name, pool in pools.items():
         if pool == test:
@@ -54,7 +54,8 @@ def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
     return tasks_from(domain_by_name(domain), **draws)
 
 
-def _questions(split: TextSplit) -> Questions:
+def split_questions(split: TextSplit) -> Questions:
+    """All questions that a split of text may be drawn from."""
     path = None if split.path is None else Path(split.path)
     if split.source == ANY_FILE and path is not None:
         return load_questions(path)

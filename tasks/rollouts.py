@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from selverify.data.benchmark import SPLITS, check_held_out
+from selverify.models.generators.adapter import has_adapter
 from selverify.models.sources import has_source
 from selverify.params import Params
 from selverify.storage import check_digests
@@ -69,7 +70,7 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
 
 def _check_held_out(inputs: Mapping[str, Path]) -> None:
     """The first use of the frozen generator: no test problem may be in its training."""
-    if has_source(inputs["generator"]):
+    if has_source(inputs["generator"]) and not has_adapter(inputs["generator"]):
         say(f"rollouts: the training data of {inputs['generator']} are unknown")
         return
     check_digests(inputs["generator"])

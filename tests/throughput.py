@@ -77,7 +77,8 @@ def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
     model = CausalModel(
         pretrained,
         kept_tokens=400_000,
-        end_of_move=domain.end_of_move,
+        domain=domain,
+        exact_values=False,
         prompting=Prompting(prompt, end_of_move=domain.end_of_move),
         prompting_id=prompt.identity,
         sampling=sampling,

@@ -96,6 +96,7 @@ class GradeSchool(Domain):
 
     name = "grade_school"
     end_of_move = "\n"
+    computed_after = "="
     operators: Mapping[str, type[Arguments]] = MappingProxyType(
         {"compute": Computation, "answer": FinalNumber}
     )

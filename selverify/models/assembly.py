@@ -133,6 +133,7 @@ def open_models(
             domain_by_name(domain),
             source,
             sampling,
+            folder=generator,
             seed=seed,
             device=device,
             kept_moves=KEPT_MOVES if policy is not None else 0,
@@ -176,6 +177,7 @@ def _generator(
     source: PretrainedParams | Served,
     sampling: Sampling,
     *,
+    folder: Path,
     seed: int,
     device: str,
     kept_moves: int,
@@ -184,12 +186,17 @@ def _generator(
     if isinstance(source, Served):
         return _served(domain, source, prompting, shown, sampling=sampling, seed=seed)
     pretrained = load_hub_model(
-        source.model, revision=source.revision, dtype=source.dtype, device=device
+        source.model,
+        revision=source.revision,
+        dtype=source.dtype,
+        device=device,
+        adapter=None if source.tuning is None else folder,
     )
     proposer = CausalModel(
         pretrained,
         kept_tokens=source.kept_tokens,
-        end_of_move=domain.end_of_move,
+        domain=domain,
+        exact_values=source.exact_values,
         prompting=prompting,
         prompting_id=shown,
         sampling=sampling,

@@ -23,7 +23,7 @@ from selverify.models.tokenizer import Words
 from selverify.params import Benchmark, Generator, Shape
 from selverify.storage import write_digests
 from selverify.training.fit import Update, descend
-from selverify.training.language import Encoded, encode, language_loss, length, pad
+from selverify.training.language import Encoded, encode, language_loss, length, like_lengths, pad
 from selverify.training.reproducible import one_thread
 from selverify.types import Problem, Truth
 
@@ -218,7 +218,7 @@ def _batches(
             question, answer = encode(text, [solution], words)
             examples.append((question, [*answer, words.eos]))
             size += length(examples[-1])
-        yield from (batches := _like_lengths(examples, settings.tokens_per_batch, rng))
+        yield from (batches := like_lengths(examples, settings.tokens_per_batch, rng))
         step += len(batches)
 
 
@@ -239,13 +239,3 @@ def _problem(
         f"benchmark.{domain.name}: its splits hold all of {_DRAWS} problems drawn for the "
         "generator, expected fewer problems in them"
     )
-
-
-def _like_lengths(examples: list[Encoded], tokens: int, rng: random.Random) -> list[list[Encoded]]:
-    batches: list[list[Encoded]] = [[]]
-    for example in sorted(examples, key=length):
-        if (len(batches[-1]) + 1) * length(example) > tokens and batches[-1]:
-            batches.append([])
-        batches[-1].append(example)
-    rng.shuffle(batches)
-    return batches

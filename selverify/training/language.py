@@ -5,6 +5,7 @@ Knows: a backbone's words. Does not know: what a problem or a move is, rollouts,
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import torch
@@ -27,6 +28,17 @@ def encode(text: str, moves: Sequence[str], words: Words) -> Encoded:
 def length(row: Encoded) -> int:
     """Words of the problem and of what follows it."""
     return len(row[0]) + len(row[1])
+
+
+def like_lengths(rows: list[Encoded], tokens: int, rng: random.Random) -> list[list[Encoded]]:
+    """Shuffled batches of rows of like lengths, each of ``tokens`` at most, padding included."""
+    batches: list[list[Encoded]] = [[]]
+    for row in sorted(rows, key=length):
+        if (len(batches[-1]) + 1) * length(row) > tokens and batches[-1]:
+            batches.append([])
+        batches[-1].append(row)
+    rng.shuffle(batches)
+    return batches
 
 
 def pad(rows: Sequence[Encoded], words: Words) -> tuple[Tensor, Tensor]:

@@ -62,7 +62,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def hub(model: Path, **changes: Any) -> PretrainedParams:
-    settings = {"revision": None, "dtype": "float32", "prompt": "math_steps", "kept_tokens": 9000}
+    settings: dict[str, Any] = {
+        "revision": None,
+        "dtype": "float32",
+        "prompt": "math_steps",
+        "kept_tokens": 9000,
+        "exact_values": False,
+        "tuning": None,
+    }
     return PretrainedParams(kind="transformers", model=str(model), **{**settings, **changes})
 
 

@@ -87,7 +87,8 @@ def causal(
     return CausalModel(
         pretrained,
         kept_tokens=capacity,
-        end_of_move=DOMAIN.end_of_move,
+        domain=DOMAIN,
+        exact_values=False,
         prompting=prompting,
         prompting_id="test",
         sampling=sampling,

@@ -33,12 +33,13 @@ def test_a_training_fixes_its_kernels_before_torch_is_imported(
     """Only stages that train, and what the environment says already wins."""
     for name in KERNELS:
         monkeypatch.delenv(name, raising=False)
-    fix_kernels("evaluation")
+    fix_kernels("evaluation", trained_here=True)
+    fix_kernels("verifier", trained_here=False)
     assert not KERNELS.keys() & os.environ.keys()
     monkeypatch.setenv("MKL_CBWR", "AUTO")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "")
     monkeypatch.delenv("ATEN_CPU_CAPABILITY")
-    fix_kernels("verifier")
+    fix_kernels("verifier", trained_here=True)
     assert os.environ["MKL_CBWR"] == "AUTO"
     assert os.environ["ATEN_CPU_CAPABILITY"] == "avx2"
     imports = "import sys, flows.__main__, flows.stages; sys.exit('torch' in sys.modules)"

@@ -68,6 +68,8 @@ generator:
       dtype: bfloat16
       prompt: null
       kept_tokens: 400000
+      exact_values: false
+      tuning: null
 evaluation:
   methods: [cot, full]
 """
@@ -88,6 +90,7 @@ def test_a_profile_may_state_a_whole_new_model(parameters: Path) -> None:
     assert {name for name, value in changed.items() if value is None} == {
         "generator.math.mine.revision",
         "generator.math.mine.prompt",
+        "generator.math.mine.tuning",
     }
     assert yaml.safe_load((parameters / "params.yaml").read_text(encoding="utf-8")) == expected
     assert load_params(Path("params.yaml")).generator["math"]["mine"].revision is None

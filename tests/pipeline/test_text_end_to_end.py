@@ -46,7 +46,13 @@ def stated_by_profile(model: Path) -> Params:
             name: {"source": "file", "path": path, "problems": count, "seed": seed}
             for seed, (name, (path, count)) in enumerate(files.items())
         },
-        "generator.math.sums": {**source, "prompt": None, "kept_tokens": 20_000},
+        "generator.math.sums": {
+            **source,
+            "prompt": None,
+            "kept_tokens": 20_000,
+            "exact_values": False,
+            "tuning": None,
+        },
         "sampling.math": {"max_move_tokens": 16, "max_solution_tokens": 48, "max_moves": 6},
         "rollouts": {"solutions": 6, "rollouts": 4, "share": 0.5},
         "verifier": {"kind": {"math": "head"}, "audit_samples": 2, "epochs": 40},

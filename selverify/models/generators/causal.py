@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from selverify.domains.base import close_move
+from selverify.domains.base import Domain, close_move
 from selverify.models.generators.decoding import Decoding, Drawn
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.generators.sampling import (
@@ -40,7 +40,7 @@ from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
 from selverify.search.requests import RankItem
-from selverify.types import Sample, State
+from selverify.types import Move, Sample, State
 
 TAIL = 8
 """Last tokens of a row that are looked through for the end of a move."""
@@ -70,7 +70,8 @@ class CausalModel(SamplingGenerator):
         pretrained: HubModel,
         *,
         kept_tokens: int,
-        end_of_move: str,
+        domain: Domain,
+        exact_values: bool,
         prompting: Callable[[State], Prompt],
         prompting_id: str,
         sampling: Sampling,
@@ -78,8 +79,8 @@ class CausalModel(SamplingGenerator):
         kept_moves: int,
     ) -> None:
         """``prompting_id`` identifies what ``prompting`` shows beside the state; ``kept_tokens``
-        bounds the cache of prefixes. ``kept_moves``: of so many sampled moves the embeddings are
-        kept until ``embed``.
+        bounds the cache of prefixes. ``exact_values``: what ``domain.forced`` knows is not sampled.
+        ``kept_moves``: of so many sampled moves the embeddings are kept until ``embed``.
 
         Raises:
             ParamsError: as ``SharedPrefixes``.
@@ -90,12 +91,16 @@ class CausalModel(SamplingGenerator):
         self._kept = KeptEmbeddings(kept_moves)
         self._goals: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
-        self._end = end_of_move
+        self._end = domain.end_of_move
+        self._domain = domain
+        self._exact_values = exact_values and bool(domain.computed_after)
         self._prompting = prompting
         self._seed = seed
-        self._watched = _watched(pretrained, end_of_move)
+        ends = (self._end[-1], *([domain.computed_after[-1]] if self._exact_values else ()))
+        self._watched = _watched(pretrained, ends)
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
-        self._identity = f"{pretrained.digest} {prompting_id} {sampled} {seed}"
+        exact = " exact values" if self._exact_values else ""
+        self._identity = f"{pretrained.digest} {prompting_id} {sampled} {seed}{exact}"
 
     def identity(self) -> str:
         """Of the weights, the prompts, the sampling and the seed."""
@@ -252,7 +257,14 @@ class CausalModel(SamplingGenerator):
         drawn = Decoding(
             self._prefixes,
             past,
-            _Ends(self._pretrained, self._end, self._watched, one_move=one_move),
+            _Ends(
+                self._pretrained,
+                self._domain,
+                self._watched,
+                states=[item.state for item in items for _ in range(width)],
+                one_move=one_move,
+                exact_values=self._exact_values,
+            ),
             seeds=seeds,
             most=np.where(np.arange(width) < counts[:, None], most[:, None], 0),
             temperature=temperature,
@@ -320,15 +332,29 @@ class CausalModel(SamplingGenerator):
 
 
 class _Ends:
-    """Satisfies ``Rules``: samples end with the text's end, or with a move's."""
+    """Satisfies ``Rules``: samples end with the text's end, or with a move's.
+
+    With ``exact_values`` the domain says what it knows of a row's text; ``states`` are those that
+    the rows continue.
+    """
 
     def __init__(
-        self, pretrained: HubModel, end_of_move: str, watched: Tensor, *, one_move: bool
+        self,
+        pretrained: HubModel,
+        domain: Domain,
+        watched: Tensor,
+        *,
+        states: Sequence[State],
+        one_move: bool,
+        exact_values: bool,
     ) -> None:
         self._pretrained = pretrained
-        self._end = end_of_move
+        self._domain = domain
+        self._end = domain.end_of_move
         self._ends = pretrained.ends()
+        self._states = states
         self._one_move = one_move
+        self._exact_values = exact_values
         self.watched = watched
 
     def ended(self, row: int, tokens: list[int]) -> bool:
@@ -340,17 +366,35 @@ class _Ends:
         return not self._end.isspace() or bool(self._pretrained.decode(tokens).strip())
 
     def forced(self, row: int, tokens: list[int]) -> list[int]:
-        return []
+        mark = self._domain.computed_after
+        if not self._exact_values or mark not in self._pretrained.decode(tokens[-1:]):
+            return []
+        state, begun = self._reached(self._states[row], self._pretrained.decode(tokens))
+        known = None if state is None else self._domain.forced(state, begun)
+        if known is None:
+            return []
+        said: list[int] = self._pretrained.tokenizer.encode(known, add_special_tokens=False)
+        return said
+
+    def _reached(self, state: State, text: str) -> tuple[State | None, str]:
+        """The state after the moves of ``text``, and the move that has begun; None: there is one
+        that is none."""
+        *said, begun = text.split(self._end)
+        for candidate in map(self._domain.parse, filter(str.strip, said)):
+            if not isinstance(candidate, Move):
+                return None, begun
+            state = self._domain.apply(state, candidate)
+        return state, begun
 
 
-def _watched(pretrained: HubModel, end_of_move: str) -> Tensor:
-    """Which tokens [V] end a text or can complete ``end_of_move``: they hold its last character."""
+def _watched(pretrained: HubModel, ends: Sequence[str]) -> Tensor:
+    """Which tokens [V] end a text, or hold one of the characters ``ends``."""
     size = pretrained.model.get_output_embeddings().weight.shape[0]
     texts = pretrained.tokenizer.batch_decode(
         [[token] for token in range(len(pretrained.tokenizer))]
     )
     watched = torch.zeros(max(size, len(texts)), dtype=torch.bool)
-    watched[: len(texts)] = torch.tensor([end_of_move[-1] in text for text in texts])
+    watched[: len(texts)] = torch.tensor([any(one in text for one in ends) for text in texts])
     watched[list(pretrained.ends())] = True
     return watched
 

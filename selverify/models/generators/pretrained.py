@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM
 
+from selverify.models.generators.adapter import merge_adapter
 from selverify.models.prompting import Prompt, plain_text
 from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
 
@@ -75,21 +78,32 @@ class HubModel:
         return frozenset(one for one in (*listed, self.tokenizer.eos_token_id) if one is not None)
 
 
-def load_hub_model(source: str, *, revision: str | None, dtype: str, device: str) -> HubModel:
-    """The model of a local folder, or of a repository on the hub.
+def load_hub_model(
+    source: str, *, revision: str | None, dtype: str, device: str, adapter: Path | None = None
+) -> HubModel:
+    """The model of a local folder, of a repository on the hub, or of a package.
 
     Args:
-        source: a folder, or ``owner/name``.
-        revision: a commit or tag of the repository; None for a folder.
+        source: as for ``local_folder``.
+        revision: a commit or tag of the repository, the package's version; None for a folder.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         device: ``cpu``, ``cuda``, ``cuda:1``, ...
+        adapter: the folder of an adapter that is added to the weights.
 
     Raises:
-        ParamsError, ArtifactError, SchemaError: as ``local_folder`` and ``load_model``.
+        ParamsError, ArtifactError, SchemaError: as ``local_folder``, ``load_model`` and
+            ``merge_adapter``.
     """
     folder, known = local_folder(source, revision=revision)
     tokenizer = load_tokenizer(folder)
-    model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+    if adapter is None:
+        model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
+    else:
+        # The sum is made in float32, so that it is rounded once.
+        model = load_model(AutoModelForCausalLM, folder, dtype="float32", device=device)
+        model, own = merge_adapter(model, adapter, base=known)
+        model = model.to(getattr(torch, dtype)).eval().requires_grad_(False)
+        known = f"{known} {own}"
     return HubModel(model, tokenizer, f"{known} {dtype}", _positions(model.config))
 
 

@@ -1,0 +1,219 @@
+"""Training of an adapter on a pretrained model, from written solutions of its domain.
+
+Knows: how a solution becomes tokens, the loss (on the solution only), the optimiser, how a training
+goes on after an interruption. Does not know: which problems are held out, where solutions are from.
+The moves are those that the model is to write; their values are learned, too, whether or not the
+domain computes them later.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+
+from selverify.data.gold_moves import GoldSolution
+from selverify.domains.base import Domain
+from selverify.models.generators.adapter import peft_library, save_adapter
+from selverify.models.generators.pretrained import HubModel
+from selverify.models.prompting import disarmed, plain
+from selverify.params import Tuning
+from selverify.storage import atomic_path
+from selverify.training.language import Encoded, length, like_lengths
+
+_IGNORED = -100
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A step of ``total``; ``loss`` is smoothed, in nats a token."""
+
+    step: int
+    total: int
+    loss: float
+
+
+def train_adapter(
+    pretrained: HubModel,
+    domain: Domain,
+    solutions: Sequence[GoldSolution],
+    held_out: Sequence[GoldSolution],
+    settings: Tuning,
+    *,
+    base: tuple[str, str],
+    folder: Path,
+    resumed: Path,
+    report: Callable[[Progress], None],
+) -> dict[str, float]:
+    """Train on ``solutions`` and write the adapter to ``folder``; losses in nats a token.
+
+    Args:
+        pretrained: in float32; its weights are changed in place.
+        base: content id of the model, and what parameters call it.
+        resumed: a file of the training's state. A training with the same settings, model and
+            solutions goes on from it; it is removed at the end.
+        report: called after every ten steps.
+
+    Raises:
+        ParamsError: peft is not installed.
+    """
+    torch.manual_seed(settings.seed)
+    peft = peft_library()
+    adapted = peft.get_peft_model(
+        pretrained.model,
+        peft.LoraConfig(
+            r=settings.rank,
+            lora_alpha=settings.alpha,
+            target_modules="all-linear",
+            task_type="CAUSAL_LM",
+        ),
+    )
+    model = pretrained.model
+    rows = [encode_solution(pretrained, domain, one) for one in solutions]
+    held = [encode_solution(pretrained, domain, one) for one in held_out]
+    training = _Training(model, settings, total=len(list(_batches(rows, settings))))
+    mark = json.dumps([settings.model_dump(exclude={"saved_steps"}), base[0], _sum_of(rows)])
+    training.resume(resumed, mark)
+    model.train()
+    for batch in islice(_batches(rows, settings), training.step, None):
+        training.learn(batch)
+        if training.step % settings.saved_steps == 0:
+            training.save(resumed, mark)
+        if training.step % 10 == 0 or training.step == training.total:
+            report(Progress(training.step, training.total, training.smoothed))
+    model.eval()
+    save_adapter(folder, adapted, base=base[0], name=base[1])
+    resumed.unlink(missing_ok=True)
+    found = {"generator_loss": training.smoothed, "generator_solutions": float(len(rows))}
+    if held:
+        found["generator_validation_loss"] = held_out_loss(model, held, settings)
+    return found
+
+
+def encode_solution(pretrained: HubModel, domain: Domain, solution: GoldSolution) -> Encoded:
+    """Tokens of what the model is shown of the question, and of the moves up to the text's end."""
+    problem = domain.read(solution.question, problem_id=solution.question_id)
+    shown = pretrained.encode(plain(domain)(domain.initial_state(problem, budget=0)))
+    said = "".join(disarmed(move) + domain.end_of_move for move in solution.moves)
+    answer = pretrained.tokenizer.encode(said, add_special_tokens=False)
+    return list(shown), [*answer, pretrained.tokenizer.eos_token_id]
+
+
+def solution_loss(model: Any, rows: Sequence[Encoded], *, bfloat16: bool) -> Tensor:
+    """Mean cross-entropy of the tokens after the questions, in nats a token.
+
+    Only these are projected to the vocabulary, which is wide.
+    """
+    tokens = pad_sequence([torch.tensor([*shown, *said]) for shown, said in rows], batch_first=True)
+    wanted = pad_sequence(
+        [torch.tensor([*[_IGNORED] * len(shown), *said]) for shown, said in rows],
+        batch_first=True,
+        padding_value=_IGNORED,
+    )[:, 1:]
+    followed = wanted != _IGNORED
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+        # Padding is behind all tokens, which see only what is before them: no mask is needed.
+        hidden = model.get_decoder()(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+        logits = model.get_output_embeddings()(hidden[followed])
+    return functional.cross_entropy(logits.float(), wanted[followed])
+
+
+@torch.inference_mode()
+def held_out_loss(model: Any, rows: Sequence[Encoded], settings: Tuning) -> float:
+    """The mean over all tokens after the questions of ``rows``."""
+    total = tokens = 0.0
+    for batch in like_lengths(list(rows), settings.tokens_per_batch, random.Random(0)):
+        count = sum(len(said) for _, said in batch)
+        total += count * float(solution_loss(model, batch, bfloat16=settings.bfloat16))
+        tokens += count
+    return total / tokens
+
+
+class _Training:
+    """The adapter's weights, their optimiser, and how far it is."""
+
+    def __init__(self, model: Any, settings: Tuning, *, total: int) -> None:
+        self.total = total
+        self.step = 0
+        self.smoothed = 0.0
+        self._model = model
+        self._settings = settings
+        self._weights = [one for one in model.parameters() if one.requires_grad]
+        self._optimiser = torch.optim.AdamW(
+            self._weights, lr=settings.rate, betas=(0.9, 0.99), weight_decay=0.0
+        )
+
+    def learn(self, rows: Sequence[Encoded]) -> None:
+        """One step down the gradient of a batch."""
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._settings.rate * self._factor()
+        loss = solution_loss(self._model, rows, bfloat16=self._settings.bfloat16)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._weights, 1.0)
+        self._optimiser.step()
+        self._optimiser.zero_grad()
+        value = float(loss.detach())
+        self.smoothed = value if self.step == 0 else 0.95 * self.smoothed + 0.05 * value
+        self.step += 1
+
+    def _factor(self) -> float:
+        """Linear warm-up, then a cosine to 0."""
+        warm = max(1, round(self._settings.warmup_fraction * self.total))
+        if self.step < warm:
+            return (self.step + 1) / warm
+        return 0.5 + 0.5 * math.cos(math.pi * (self.step - warm) / max(1, self.total - warm))
+
+    def save(self, path: Path, mark: str) -> None:
+        """Write all that ``resume`` needs; the file is whole or the one before."""
+        tensors = {}
+        for place, weight in enumerate(self._weights):
+            tensors[f"{place}.weight"] = weight.detach()
+            for moment in _MOMENTS:
+                tensors[f"{place}.{moment}"] = self._optimiser.state[weight][moment]
+        facts = {"mark": mark, "step": str(self.step), "smoothed": repr(self.smoothed)}
+        with atomic_path(path) as temporary:
+            save_file(tensors, temporary, metadata=facts)
+
+    def resume(self, path: Path, mark: str) -> None:
+        """Go on from what ``save`` wrote for the same training; else begin at the beginning."""
+        if not path.is_file():
+            return
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = file.metadata() or {}
+                if facts.get("mark") != mark:
+                    return
+                tensors = {name: file.get_tensor(name) for name in set(file.keys())}
+        except SafetensorError:
+            return
+        self.step, self.smoothed = int(facts["step"]), float(facts["smoothed"])
+        for place, weight in enumerate(self._weights):
+            weight.data.copy_(tensors[f"{place}.weight"])
+            moments = {moment: tensors[f"{place}.{moment}"] for moment in _MOMENTS}
+            self._optimiser.state[weight] = {"step": torch.tensor(float(self.step)), **moments}
+
+
+def _batches(rows: Sequence[Encoded], settings: Tuning) -> Iterator[list[Encoded]]:
+    """All batches of all epochs, each epoch shuffled anew; rows of a batch have like lengths."""
+    rng = random.Random(settings.seed)
+    for _ in range(settings.epochs):
+        shuffled = rng.sample(list(rows), len(rows))
+        yield from like_lengths(shuffled, settings.tokens_per_batch, rng)
+
+
+def _sum_of(rows: Sequence[Encoded]) -> list[int]:
+    """What tells other solutions from these."""
+    return [len(rows), sum(map(length, rows)), sum(map(sum, (said for _, said in rows)))]
