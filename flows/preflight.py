@@ -20,8 +20,14 @@ import psutil
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.domains import domain_by_name
-from selverify.errors import ArtifactError, ProtocolError
-from selverify.models.sources import has_source, read_generator_source, write_source
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
+from selverify.models.sources import (
+    adapter_facts,
+    has_adapter,
+    has_source,
+    read_generator_source,
+    write_source,
+)
 from selverify.params import Generator, Params, PretrainedParams, Served, load_params
 
 DVC_DIRECTORY = Path(".dvc")
@@ -145,6 +151,10 @@ def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
 
     The generator's stage is frozen, because a training takes long; to name a model takes nothing.
     Returns the folders written.
+
+    Raises:
+        SchemaError: a tuned model is asked for, and the folder holds none, or one of another
+            tuning.
     """
     written = []
     for stage in stages.values():
@@ -152,21 +162,34 @@ def name_sources(params: Params, stages: Mapping[str, Stage]) -> list[Path]:
             continue
         folder = stage.outputs["generator"]
         settings = params.generator[params.domain][stage.item["backbone"]]
-        if isinstance(settings, Generator) or _needs_training(settings, folder):
+        if isinstance(settings, Generator):
             continue
-        if not has_source(folder) or read_generator_source(folder) != settings:
+        _check_adapter(settings, folder, stage.name)
+        if _source(folder) != settings:
             write_source(folder, settings)
             written.append(folder)
     return written
 
 
-def _needs_training(settings: PretrainedParams | Served, folder: Path) -> bool:
-    """Whether an adapter is asked for and the folder has none, or one of another training."""
+def _source(folder: Path) -> PretrainedParams | Served | None:
+    """What the folder names; None where that is nothing, or was written under other parameters."""
+    try:
+        return read_generator_source(folder) if has_source(folder) else None
+    except SchemaError:
+        return None
+
+
+def _check_adapter(settings: PretrainedParams | Served, folder: Path, stage: str) -> None:
     tuning = settings.tuning if isinstance(settings, PretrainedParams) else None
     if tuning is None:
-        return False
-    found = read_generator_source(folder) if has_source(folder) else None
-    return not isinstance(found, PretrainedParams) or found.tuning != tuning
+        return
+    found = adapter_facts(folder)["settings"] if has_adapter(folder) else None
+    if found != tuning.model_dump():
+        holds = "no adapter" if found is None else f"an adapter of another tuning, {found}"
+        raise SchemaError(
+            f"{folder}: given {holds}, expected one of the tuning that params.yaml states; run "
+            f"python -m flows {stage}"
+        )
 
 
 def mend_lock(path: Path) -> bool:

@@ -32,7 +32,7 @@ Rate = Annotated[float, Field(gt=0.0)]
 KeyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 """Of a domain or a backbone."""
 Aggregation = Literal["last", "min", "prod"]
-RewardKind = Literal["token_logprobs", "value", "head", "source"]
+RewardKind = Literal["token_logprobs", "value", "head", "adapter", "source"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
 
@@ -374,8 +374,9 @@ class VerifierParams(ParamsSection):
     """The process reward model.
 
     ``kind`` token_logprobs judges a move by how probable its words are, value by the state after
-    it, head is a small one on the generator's hidden states, source is that of ``source``, not
-    trained here. ``aggregation``: how the scores of its moves make the score of a state.
+    it, head is a small one on the generator's hidden states, adapter the same on a copy of the
+    generator tuned with it by LoRA of ``rank``, source is that of ``source``, not trained here.
+    ``aggregation``: how the scores of its moves make the score of a state.
     ``tune_*``: the backbone is tuned for so many epochs; that of such a model on solutions up
     to their last step worth ``tune_value``. ``share``: of its batches, after which every training
     of a model of that strength stops; one that stops early is the deliberately poor one.
@@ -390,6 +391,7 @@ class VerifierParams(ParamsSection):
     tune_rows: Positive
     tune_rate: Rate
     tune_value: Fraction
+    rank: Positive
     hidden: Positive
     epochs: Positive
     rows_per_batch: Positive
@@ -607,11 +609,11 @@ class Params(ParamsSection):
             )
         for name in self.backbones:
             trained = isinstance(self.generator[self.domain][name], Generator)
-            if kind != "source" and (kind == "head") == trained:
+            if kind != "source" and (kind in ("head", "adapter")) == trained:
                 raise ValueError(
                     f"verifier.kind.{self.domain}: given {kind}, expected "
-                    f"{'token_logprobs, value' if trained else 'head'} or source, for the "
-                    f"generator {name}"
+                    f"{'token_logprobs, value' if trained else 'head, adapter'} or source, for "
+                    f"the generator {name}"
                 )
 
     @model_validator(mode="after")

@@ -96,7 +96,8 @@ class State:
 class Sample:
     """Generated text (one move, or one whole solution) with its cost in tokens.
 
-    ``logprob`` is the sum over the generated tokens of log p, in nats, at temperature 1.
+    ``logprob`` is the sum over the sampled tokens of log p, in nats, at temperature 1; tokens that
+    the domain computed count in ``tokens`` alone.
     """
 
     text: str

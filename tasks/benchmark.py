@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from selverify.data.benchmark import SPLITS, Task, benchmark_rows, build, check_leaks
+from selverify.data.near_duplicates import PHRASE, apart_from
 from selverify.data.text_benchmarks import (
     Draw,
     Questions,
     load_known,
     load_questions,
     tasks_from,
-    without,
 )
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.params import Benchmark, Params, TextBenchmark, TextSplit
@@ -38,17 +38,18 @@ def run(
 
 
 def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
-    """Questions of files; training leaves out what is in the test's file."""
+    """Questions of files; training leaves out what is in the test's file, or nearly so."""
     splits = {name: getattr(settings, name) for name in SPLITS}
     pools = {name: split_questions(split) for name, split in splits.items()}
     test = pools["test"]
     for name, pool in pools.items():
         if pool == test:
             continue
-        pools[name] = without(pool, test)
+        pools[name] = apart_from(pool, test)
         if left_out := len(pool.items) - len(pools[name].items):
             say(
-                f"benchmark: {left_out} questions of {pool.source} stand in {test.source}: left out"
+                f"benchmark: {left_out} questions of {pool.source} stand in {test.source} or share "
+                f"{PHRASE} words in a row with one of its questions: left out"
             )
     draws = {name: Draw(pools[name], split.problems, split.seed) for name, split in splits.items()}
     return tasks_from(domain_by_name(domain), **draws)

@@ -9,14 +9,14 @@ import torch
 
 from selverify.data.benchmark import SPLITS, Task, held_out_marks
 from selverify.data.gold_moves import GoldSolution, gold_solutions
-from selverify.data.near_duplicates import apart_from
+from selverify.data.near_duplicates import PHRASE, apart_from
 from selverify.data.text_benchmarks import Questions, TextQuestion
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.grade_school import GradeSchool
 from selverify.errors import ParamsError
 from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.sources import write_source
-from selverify.models.verifiers.loading import local_folder
+from selverify.models.verifiers.loading import check_device
 from selverify.params import Benchmark, Generator, Params, PretrainedParams, TextBenchmark, Tuning
 from selverify.training.adapter import Progress, train_adapter
 from selverify.training.generator import train_generator
@@ -80,10 +80,10 @@ def _tune(
     know by heart.
     """
     torch.set_num_threads(params.tracking.threads)
+    check_device(params.tracking.device)
     held_out = [task for split in SPLITS for task in read_tasks(benchmark, split)]
     learned, validation = _written(params, tuning, held_out)
     write_facts(folder, "generator", "held_out", {"marks": held_out_marks(held_out)})
-    _, known = local_folder(settings.model, revision=settings.revision)
     pretrained = load_hub_model(
         settings.model, revision=settings.revision, dtype="float32", device=params.tracking.device
     )
@@ -94,7 +94,7 @@ def _tune(
         learned,
         validation,
         tuning,
-        base=(known, settings.model),
+        name=settings.model,
         folder=folder,
         resumed=Path(params.tracking.reply_cache).parent / state,
         report=_report,
@@ -119,8 +119,8 @@ def _written(
     apart = apart_from(apart_from(pool, tasks), split_questions(sizes.test))
     kept = {question.question_id for question in apart.items}
     say(
-        f"generator: {len(found) - len(kept)} of them stand in the benchmark or share eight words "
-        f"in a row with a problem of it or of {sizes.test.source}: left out"
+        f"generator: {len(found) - len(kept)} of them stand in the benchmark or share {PHRASE} "
+        f"words in a row with a problem of it or of {sizes.test.source}: left out"
     )
     validation = {one.problem.problem_id for one in held_out if one.split == "validation"}
     return (

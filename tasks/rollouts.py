@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from selverify.data.benchmark import SPLITS, check_held_out
-from selverify.models.generators.adapter import has_adapter
-from selverify.models.sources import has_source
+from selverify.models.sources import has_adapter, has_source
 from selverify.params import Params
 from selverify.storage import check_digests
 from selverify.training.rollouts import (

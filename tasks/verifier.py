@@ -10,15 +10,18 @@ from typing import Any, cast
 
 import torch
 
-from selverify.domains import generated_by_name
+from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import knows_truth
+from selverify.errors import ParamsError
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.statistics import area_under_roc
+from selverify.models.assembly import load_generator_model, prompting_of
 from selverify.models.sources import write_source
 from selverify.models.threshold import choose_threshold, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
-from selverify.params import Params
+from selverify.params import Params, PretrainedParams
 from selverify.search.requests import Verify
+from selverify.training.adapter_head import train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import train_head, whole_solution
 from selverify.training.rollouts import ValuedSolution, solutions_from
@@ -47,7 +50,7 @@ def run(
     if kind == "source":
         write_source(folder, params.verifier.source[params.domain])
     else:
-        train = _train_head if kind == "head" else _train_model
+        train = OF_PRETRAINED.get(kind, _train_model)
         losses = train(learned, params, inputs, folder)
     with_verifier = {**inputs, "verifier": folder}
     chosen = {}
@@ -91,6 +94,36 @@ def _train_head(
         folder=folder,
         report=_report,
     )
+
+
+def _train_adapted_head(
+    solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
+) -> dict[str, float]:
+    """A head and an adapter on a copy of the generator's model."""
+    source = params.generator[params.domain][params.backbones[0]]
+    if not isinstance(source, PretrainedParams):
+        raise ParamsError(
+            f"verifier.kind.{params.domain}: given adapter, expected a generator of the hub or of "
+            f"a package in generator.{params.domain}.{params.backbones[0]}"
+        )
+    domain = domain_by_name(params.domain)
+    return train_adapted_head(
+        solutions,
+        params.verifier,
+        domain,
+        load_generator_model(
+            source, inputs["generator"], dtype="float32", device=params.tracking.device
+        ),
+        prompting=prompting_of(domain, source.prompt)[0],
+        share=params.verifier.share[params.strengths[0]],
+        name=source.model,
+        folder=folder,
+        report=_report,
+    )
+
+
+OF_PRETRAINED = {"head": _train_head, "adapter": _train_adapted_head}
+"""The training of each kind of reward model that is put on a pretrained generator."""
 
 
 def _choose_tau(

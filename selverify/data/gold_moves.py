@@ -13,17 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from selverify.data.text_benchmarks import TextQuestion, written_solutions
-from selverify.domains.grade_school import Computation, GradeSchool
-from selverify.domains.line_arithmetic import NotAnExpression, read_numeral
+from selverify.domains.base import context_of
+from selverify.domains.grade_school import Computation, GradeSchool, Sheet
+from selverify.domains.line_arithmetic import NotAnExpression, read_expression, read_numeral
 from selverify.domains.stated_numbers import CARDINALS
 from selverify.search.gates import reject
-from selverify.types import Candidate, Malformed, Move, Problem
+from selverify.types import Candidate, Malformed, Move, Problem, State
 
 MOST_LABEL_WORDS = 6
 _LEAST_TAIL = 2
+_SENTENCE = 500
 NO_ANNOTATIONS = "no annotations"
 OTHER_END = "ends in another number"
-_NUMBER = r"\$?(?:\d[\d,]*(?:\.\d+)?|\.\d+)%?"
+TOO_LONG = "too long"
+MAX_SOLUTION = 10_000
+"""Characters; a longer solution is left out."""
+_NUMBER = r"\$?(?:\d[\d,]{0,15}(?:\.\d{1,12})?|\.\d{1,12})%?"
 _ANNOTATION = re.compile(r"<<([^<>=]*)=([^<>=]*)>>")
 _STEP = re.compile(
     rf"{_ANNOTATION.pattern}"
@@ -128,7 +133,8 @@ def label_of(text: str, start: int, end: int) -> str:
     Those behind it, as ``clips in may``; where they are fewer than two or begin with a word that
     joins, as ``per minute``, the nearest before it are put first. Numbers are left out.
     """
-    ends = [0, *(found.end() for found in _SENTENCE_END.finditer(text, 0, start))]
+    begun = max(0, start - _SENTENCE)
+    ends = [begun, *(found.end() for found in _SENTENCE_END.finditer(text, begun, start))]
     before = _words(_EXPRESSION.split(text[ends[-1] : start])[0])
     behind = re.sub(r"^\s*[$]?[\d,.]*\d%?", "", text[end : end + 200])
     stop = _TAIL_END.search(behind)
@@ -140,6 +146,8 @@ def label_of(text: str, start: int, end: int) -> str:
 
 def _moves(question: TextQuestion, solution: str, *, words: bool) -> tuple[str, ...] | str:
     """The moves' texts, or why there are none."""
+    if len(solution) > MAX_SOLUTION:
+        return TOO_LONG
     candidates = list(annotated_moves(solution, words=words))
     if not candidates:
         return NO_ANNOTATIONS
@@ -150,13 +158,20 @@ def _moves(question: TextQuestion, solution: str, *, words: bool) -> tuple[str, 
         domain.read(question.text, problem_id=question.question_id), budget=0
     )
     for candidate in (*candidates, domain.parse(f"Answer {question.answer}")):
-        refusal = reject(domain, state, candidate=candidate)
-        if refusal is not None and refusal.reason.startswith("repeat"):
+        if _is_done(state, candidate):
             continue
+        refusal = reject(domain, state, candidate=candidate)
         if refusal is not None or isinstance(candidate, Malformed):
             return refusal.reason.partition(":")[0] if refusal else "malformed"
         state = domain.apply(state, candidate)
     return state.said
+
+
+def _is_done(state: State, candidate: Candidate) -> bool:
+    """Whether a line before computes the same."""
+    if not isinstance(candidate, Move) or not isinstance(candidate.args, Computation):
+        return False
+    return read_expression(candidate.args.expression).key in context_of(state, Sheet).done
 
 
 def _words(text: str) -> list[str]:

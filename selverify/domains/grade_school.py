@@ -82,12 +82,14 @@ class Sheet:
     """The tracked constraints l: what may be used, what was computed and how, the answer.
 
     ``endless``: some stated numbers whose decimals have no end, which a line writes rounded.
+    ``done``: how it was computed; ``twice``: what was so more than once.
     """
 
     stated: frozenset[Fraction]
     endless: tuple[Fraction, ...]
     computed: tuple[Fraction, ...]
     done: frozenset[str]
+    twice: frozenset[str]
     answer: str | None
 
 
@@ -108,14 +110,18 @@ class GradeSchool(Domain):
             SchemaError: the text is empty, longer than a problem can be, or holds control
                 characters.
         """
-        read = MathSteps().read(" ".join(joined(text).split()), problem_id=problem_id)
+        # Line breaks are white space here, and the control characters that Python counts as it not.
+        said = joined(text) if UNWRITABLE.search(text) else " ".join(joined(text).split())
+        read = MathSteps().read(said, problem_id=problem_id)
         return replace(read, domain=self.name, goal=read.goal[-MAX_GOAL:])
 
     def initial_state(self, problem: Problem, *, budget: int) -> State:
         """w_0: the numbers that the text states are known."""
         stated = stated_numbers(problem.text)
         endless = tuple(sorted(one for one in stated if not terminates(one)))[:MAX_ENDLESS]
-        return State(problem, (), Sheet(stated, endless, (), frozenset(), None), budget)
+        return State(
+            problem, (), Sheet(stated, endless, (), frozenset(), frozenset(), None), budget
+        )
 
     def parse(self, text: str) -> Candidate:
         """Whitelist parse of one line; anything else is ``Malformed`` with a short reason."""
@@ -144,15 +150,25 @@ class GradeSchool(Domain):
         else:
             args = arguments_of(move, Computation)
             value = _value(state, args)
+            if len(state.derivation) >= MAX_MOVES:  # where the gates refuse all
+                return replace(state, derivation=(*state.derivation, move))
             claim = read_numeral(args.claim)
             as_claimed = tuple(one for one in claim.values if counts_as(claim, value))
             computed = dict.fromkeys((*sheet.computed, value, *as_claimed))
-            done = sheet.done | {read_expression(args.expression).key}
-            after = replace(sheet, computed=tuple(computed), done=done)
+            key = frozenset((read_expression(args.expression).key,))
+            after = replace(
+                sheet,
+                computed=tuple(computed),
+                done=sheet.done | key,
+                twice=sheet.twice | (sheet.done & key),
+            )
         return replace(state, derivation=(*state.derivation, move), context=after)
 
     def structural_violation(self, state: State, move: Move) -> str | None:
-        """A line after the answer, an operand from nowhere, no value, the same line again."""
+        """A line after the answer, an operand from nowhere, no value, the same line once more.
+
+        Right solutions compute the same twice, for two people; none does so three times.
+        """
         sheet, args = context_of(state, Sheet), move.args
         if sheet.answer is not None:
             return "after the answer"
@@ -165,7 +181,7 @@ class GradeSchool(Domain):
             return f"scope: {unknown} is neither stated nor computed"
         if expression.value is None:
             return "division by zero"
-        return "repeat: computed before" if expression.key in sheet.done else None
+        return "repeat: computed twice before" if expression.key in sheet.twice else None
 
     def context_violation(self, state: State, move: Move) -> str | None:
         """A claim that is not the value of its expression; an answer that is no known number."""

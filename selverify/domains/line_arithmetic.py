@@ -122,6 +122,8 @@ def written(value: Fraction) -> str | None:
     digits = f"{abs(shifted):0{decimals + 1}d}"
     text = f"{digits[:-decimals]}.{digits[-decimals:]}"
     text = text.rstrip("0").rstrip(".") if exact else text
+    if sum(map(str.isdigit, text)) > MAX_DIGITS:
+        return None
     text = f"-{text}" if value < 0 else text
     return text if len(text) <= MAX_WRITTEN else None
 

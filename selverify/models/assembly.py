@@ -10,8 +10,9 @@ generator's hidden states, or ``source.json``, which names a published one.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,17 @@ from selverify.models.generators.checkpoints import (
     load_reward_model,
 )
 from selverify.models.generators.local import LocalGenerator, LocalVerifier
-from selverify.models.generators.pretrained import load_hub_model
+from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.served_states import ServedStates
 from selverify.models.heuristic.embedding import Embed
 from selverify.models.heuristic.ranker import TrainedRanker
 from selverify.models.prompting import Prompt, Prompting, load_prompt, move_schema, plain
-from selverify.models.sources import has_source, read_generator_source, read_verifier_source
+from selverify.models.sources import (
+    has_adapter,
+    has_source,
+    read_generator_source,
+    read_verifier_source,
+)
 from selverify.models.verifiers.head import HeadVerifier, load_head
 from selverify.models.verifiers.loading import CPU, check_device
 from selverify.models.verifiers.opening import Surroundings, open_verifier
@@ -80,6 +86,10 @@ class _Parts:
     backbone: str
     alone: bool
     """Whether what is requested beside a text leaves its embedding alone, as behind a server."""
+    files: str = ""
+    """Content id of the model of the hub that runs in this process."""
+    adapted: Callable[[Path], tuple[CausalModel, str]] | None = None
+    """The same model with the adapter in a folder, and what identifies it; None: there is none."""
 
 
 def open_models(
@@ -182,18 +192,12 @@ def _generator(
     device: str,
     kept_moves: int,
 ) -> _Parts:
-    prompting, shown = _prompting(domain, source.prompt)
+    prompting, shown = prompting_of(domain, source.prompt)
     if isinstance(source, Served):
         return _served(domain, source, prompting, shown, sampling=sampling, seed=seed)
-    pretrained = load_hub_model(
-        source.model,
-        revision=source.revision,
-        dtype=source.dtype,
-        device=device,
-        adapter=None if source.tuning is None else folder,
-    )
-    proposer = CausalModel(
-        pretrained,
+    pretrained = load_generator_model(source, folder, dtype=source.dtype, device=device)
+    causal = partial(
+        CausalModel,
         kept_tokens=source.kept_tokens,
         domain=domain,
         exact_values=source.exact_values,
@@ -201,9 +205,46 @@ def _generator(
         prompting_id=shown,
         sampling=sampling,
         seed=seed,
-        kept_moves=kept_moves,
     )
-    return _Parts(proposer, proposer.embed, f"{pretrained.digest} {shown}", alone=False)
+
+    def adapted(adapter: Path) -> tuple[CausalModel, str]:
+        model = load_generator_model(
+            source, folder, dtype=source.dtype, device=device, adapters=(adapter,)
+        )
+        return causal(model, kept_moves=0), model.digest
+
+    proposer = causal(pretrained, kept_moves=kept_moves)
+    return _Parts(
+        proposer,
+        proposer.embed,
+        f"{pretrained.digest} {shown}",
+        alone=False,
+        files=pretrained.files,
+        adapted=adapted,
+    )
+
+
+def load_generator_model(
+    source: PretrainedParams,
+    folder: Path,
+    *,
+    dtype: str,
+    device: str,
+    adapters: Sequence[Path] = (),
+) -> HubModel:
+    """The model that ``source`` in ``folder`` names, with its own adapter and then ``adapters``.
+
+    Raises:
+        ParamsError, ArtifactError, SchemaError: as ``load_hub_model``.
+    """
+    own = () if source.tuning is None else (folder,)
+    return load_hub_model(
+        source.model,
+        revision=source.revision,
+        dtype=dtype,
+        device=device,
+        adapters=(*own, *adapters),
+    )
 
 
 def _served(
@@ -258,7 +299,7 @@ def _server_modules() -> tuple[Any, Any]:
     return client, served
 
 
-def _prompting(domain: Domain, name: str | None) -> tuple[Callable[[State], Prompt], str]:
+def prompting_of(domain: Domain, name: str | None) -> tuple[Callable[[State], Prompt], str]:
     """What the model is shown of a state, and what identifies it."""
     if name is None:
         return plain(domain), f"plain {domain.name} {domain.end_of_move!r}"
@@ -267,6 +308,16 @@ def _prompting(domain: Domain, name: str | None) -> tuple[Callable[[State], Prom
 
 
 def _head(folder: Path, parts: _Parts) -> Verifier:
+    """A head on the generator's states, or on those of its model with an adapter of the head's."""
+    if has_adapter(folder):
+        if parts.adapted is None:
+            raise ParamsError(
+                f"{folder}: given an adapter, expected a generator of the hub or of a package"
+            )
+        reader, digest = parts.adapted(folder)
+        head, known = load_head(folder, backbone=parts.files)
+        identity = f"{known} {digest}"
+        return HeadVerifier(reader.embed, head, identity=identity, read=reader.parameters())
     if parts.embed is None:
         raise ParamsError(f"{folder}: given a head, expected a generator whose states it can read")
     head, known = load_head(folder, backbone=parts.backbone)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from filelock import FileLock
 from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from transformers.utils import logging as transformers_logging
@@ -76,9 +77,11 @@ def package_folder(name: str, *, version: str | None) -> tuple[Path, str]:
     source = _installed(name, known)
     mark = known.sha256[:16]
     folder = Path(constants.HF_HOME) / "packages" / f"{name}-{known.version}-{mark}-{_FORMAT}"
-    if not _is_whole(folder):
-        _log.info("%s: converted once, to %s", source.name, folder)
-        _convert(source, folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):  # several workers begin at once
+        if not _is_whole(folder):
+            _log.info("%s: converted once, to %s", source.name, folder)
+            _convert(source, folder)
     return folder, f"{PREFIX}{name}@{known.version} {mark} {_FORMAT}"
 
 
@@ -125,7 +128,7 @@ def _is_whole(folder: Path) -> bool:
 
 
 def _convert(source: Path, folder: Path) -> None:
-    """Write tokenizer and weights of a GGUF file; two processes at once write the same."""
+    """Write tokenizer and weights of a GGUF file."""
     with _quiet():
         tokenizer, model = _read(source)
     with atomic_path(folder) as temporary:

@@ -1,10 +1,12 @@
 """``source.json`` in a model's folder: one of the hub, behind a server, or a tool.
 
-Knows: the file. Does not know: how such a model is loaded or run.
+Knows: the file, and what the adapter beside it is for. Does not know: how such a model is loaded or
+run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,7 +23,9 @@ from selverify.params import (
 from selverify.storage import read_json, write_json
 
 SOURCE = "source.json"
+ADAPTER, WEIGHTS = "adapter.json", "adapter_model.safetensors"
 _GENERATOR, _VERIFIER, _VERSION = "generator.source", "verifier.source", 1
+_ADAPTER = "generator.adapter"
 _AnySource = Annotated[PretrainedParams | Served, Field(discriminator="kind")]
 
 
@@ -52,6 +56,30 @@ def read_verifier_source(folder: Path) -> VerifierSource:
     """The verifier that ``write_source`` wrote; errors as for a generator."""
     found: VerifierSource = _read(folder, AnyVerifier, _VERIFIER)
     return found
+
+
+def has_adapter(folder: Path) -> bool:
+    """Whether the model in ``folder`` is tuned by an adapter."""
+    return (folder / WEIGHTS).is_file()
+
+
+def describe_adapter(folder: Path, *, base: str, settings: Mapping[str, Any]) -> None:
+    """Write the content id of the model that an adapter is for, and its training's settings."""
+    facts = {"base": base, "settings": dict(settings)}
+    write_json(folder / ADAPTER, facts, schema=_ADAPTER, version=_VERSION)
+
+
+def adapter_facts(folder: Path) -> dict[str, Any]:
+    """``base`` and ``settings``, as ``describe_adapter`` wrote them.
+
+    Raises:
+        ArtifactError: the file is not there.
+        SchemaError: it says something else.
+    """
+    facts = read_json(folder / ADAPTER, schema=_ADAPTER, version=_VERSION)
+    if not isinstance(facts, dict) or not {"base", "settings"} <= facts.keys():
+        raise SchemaError(f"{folder / ADAPTER}: expected base and settings of an adapter")
+    return facts
 
 
 def _read(folder: Path, kind: Any, schema: str) -> Any:

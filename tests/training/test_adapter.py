@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tiny_text_models import build
 
 from selverify.data.gold_moves import GoldSolution
 from selverify.domains.grade_school import GradeSchool
+from selverify.domains.math_steps import MathSteps
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.generators import adapter as module
-from selverify.models.generators.adapter import WEIGHTS, has_adapter
+from selverify.models.generators import causal
 from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import plain
-from selverify.models.verifiers.loading import local_folder
+from selverify.models.sources import WEIGHTS, has_adapter
 from selverify.params import Sampling, Tuning
 from selverify.search.requests import CompleteItem, ProposeItem
 from selverify.storage import write_digests
@@ -55,9 +56,9 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("llama"), "llama")
 
 
-def loaded(folder: Path, adapter: Path | None = None) -> HubModel:
+def loaded(folder: Path, *adapters: Path) -> HubModel:
     return load_hub_model(
-        str(folder), revision=None, dtype="float32", device="cpu", adapter=adapter
+        str(folder), revision=None, dtype="float32", device="cpu", adapters=adapters
     )
 
 
@@ -73,10 +74,9 @@ def train(
     report: Callable[[Progress], None] = nothing,
 ) -> dict[str, float]:
     folder.mkdir(exist_ok=True)
-    _, known = local_folder(str(base), revision=None)
     return train_adapter(
         loaded(base), DOMAIN, solutions, solutions, settings,
-        base=(known, "tiny"), folder=folder, resumed=folder.parent / "state", report=report,
+        name="tiny", folder=folder, resumed=folder.parent / "state", report=report,
     )  # fmt: skip
 
 
@@ -92,6 +92,11 @@ def test_a_tuned_model_says_what_it_learned_and_exact_values_are_computed(
     losses = train(llama, tmp_path / "tuned", SOLUTION, settings=settings)
     assert losses["generator_validation_loss"] < 0.9  # the frozen last layer allows 0.75
     pretrained = loaded(llama, tmp_path / "tuned")
+    halved = load_hub_model(
+        str(llama), revision=None, dtype="bfloat16", device="cpu", adapters=[tmp_path / "tuned"]
+    )
+    assert halved.model.dtype == torch.bfloat16
+    assert halved.model.model.rotary_emb.inv_freq.dtype == torch.float32
     start = DOMAIN.initial_state(DOMAIN.read(QUESTION, problem_id="q"), budget=0)
     claimed, exact = (generator(pretrained, exact_values=exact) for exact in (False, True))
     assert claimed.identity() != exact.identity()
@@ -104,6 +109,38 @@ def test_a_tuned_model_says_what_it_learned_and_exact_values_are_computed(
     ((sample,),) = exact.propose([ProposeItem(DOMAIN.apply(start, move), 0, 1)])
     assert sample.text == "9 * 2 = 18"
     assert sample.tokens == len(sample.text) + 1, "a token a character, and the end of the line"
+
+
+def test_a_value_is_forced_behind_white_space_too(llama: Path) -> None:
+    """What is blank before a move is none of it, and a blank line after = is its end."""
+    pretrained = loaded(llama)
+    start = DOMAIN.initial_state(DOMAIN.read(QUESTION, problem_id="q"), budget=0)
+    watched = torch.ones(len(pretrained.tokenizer), dtype=torch.bool)
+
+    def of(text: str, *, one_move: bool, mark: str = "=") -> tuple[bool, str]:
+        rules = causal._Ends(
+            pretrained, DOMAIN, watched, states=[start], one_move=one_move, mark=mark
+        )
+        tokens = pretrained.tokenizer.encode(text, add_special_tokens=False)
+        return rules.ended(0, tokens), pretrained.decode(rules.forced(0, tokens))
+
+    for one_move in (True, False):
+        assert of("4 + 3 =", one_move=one_move) == (False, " 7\n")
+        assert of("\n4 + 3 =", one_move=one_move) == (False, " 7\n")
+        assert of("4 + 3 =", one_move=one_move, mark="") == (False, "")
+        assert of("4 + 3", one_move=one_move) == (False, "")
+    assert of("4 + 3 = 7\n", one_move=True)[0]
+    assert not of("\n", one_move=True)[0]
+    assert of("4 + 3 = 7\n7 * 2 =", one_move=False) == (False, " 14\n")
+    assert of("what?\n7 * 2 =", one_move=False) == (False, ""), "a line that is no move"
+
+
+def test_a_domain_that_computes_nothing_takes_no_exact_values(llama: Path) -> None:
+    with pytest.raises(ParamsError, match="given exact_values true, expected false"):
+        CausalModel(
+            loaded(llama), kept_tokens=1000, domain=MathSteps(), exact_values=True,
+            prompting=plain(MathSteps()), prompting_id="", sampling=SAMPLING, seed=1, kept_moves=0,
+        )  # fmt: skip
 
 
 def generator(pretrained: HubModel, *, exact_values: bool) -> CausalModel:
@@ -197,11 +234,17 @@ def test_an_adapter_that_does_not_belong_is_a_sentence(
     settings = tuned / "adapter_config.json"
     written = settings.read_text(encoding="utf-8")
     assert str(tmp_path) not in written, "no path of the machine that trained it"
+    whole = weights(tuned)
     (tuned / WEIGHTS).write_bytes((tuned / WEIGHTS).read_bytes()[:-2])
     with pytest.raises(SchemaError, match="damaged"):
         loaded(llama, tuned)
     write_digests(tuned)
     with pytest.raises(SchemaError, match="an adapter that does not fit"):
+        loaded(llama, tuned)
+    parts = {name: one.clone() for name, one in list(whole.items())[:2]}
+    save_file(parts, tuned / WEIGHTS)
+    write_digests(tuned)
+    with pytest.raises(SchemaError, match="an adapter of 2 matrices, expected the "):
         loaded(llama, tuned)
     monkeypatch.setattr(module, "import_module", missing)
     with pytest.raises(ParamsError, match=r"pip install 'selverify\[smollm2\]'"):

@@ -6,19 +6,19 @@ extra, reads and writes the weights.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
-from selverify.storage import check_digests, digest, read_json, write_digests, write_json
+from selverify.models.sources import ADAPTER, WEIGHTS, adapter_facts, describe_adapter
+from selverify.storage import check_digests, digest, write_digests
 
-WEIGHTS = "adapter_model.safetensors"
-_SETTINGS, _DESCRIBED = "adapter_config.json", "adapter.json"
-_SCHEMA, _VERSION = "generator.adapter", 1
+_SHAPE = "adapter_config.json"
 
 
 def peft_library() -> Any:
@@ -36,26 +36,42 @@ def peft_library() -> Any:
         ) from error
 
 
-def has_adapter(folder: Path) -> bool:
-    """Whether the generator in ``folder`` is a tuned one."""
-    return (folder / WEIGHTS).is_file()
+def add_adapter(model: Any, *, rank: int, alpha: float) -> Any:
+    """The ``PeftModel`` that puts an adapter on every matrix of the model's layers, in place.
 
+    All other weights are frozen. The change of a matrix is multiplied by alpha / rank, and is
+    nothing before the training.
 
-def save_adapter(folder: Path, adapted: Any, *, base: str, name: str) -> None:
-    """Write the adapter of a ``PeftModel`` in float16, and the model that it is for.
-
-    ``base`` is the content id of that model, ``name`` what parameters call it. Files that are in
-    ``folder`` before belong to the generator, and get a digest, too.
+    Raises:
+        ParamsError: as ``peft_library``.
     """
     peft = peft_library()
-    settings = adapted.peft_config["default"]
-    settings.base_model_name_or_path = name
-    settings.inference_mode = True
+    return peft.get_peft_model(
+        model,
+        peft.LoraConfig(
+            r=rank, lora_alpha=alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+        ),
+    )
+
+
+def save_adapter(
+    folder: Path, adapted: Any, *, base: str, name: str, settings: Mapping[str, Any]
+) -> None:
+    """Write the adapter of a ``PeftModel`` in float16, and what it is for.
+
+    ``base`` is the content id of its model, ``name`` what parameters call that, ``settings`` are
+    those of the training. Files that are in ``folder`` before belong to the checkpoint, and get a
+    digest, too.
+    """
+    peft = peft_library()
+    shape = adapted.peft_config["default"]
+    shape.base_model_name_or_path = name
+    shape.inference_mode = True
     # What it would do about embeddings by itself is to ask the hub for a configuration.
     state = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
     save_file({name: one.half().contiguous() for name, one in state.items()}, folder / WEIGHTS)
-    settings.save_pretrained(folder)
-    write_json(folder / _DESCRIBED, {"base": base}, schema=_SCHEMA, version=_VERSION)
+    shape.save_pretrained(folder)
+    describe_adapter(folder, base=base, settings=settings)
     write_digests(folder)
 
 
@@ -68,18 +84,15 @@ def merge_adapter(model: Any, folder: Path, *, base: str) -> tuple[Any, str]:
         SchemaError: a damaged one, or one for another model.
         ParamsError: as ``peft_library``.
     """
-    for name in (_DESCRIBED, _SETTINGS, WEIGHTS):
+    for name in (ADAPTER, _SHAPE, WEIGHTS):
         if not (folder / name).is_file():
             raise ArtifactError(
                 f"{folder / name}: no such file, expected an adapter; python -m flows generator "
                 "trains it"
             )
     check_digests(folder)
-    described = read_json(folder / _DESCRIBED, schema=_SCHEMA, version=_VERSION)
-    if described["base"] != base:
-        raise SchemaError(
-            f"{folder}: an adapter for the model {described['base']}, expected one for {base}"
-        )
+    if (made_for := adapter_facts(folder)["base"]) != base:
+        raise SchemaError(f"{folder}: an adapter for the model {made_for}, expected one for {base}")
     peft = peft_library()
     try:
         adapted = peft.PeftModel.from_pretrained(model, folder)
@@ -88,4 +101,11 @@ def merge_adapter(model: Any, folder: Path, *, base: str) -> tuple[Any, str]:
         raise SchemaError(
             f"{folder}: an adapter that does not fit the model {base}: {reason}"
         ) from error
+    with safe_open(folder / WEIGHTS, framework="pt") as file:
+        given = set(file.keys())
+    expected = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False).keys()
+    if given != set(expected):
+        raise SchemaError(
+            f"{folder}: an adapter of {len(given)} matrices, expected the {len(expected)} of {base}"
+        )
     return adapted.merge_and_unload(), digest(folder / WEIGHTS)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from selverify.domains.base import Domain, close_move
+from selverify.errors import ParamsError
 from selverify.models.generators.decoding import Decoding, Drawn
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.generators.sampling import (
@@ -83,7 +84,7 @@ class CausalModel(SamplingGenerator):
         ``kept_moves``: of so many sampled moves the embeddings are kept until ``embed``.
 
         Raises:
-            ParamsError: as ``SharedPrefixes``.
+            ParamsError: as ``SharedPrefixes``; exact values of a domain that computes none.
         """
         super().__init__(sampling)
         self._pretrained = pretrained
@@ -93,13 +94,17 @@ class CausalModel(SamplingGenerator):
         self._counts: dict[str, int] = {}
         self._end = domain.end_of_move
         self._domain = domain
-        self._exact_values = exact_values and bool(domain.computed_after)
+        if exact_values and not domain.computed_after:
+            raise ParamsError(
+                f"generator.{domain.name}: given exact_values true, expected false: the domain "
+                "computes no values of a move"
+            )
+        self._mark = domain.computed_after if exact_values else ""
         self._prompting = prompting
         self._seed = seed
-        ends = (self._end[-1], *([domain.computed_after[-1]] if self._exact_values else ()))
-        self._watched = _watched(pretrained, ends)
+        self._watched = _watched(pretrained, self._end[-1] + self._mark[-1:])
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
-        exact = " exact values" if self._exact_values else ""
+        exact = " exact values" if exact_values else ""
         self._identity = f"{pretrained.digest} {prompting_id} {sampled} {seed}{exact}"
 
     def identity(self) -> str:
@@ -263,7 +268,7 @@ class CausalModel(SamplingGenerator):
                 self._watched,
                 states=[item.state for item in items for _ in range(width)],
                 one_move=one_move,
-                exact_values=self._exact_values,
+                mark=self._mark,
             ),
             seeds=seeds,
             most=np.where(np.arange(width) < counts[:, None], most[:, None], 0),
@@ -334,8 +339,8 @@ class CausalModel(SamplingGenerator):
 class _Ends:
     """Satisfies ``Rules``: samples end with the text's end, or with a move's.
 
-    With ``exact_values`` the domain says what it knows of a row's text; ``states`` are those that
-    the rows continue.
+    After ``mark`` the domain says what it knows of a row's text; empty: it is not asked. ``states``
+    are those that the rows continue.
     """
 
     def __init__(
@@ -346,7 +351,7 @@ class _Ends:
         *,
         states: Sequence[State],
         one_move: bool,
-        exact_values: bool,
+        mark: str,
     ) -> None:
         self._pretrained = pretrained
         self._domain = domain
@@ -354,7 +359,7 @@ class _Ends:
         self._ends = pretrained.ends()
         self._states = states
         self._one_move = one_move
-        self._exact_values = exact_values
+        self._mark = mark
         self.watched = watched
 
     def ended(self, row: int, tokens: list[int]) -> bool:
@@ -363,11 +368,10 @@ class _Ends:
         if not self._one_move or self._end not in self._pretrained.decode(tokens[-TAIL:]):
             return False
         # What is blank so far has not begun.
-        return not self._end.isspace() or bool(self._pretrained.decode(tokens).strip())
+        return not self._end.isspace() or self._end in self._pretrained.decode(tokens).lstrip()
 
     def forced(self, row: int, tokens: list[int]) -> list[int]:
-        mark = self._domain.computed_after
-        if not self._exact_values or mark not in self._pretrained.decode(tokens[-1:]):
+        if not self._mark or self._mark not in self._pretrained.decode(tokens[-1:]):
             return []
         state, begun = self._reached(self._states[row], self._pretrained.decode(tokens))
         known = None if state is None else self._domain.forced(state, begun)
@@ -387,14 +391,14 @@ class _Ends:
         return state, begun
 
 
-def _watched(pretrained: HubModel, ends: Sequence[str]) -> Tensor:
-    """Which tokens [V] end a text, or hold one of the characters ``ends``."""
+def _watched(pretrained: HubModel, characters: str) -> Tensor:
+    """Which tokens [V] end a text, or hold one of these characters."""
     size = pretrained.model.get_output_embeddings().weight.shape[0]
     texts = pretrained.tokenizer.batch_decode(
         [[token] for token in range(len(pretrained.tokenizer))]
     )
     watched = torch.zeros(max(size, len(texts)), dtype=torch.bool)
-    watched[: len(texts)] = torch.tensor([any(one in text for one in ends) for text in texts])
+    watched[: len(texts)] = torch.tensor([any(one in text for one in characters) for text in texts])
     watched[list(pretrained.ends())] = True
     return watched
 

@@ -25,15 +25,21 @@ _DATE = "26 Jul 2024"
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model that is not trained further, its tokenizer, and what identifies both.
+    """A model, its tokenizer, and the content id of its files.
 
     ``positions`` is the number of tokens that a text may have.
     """
 
     model: Any
     tokenizer: Any
-    digest: str
+    files: str
+    dtype: str
     positions: int
+
+    @property
+    def digest(self) -> str:
+        """What identifies the weights as they compute."""
+        return f"{self.files} {self.dtype}"
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Tokens of a prompt, ``begun`` as the beginning of the assistant's own answer.
@@ -79,7 +85,12 @@ class HubModel:
 
 
 def load_hub_model(
-    source: str, *, revision: str | None, dtype: str, device: str, adapter: Path | None = None
+    source: str,
+    *,
+    revision: str | None,
+    dtype: str,
+    device: str,
+    adapters: Sequence[Path] = (),
 ) -> HubModel:
     """The model of a local folder, of a repository on the hub, or of a package.
 
@@ -88,7 +99,7 @@ def load_hub_model(
         revision: a commit or tag of the repository, the package's version; None for a folder.
         dtype: ``float32``, ``bfloat16`` or ``float16``.
         device: ``cpu``, ``cuda``, ``cuda:1``, ...
-        adapter: the folder of an adapter that is added to the weights.
+        adapters: folders of adapters that are added to the weights, each made for what is before.
 
     Raises:
         ParamsError, ArtifactError, SchemaError: as ``local_folder``, ``load_model`` and
@@ -96,15 +107,18 @@ def load_hub_model(
     """
     folder, known = local_folder(source, revision=revision)
     tokenizer = load_tokenizer(folder)
-    if adapter is None:
-        model = load_model(AutoModelForCausalLM, folder, dtype=dtype, device=device)
-    else:
-        # The sum is made in float32, so that it is rounded once.
-        model = load_model(AutoModelForCausalLM, folder, dtype="float32", device=device)
+    # Sums of weights are made in float32, so that they are rounded once.
+    loaded = "float32" if adapters else dtype
+    model = load_model(AutoModelForCausalLM, folder, dtype=loaded, device=device)
+    for adapter in adapters:
         model, own = merge_adapter(model, adapter, base=known)
-        model = model.to(getattr(torch, dtype)).eval().requires_grad_(False)
         known = f"{known} {own}"
-    return HubModel(model, tokenizer, f"{known} {dtype}", _positions(model.config))
+    if adapters:
+        # Not the buffers: frequencies of positions stay as exact as ``load_model`` leaves them.
+        for weight in model.parameters():
+            weight.data = weight.data.to(getattr(torch, dtype))
+        model = model.eval().requires_grad_(False)
+    return HubModel(model, tokenizer, known, dtype, _positions(model.config))
 
 
 def _positions(config: Any) -> int:

@@ -29,30 +29,49 @@ _REMEMBERED_STEPS = 500_000
 
 
 class StepHead(nn.Module):
-    """Log odds that the right answer follows, from z_w' and the step's token logprobs."""
+    """Log odds that the right answer follows, from z_w' and the step's token logprobs.
+
+    With ``seen`` 0, from z_w' alone.
+    """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
         super().__init__()
         self.after = nn.Sequential(
             nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 1)
         )
-        self.logprob_term = nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
+        self.logprob_term = (
+            nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
+            if seen
+            else None
+        )
 
     def forward(self, rows: Embeddings) -> Tensor:
         """Log odds [rows]."""
-        odds: Tensor = self.after(rows.after) + self.logprob_term(rows.token_logprobs)
+        odds = self.of_state(rows.after)
+        if self.logprob_term is None:
+            return odds
+        term: Tensor = self.logprob_term(rows.token_logprobs)
+        return odds + term.squeeze(-1)
+
+    def of_state(self, after: Tensor) -> Tensor:
+        """What the state after the step [rows, D] says: log odds [rows]."""
+        odds: Tensor = self.after(after)
         return odds.squeeze(-1)
 
 
 class HeadVerifier:
     """Satisfies ``Verifier``: the head's probability after each step."""
 
-    def __init__(self, embed: Embed, head: StepHead, *, identity: str, alone: bool = False) -> None:
-        """``alone`` as in ``TrainedRanker``."""
+    def __init__(
+        self, embed: Embed, head: StepHead, *, identity: str, alone: bool = False, read: int = 0
+    ) -> None:
+        """``alone`` as in ``TrainedRanker``. ``read``: parameters of a model that reads each step
+        for the head; 0 where it is the generator, whose sampling left what the head reads."""
         self._embed = embed
         self._alone = alone
         self._head = head
         self._identity = identity
+        self._read = read
         self._known: dict[tuple[str, tuple[str, ...], str], float] = {}
 
     def identity(self) -> str:
@@ -60,8 +79,8 @@ class HeadVerifier:
         return self._identity
 
     def parameters(self) -> int:
-        """Of the head: sampling a step left the generator's states that it reads."""
-        return parameters_of(self._head)
+        """Of the head, and of a model that reads for it alone."""
+        return self._read + parameters_of(self._head)
 
     @torch.inference_mode()
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:

@@ -1,0 +1,128 @@
+"""The frozen stage that tunes a model: what it learns from, and when a run takes what is there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tiny_text_models import build
+
+from flows.preflight import name_sources
+from flows.stages import load_stages
+from selverify.domains.grade_school import GradeSchool
+from selverify.errors import ParamsError, SchemaError
+from selverify.models.sources import SOURCE, read_generator_source
+from selverify.params import Params, PretrainedParams, TextBenchmark, TextSplit, Tuning, load_params
+from selverify.storage import read_json
+from tasks import benchmark as benchmark_stage
+from tasks import generator as stage
+from tasks import rollouts
+
+ROOT = Path(__file__).parents[2]
+TUNING = Tuning(
+    rank=2, alpha=4.0, words=False, epochs=1, tokens_per_batch=400, rate=1e-3,
+    warmup_fraction=0.1, bfloat16=False, saved_steps=5, seed=1,
+)  # fmt: skip
+NEAR = "Every evening after school her younger sister bakes"
+"""A phrase of eight words that a question of the pool and one of the test share."""
+
+
+def write_questions(path: Path, *, first: int, count: int, special: str) -> None:
+    rows = []
+    for number in range(first, first + count):
+        story = special if number == first else f"In town{number} a shop{number} sells"
+        question = f"{story} {number} rolls and {number + 1} cakes. How many in all{number}?"
+        total = 2 * number + 1
+        solution = f"It is {number}+{number + 1}=<<{number}+{number + 1}={total}>>{total}."
+        rows.append(json.dumps({"question": question, "answer": f"{solution}\n#### {total}"}))
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+@pytest.fixture
+def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
+    """A pool of 40 questions, one of which shares a phrase with a test question."""
+    monkeypatch.chdir(tmp_path)
+    write_questions(Path("pool.jsonl"), first=100, count=40, special=NEAR)
+    write_questions(Path("test.jsonl"), first=500, count=6, special=f"Well. {NEAR}")
+    split = {
+        name: TextSplit(source="file", path=path, problems=count, seed=1)
+        for name, path, count in (
+            ("train", "pool.jsonl", 9), ("validation", "pool.jsonl", 4), ("test", "test.jsonl", 3),
+        )
+    }  # fmt: skip
+    model = build(tmp_path / "llama", "llama")
+    source = PretrainedParams(
+        kind="transformers", model=str(model), revision=None, dtype="float32", prompt=None,
+        kept_tokens=2000, exact_values=True, tuning=TUNING,
+    )  # fmt: skip
+    loaded = load_params(ROOT / "params.yaml")
+    return loaded.model_copy(
+        update={
+            "domain": GradeSchool.name,
+            "backbones": ("tiny",),
+            "benchmark": {**loaded.benchmark, GradeSchool.name: TextBenchmark(**split)},
+            "generator": {**loaded.generator, GradeSchool.name: {"tiny": source}},
+        }
+    )
+
+
+def test_no_problem_of_the_benchmark_and_none_like_a_test_problem_is_learned_from(
+    params: Params, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 40 solutions 9 train and 4 validation problems are out, and one that is told again."""
+    benchmark_stage.run(params, {}, {"benchmark": Path("benchmark")})
+    learned: list[str] = []
+    held: list[str] = []
+    train = stage.train_adapter
+
+    def spy(pretrained, domain, solutions, held_out, *more, **settings):  # type: ignore[no-untyped-def]
+        learned.extend(one.question for one in solutions)
+        held.extend(one.question for one in held_out)
+        return train(pretrained, domain, solutions, held_out, *more, **settings)
+
+    monkeypatch.setattr(stage, "train_adapter", spy)
+    folder = Path("models/grade_school-tiny")
+    folder.mkdir(parents=True)
+    found = stage.run(params, {"benchmark": Path("benchmark")}, {"generator": folder})
+    assert found["generator_solutions"] == len(learned) == 40 - 9 - 4 - 1
+    assert len(held) == 4
+    assert not set(held) & set(learned)
+    assert not [question for question in learned if NEAR in question]
+    marks = read_json(folder / "held_out.json", schema="generator.held_out", version=1)["marks"]
+    assert len(marks) == 9 + 4 + 3
+    rollouts._check_held_out({"generator": folder, "benchmark": Path("benchmark")})
+    check_a_run_takes_it(params, folder)
+
+
+def check_a_run_takes_it(params: Params, folder: Path) -> None:
+    """Only where it is of the tuning that is asked for; what else the source says may change."""
+    stages = load_stages(params, ROOT / "dvc.yaml")
+    assert name_sources(params, stages) == []
+    source = params.generator[GradeSchool.name]["tiny"]
+    assert isinstance(source, PretrainedParams)
+
+    def asked(**changes: object) -> Params:
+        changed = source.model_copy(update=changes)
+        return params.model_copy(update={"generator": {GradeSchool.name: {"tiny": changed}}})
+
+    sampled = asked(exact_values=False)
+    assert name_sources(sampled, stages) == [folder]
+    assert name_sources(asked(tuning=None), stages) == [folder]
+    assert name_sources(params, stages) == [folder]
+    assert read_generator_source(folder) == source
+    (folder / SOURCE).write_text('{"schema": "generator.source", "version": 1, "data": {}}')
+    assert name_sources(params, stages) == [folder], "written under other parameters"
+    other = asked(tuning=TUNING.model_copy(update={"epochs": 2}))
+    with pytest.raises(SchemaError, match=r"of another tuning.*run python -m flows generator@tiny"):
+        name_sources(other, stages)
+    (folder / "adapter_model.safetensors").unlink()
+    with pytest.raises(SchemaError, match="given no adapter, expected one of the tuning"):
+        name_sources(params, stages)
+
+
+def test_other_domains_have_no_written_solutions(params: Params) -> None:
+    source = params.generator[GradeSchool.name]["tiny"]
+    math = params.model_copy(update={"domain": "math", "generator": {"math": {"tiny": source}}})
+    with pytest.raises(ParamsError, match=r"generator\.math\.tiny\.tuning: given a tuning"):
+        stage._written(math, TUNING, [])
