@@ -34,6 +34,8 @@ FIGURES = Path("docs/figures")
 README_DOMAIN = "word_problems"
 LONG = "long"
 """The profile whose problems have a page of their own."""
+TITLES = {"grade_school": "gsm8k"}
+"""What the page of a domain is called after where that is not its name."""
 REPORT_NAME = "report.md"
 MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
 README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
@@ -186,7 +188,7 @@ def _section_of(title: str) -> str:
 def _about(domain: str, changes: Sequence[str]) -> str:
     """What the results page of a run is called after; "" for the one that the README shows."""
     if domain != README_DOMAIN:
-        return domain
+        return TITLES.get(domain, domain)
     if f"profile {LONG}" in changes:
         return LONG
     names = [change.partition("=")[0] for change in changes]
@@ -283,7 +285,12 @@ def _changes(root: Path) -> tuple[str, ...]:
         if values.keys() & names and all(now.get(name) == one for name, one in values.items()):
             changes.append(f"profile {profile}")
             names = [name for name in names if name not in values]
-    return (*changes, *(f"{name}={now.get(name)}" for name in names))
+    return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in names))
+
+
+def _shown(name: str, value: object) -> object:
+    """The value of a parameter; of a file of this machine its name alone."""
+    return Path(value).name if isinstance(value, str) and name.endswith(".path") else value
 
 
 def _git(root: Path, *arguments: str) -> str | None:

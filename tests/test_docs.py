@@ -236,7 +236,8 @@ ORIGIN = Origin("abc1234", (), "2026-01-02", "a processor", 2, "3.11.9")
 def project(tmp_path: Path) -> Path:
     """Pages with markers, and a report with its figures."""
     names = ("README.md", "docs/results.md", "docs/results-countdown.md")
-    for name in (*names, "docs/results-strengths.md", "docs/results-long.md"):
+    names += tuple(f"docs/results-{name}.md" for name in ("strengths", "long", "gsm8k"))
+    for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"top\n{BEGIN}\nolder\n{END}\nend\n", encoding="utf-8")
     report = tmp_path / "report"
@@ -288,6 +289,7 @@ def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
         ("countdown", "domain=countdown", "countdown"),
         ("word_problems", "strengths=[a]", "strengths"),
         ("word_problems", "profile long", "long"),
+        ("grade_school", "profile smollm2", "gsm8k"),
     ],
 )
 def test_some_runs_have_a_page_of_their_own(
@@ -388,6 +390,9 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.5}\n", encoding="utf-8")
     found = find_origin(project, project / "report").changes
     assert found == ("profile big", "search.tau=0.5")
+    (project / "params.yaml").write_text("domain: b\ntest: {path: /home/me/a.jsonl}\n")
+    found = find_origin(project, project / "report").changes
+    assert found == ("profile big", "search.tau=None", "test.path=a.jsonl"), "no path of a machine"
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
     changed = find_origin(project, project / "report")
     assert changed.commit == f"{clean.commit}+changes"

@@ -1,0 +1,117 @@
+"""A reward model that is a head and an adapter of its own on the generator's model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_text_models import build
+
+from selverify.domains.grade_school import GradeSchool
+from selverify.errors import SchemaError
+from selverify.models.assembly import load_generator_model, open_models
+from selverify.models.prompting import plain
+from selverify.models.sources import write_source
+from selverify.models.verifiers.head import load_head
+from selverify.params import PretrainedParams, Sampling, VerifierParams, load_params
+from selverify.search.requests import Verify, VerifyItem
+from selverify.training.adapter_head import train_adapted_head
+from selverify.training.fit import Epoch
+from selverify.training.head import whole_solution
+from selverify.training.reproducible import one_thread
+from selverify.training.rollouts import ValuedSolution
+
+DOMAIN = GradeSchool()
+SETTINGS: VerifierParams = load_params(Path(__file__).parents[2] / "params.yaml").verifier
+SAMPLING = Sampling(
+    temperature=1.0, max_move_tokens=24, max_solution_tokens=60, max_moves=8, batch_rows=8
+)
+
+
+@pytest.fixture(autouse=True)
+def on_one_thread():  # type: ignore[no-untyped-def]
+    with one_thread():
+        yield
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("llama"), "llama")
+
+
+def valued() -> list[ValuedSolution]:
+    """A sum is worth 0.9, a difference 0.1, and an answer what its line is."""
+    found = []
+    for number in range(3, 15):
+        text = f"Tom has {number} pens and buys 2. How many?"
+        for sign, total, value in (("+", number + 2, 0.9), ("-", number - 2, 0.1)):
+            moves = f"{number} {sign} 2 = {total}", f"Answer {total}"
+            found.append(ValuedSolution(f"p{number}", text, moves, (value, value), explored=False))
+    return found
+
+
+def generator(folder: Path, model: Path) -> PretrainedParams:
+    source = PretrainedParams(
+        kind="transformers", model=str(model), revision=None, dtype="float32", prompt=None,
+        kept_tokens=2000, exact_values=True, tuning=None,
+    )  # fmt: skip
+    write_source(folder, source)
+    return source
+
+
+def test_it_learns_values_and_scores_steps_as_reading_them_alone_does(
+    llama: Path, tmp_path: Path
+) -> None:
+    source = generator(tmp_path / "generator", llama)
+    folder = tmp_path / "verifier"
+    folder.mkdir()
+    losses: list[float] = []
+
+    def report(epoch: Epoch) -> None:
+        assert epoch.validation_loss is not None
+        losses.append(epoch.validation_loss)
+
+    changes = {"tune_epochs": 12, "tune_rows": 8, "tune_rate": 1e-2, "rank": 4, "hidden": 8}
+    found = train_adapted_head(
+        valued(), SETTINGS.model_copy(update=changes), DOMAIN,
+        load_generator_model(source, tmp_path / "generator", dtype="float32", device="cpu"),
+        prompting=plain(DOMAIN), share=1.0, name="tiny", folder=folder, report=report,
+    )  # fmt: skip
+    assert found["verifier_validation_loss"] == min(losses) < 0.5 < losses[0]
+    models = open_models(
+        "grade_school", SAMPLING, seed=1, device="cpu",
+        generator=tmp_path / "generator", verifier=folder,
+    )  # fmt: skip
+    items = tuple(whole_solution(one, DOMAIN) for one in valued())
+    verdicts = models.backend.answer(Verify(items))
+    scores = [verdict.step_scores for verdict in verdicts]
+    for (first, _), one in zip(scores, valued(), strict=True):
+        assert (first > 0.5) == (one.values[0] > 0.5)
+    assert scores[0] == pytest.approx(slowly(source, tmp_path, items[0]), abs=1e-4)
+    read = load_generator_model(source, tmp_path, dtype="float32", device="cpu").model
+    assert models.backend.sizes().verifier > read.num_parameters(), "a pass of its own is counted"
+    with pytest.raises(SchemaError, match="an adapter for the model"):
+        other = tmp_path / "other"
+        generator(other, build(tmp_path / "mistral", "mistral"))
+        open_models(
+            "grade_school", SAMPLING, seed=1, device="cpu", generator=other, verifier=folder
+        )
+
+
+def slowly(source: PretrainedParams, root: Path, item: VerifyItem) -> list[float]:
+    """Each step's whole text through the model, the head on its last state."""
+    files = load_generator_model(source, root, dtype="float32", device="cpu").files
+    model = load_generator_model(
+        source, root / "generator", dtype="float32", device="cpu", adapters=[root / "verifier"]
+    )
+    head, _ = load_head(root / "verifier", backbone=files)
+    scores = []
+    for count in range(1, len(item.steps) + 1):
+        said = "".join(f"{step.text}\n" for step in item.steps[:count])
+        text = f"{item.state.problem.text}\n{said}"
+        tokens = [model.tokenizer.bos_token_id, *model.tokenizer.encode(text)]
+        with torch.inference_mode():
+            hidden = model.model.model(torch.tensor([tokens])).last_hidden_state[:, -1]
+            scores.append(float(torch.sigmoid(head.of_state(hidden))))
+    return scores
