@@ -82,7 +82,7 @@ def test_the_project_has_valid_parameters() -> None:
         ),
         (
             {**MATH, "verifier.kind.math": "token_logprobs"},
-            "given token_logprobs, expected head or source",
+            "given token_logprobs, expected head, adapter or source",
         ),
         (
             {
