@@ -16,7 +16,7 @@ from selverify.errors import ParamsError
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.statistics import area_under_roc
 from selverify.models.assembly import load_generator_model, prompting_of
-from selverify.models.sources import write_source
+from selverify.models.sources import read_generator_source, write_source
 from selverify.models.threshold import choose_threshold, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
 from selverify.params import Params, PretrainedParams
@@ -100,11 +100,11 @@ def _train_adapted_head(
     solutions: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
 ) -> dict[str, float]:
     """A head and an adapter on a copy of the generator's model."""
-    source = params.generator[params.domain][params.backbones[0]]
+    source = read_generator_source(inputs["generator"])
     if not isinstance(source, PretrainedParams):
         raise ParamsError(
             f"verifier.kind.{params.domain}: given adapter, expected a generator of the hub or of "
-            f"a package in generator.{params.domain}.{params.backbones[0]}"
+            f"a package in {inputs['generator']}"
         )
     domain = domain_by_name(params.domain)
     return train_adapted_head(

@@ -78,7 +78,7 @@ def package_folder(name: str, *, version: str | None) -> tuple[Path, str]:
     mark = known.sha256[:16]
     folder = Path(constants.HF_HOME) / "packages" / f"{name}-{known.version}-{mark}-{_FORMAT}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_suffix(".lock")):  # several workers begin at once
+    with FileLock(folder.parent.with_suffix(".lock")):  # several workers begin at once
         if not _is_whole(folder):
             _log.info("%s: converted once, to %s", source.name, folder)
             _convert(source, folder)

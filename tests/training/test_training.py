@@ -69,6 +69,7 @@ VERIFIER = VerifierParams(
     aggregation={"word_problems": "prod", "countdown": "last"},
     kind={"word_problems": "token_logprobs"},
     source={},
+    rank=2,
     targets="soft",
     share={"strong": 1.0, "weak": 0.5},
     tune_epochs=1,
