@@ -374,9 +374,9 @@ class VerifierParams(ParamsSection):
     """The process reward model.
 
     ``kind`` token_logprobs judges a move by how probable its words are, value by the state after
-    it, head is a small one on the generator's hidden states, adapter the same on a copy of the
-    generator tuned with it by LoRA of ``rank``, source is that of ``source``, not trained here.
-    ``aggregation``: how the scores of its moves make the score of a state.
+    it, head is a small one on the generator's hidden states, adapter one on a copy of the
+    generator that is tuned with it by LoRA of ``rank``, source is that of ``source``, not trained
+    here. ``aggregation``: how the scores of its moves make the score of a state.
     ``tune_*``: the backbone is tuned for so many epochs; that of such a model on solutions up
     to their last step worth ``tune_value``. ``share``: of its batches, after which every training
     of a model of that strength stops; one that stops early is the deliberately poor one.
@@ -614,6 +614,11 @@ class Params(ParamsSection):
                     f"verifier.kind.{self.domain}: given {kind}, expected "
                     f"{'token_logprobs, value' if trained else 'head, adapter'} or source, for "
                     f"the generator {name}"
+                )
+            if kind == "adapter" and isinstance(self.generator[self.domain][name], Served):
+                raise ValueError(
+                    f"verifier.kind.{self.domain}: given adapter, expected head or source: the "
+                    f"generator {name} is behind a server"
                 )
 
     @model_validator(mode="after")

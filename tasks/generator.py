@@ -13,7 +13,7 @@ from selverify.data.near_duplicates import PHRASE, apart_from
 from selverify.data.text_benchmarks import Questions, TextQuestion
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.grade_school import GradeSchool
-from selverify.errors import ParamsError
+from selverify.errors import ParamsError, SchemaError
 from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.sources import write_source
 from selverify.models.verifiers.loading import check_device
@@ -82,6 +82,11 @@ def _tune(
     torch.set_num_threads(params.tracking.threads)
     check_device(params.tracking.device)
     held_out = [task for split in SPLITS for task in read_tasks(benchmark, split)]
+    if (other := held_out[0].problem.domain) != params.domain:
+        raise SchemaError(
+            f"{benchmark}: given problems of {other}, expected those of {params.domain}, which are "
+            "held out; run python -m flows benchmark first"
+        )
     learned, validation = _written(params, tuning, held_out)
     write_facts(folder, "generator", "held_out", {"marks": held_out_marks(held_out)})
     pretrained = load_hub_model(

@@ -107,14 +107,17 @@ def _train_adapted_head(
             f"a package in {inputs['generator']}"
         )
     domain = domain_by_name(params.domain)
+    pretrained = load_generator_model(
+        source, inputs["generator"], dtype="float32", device=params.tracking.device
+    )
+    prompting, shown = prompting_of(domain, source.prompt)
     return train_adapted_head(
         solutions,
         params.verifier,
         domain,
-        load_generator_model(
-            source, inputs["generator"], dtype="float32", device=params.tracking.device
-        ),
-        prompting=prompting_of(domain, source.prompt)[0],
+        pretrained,
+        prompting=prompting,
+        backbone=f"{pretrained.files} {shown}",
         share=params.verifier.share[params.strengths[0]],
         name=source.model,
         folder=folder,

@@ -86,8 +86,8 @@ class _Parts:
     backbone: str
     alone: bool
     """Whether what is requested beside a text leaves its embedding alone, as behind a server."""
-    files: str = ""
-    """Content id of the model of the hub that runs in this process."""
+    shown: str = ""
+    """The content of a model of the hub that runs in this process, and its prompt."""
     adapted: Callable[[Path], tuple[CausalModel, str]] | None = None
     """The same model with the adapter in a folder, and what identifies it; None: there is none."""
 
@@ -219,7 +219,7 @@ def _generator(
         proposer.embed,
         f"{pretrained.digest} {shown}",
         alone=False,
-        files=pretrained.files,
+        shown=f"{pretrained.files} {shown}",
         adapted=adapted,
     )
 
@@ -237,6 +237,7 @@ def load_generator_model(
     Raises:
         ParamsError, ArtifactError, SchemaError: as ``load_hub_model``.
     """
+    check_device(device)
     own = () if source.tuning is None else (folder,)
     return load_hub_model(
         source.model,
@@ -315,7 +316,7 @@ def _head(folder: Path, parts: _Parts) -> Verifier:
                 f"{folder}: given an adapter, expected a generator of the hub or of a package"
             )
         reader, digest = parts.adapted(folder)
-        head, known = load_head(folder, backbone=parts.files)
+        head, known = load_head(folder, backbone=parts.shown)
         identity = f"{known} {digest}"
         return HeadVerifier(reader.embed, head, identity=identity, read=reader.parameters())
     if parts.embed is None:

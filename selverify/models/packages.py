@@ -77,12 +77,25 @@ def package_folder(name: str, *, version: str | None) -> tuple[Path, str]:
     source = _installed(name, known)
     mark = known.sha256[:16]
     folder = Path(constants.HF_HOME) / "packages" / f"{name}-{known.version}-{mark}-{_FORMAT}"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.parent.with_suffix(".lock")):  # several workers begin at once
+    if not _is_whole(folder):
+        _convert_once(source, folder)
+    return folder, f"{PREFIX}{name}@{known.version} {mark} {_FORMAT}"
+
+
+def _convert_once(source: Path, folder: Path) -> None:
+    """Convert, or wait for the process that does: several workers begin at once."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder.parent.with_suffix(".lock")).acquire()
+    except OSError as error:
+        raise ArtifactError(
+            f"{folder}: not written ({error.strerror}), expected a folder for the converted model; "
+            "HF_HOME names another place"
+        ) from error
+    with lock:
         if not _is_whole(folder):
             _log.info("%s: converted once, to %s", source.name, folder)
             _convert(source, folder)
-    return folder, f"{PREFIX}{name}@{known.version} {mark} {_FORMAT}"
 
 
 def _installed(name: str, known: PackagedModel) -> Path:

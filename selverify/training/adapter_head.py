@@ -1,7 +1,8 @@
 """Training of a head together with an adapter on the generator's model, from Monte-Carlo values.
 
 Knows: the loss at the end of each step (Wang et al. 2024; Snell et al. 2024). Does not know: how
-values were made, test problems. The generator stays as it is: the adapter is the verifier's own.
+values were made, test problems. The generator stays as it is: the adapter is the verifier's own. It
+computes on all threads and in bfloat16: no two machines give the same weights.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
 from selverify.domains.base import Domain
+from selverify.errors import ParamsError
 from selverify.models.generators.adapter import add_adapter, save_adapter
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.prompting import Prompt, disarmed
@@ -48,6 +50,7 @@ def train_adapted_head(
     pretrained: HubModel,
     *,
     prompting: Callable[[State], Prompt],
+    backbone: str,
     share: float,
     name: str,
     folder: Path,
@@ -61,11 +64,18 @@ def train_adapted_head(
     Args:
         pretrained: the generator's model in float32, which is changed in place.
         prompting: what it is shown of a problem.
+        backbone: the content of its files and its prompt, to which the head belongs.
         name: what parameters call it.
 
     Raises:
-        ParamsError: peft is not installed.
+        ParamsError: peft is not installed, or a word ends the domain's moves, which a model of the
+            hub is not shown as it stands.
     """
+    if domain.end_of_move.strip():
+        raise ParamsError(
+            f"verifier.kind.{domain.name}: given adapter, expected another kind: moves that end in "
+            f"{domain.end_of_move!r} are read otherwise by a model of the hub"
+        )
     torch.manual_seed(settings.seed)
     training, held = (
         [
@@ -103,7 +113,7 @@ def train_adapted_head(
     told = settings.model_dump(mode="json")
     save_adapter(folder, adapted, base=pretrained.files, name=name, settings=told)
     # Its digests are those of both.
-    save_head(folder, head, sizes=sizes, backbone=pretrained.files)
+    save_head(folder, head, sizes=sizes, backbone=backbone)
     return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(training)}
 
 

@@ -4,7 +4,7 @@ Knows: threads. Does not know: models, or which kernels the processor has.
 
 A sum of floating-point numbers depends on its order, and its order on how many threads share it; a
 training turns another last digit into other weights. So trainings compute on one thread, and
-independent ones side by side. The order also depends on the processor's instructions: PyTorch takes
+independent ones side by side. Adapters on a pretrained model are the exception: hours on one thread. The order also depends on the processor's instructions: PyTorch takes
 them from the environment when it is imported (``flows.environment``).
 """
 

@@ -18,6 +18,7 @@ from selverify.storage import read_json
 from tasks import benchmark as benchmark_stage
 from tasks import generator as stage
 from tasks import rollouts
+from tasks.artifacts import read_tasks
 
 ROOT = Path(__file__).parents[2]
 TUNING = Tuning(
@@ -113,12 +114,46 @@ def check_a_run_takes_it(params: Params, folder: Path) -> None:
     assert read_generator_source(folder) == source
     (folder / SOURCE).write_text('{"schema": "generator.source", "version": 1, "data": {}}')
     assert name_sources(params, stages) == [folder], "written under other parameters"
+    assert name_sources(asked(tuning=TUNING.model_copy(update={"saved_steps": 9})), stages)
+    assert name_sources(params, stages) == [folder]
     other = asked(tuning=TUNING.model_copy(update={"epochs": 2}))
-    with pytest.raises(SchemaError, match=r"of another tuning.*run python -m flows generator@tiny"):
+    with pytest.raises(
+        SchemaError,
+        match=r"of another tuning, expected one of epochs 2; run .* flows generator@tiny",
+    ):
         name_sources(other, stages)
     (folder / "adapter_model.safetensors").unlink()
-    with pytest.raises(SchemaError, match="given no adapter, expected one of the tuning"):
+    with pytest.raises(SchemaError, match="given no adapter, expected one of rank 2, "):
         name_sources(params, stages)
+
+
+def test_the_benchmark_leaves_near_duplicates_out(params: Params) -> None:
+    """Of 40 questions of the pool all but the near one can be drawn."""
+    sizes = params.benchmark[GradeSchool.name]
+    assert isinstance(sizes, TextBenchmark)
+    train = sizes.train.model_copy(update={"problems": 35})
+    most = sizes.model_copy(update={"train": train})
+    benchmark_stage.run(
+        params.model_copy(update={"benchmark": {GradeSchool.name: most}}),
+        {},
+        {"benchmark": Path("benchmark")},
+    )
+    drawn = [
+        task.problem.text
+        for split in ("train", "validation")
+        for task in read_tasks(Path("benchmark"), split)
+    ]
+    assert len(drawn) == 35 + 4
+    assert not [text for text in drawn if NEAR in text]
+
+
+def test_a_benchmark_of_another_domain_holds_nothing_out(params: Params) -> None:
+    benchmark_stage.run(params, {}, {"benchmark": Path("benchmark")})
+    math = params.model_copy(
+        update={"domain": "math", "generator": {"math": params.generator[GradeSchool.name]}}
+    )
+    with pytest.raises(SchemaError, match=r"given problems of grade_school, expected those of ma"):
+        stage.run(math, {"benchmark": Path("benchmark")}, {"generator": Path("models/math-tiny")})
 
 
 def test_other_domains_have_no_written_solutions(params: Params) -> None:

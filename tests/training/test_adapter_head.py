@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from tiny_text_models import build
 
+from selverify.data.gold_moves import GoldSolution
 from selverify.domains.grade_school import GradeSchool
 from selverify.errors import SchemaError
-from selverify.models.assembly import load_generator_model, open_models
+from selverify.models.assembly import load_generator_model, open_models, prompting_of
+from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.prompting import plain
 from selverify.models.sources import write_source
 from selverify.models.verifiers.head import load_head
-from selverify.params import PretrainedParams, Sampling, VerifierParams, load_params
+from selverify.params import PretrainedParams, Sampling, Tuning, VerifierParams, load_params
 from selverify.search.requests import Verify, VerifyItem
+from selverify.training.adapter import train_adapter
 from selverify.training.adapter_head import train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import whole_solution
@@ -24,6 +28,10 @@ from selverify.training.rollouts import ValuedSolution
 
 DOMAIN = GradeSchool()
 SETTINGS: VerifierParams = load_params(Path(__file__).parents[2] / "params.yaml").verifier
+TUNING = Tuning(
+    rank=2, alpha=8.0, words=False, epochs=2, tokens_per_batch=400, rate=1e-2,
+    warmup_fraction=0.1, bfloat16=False, saved_steps=99, seed=5,
+)  # fmt: skip
 SAMPLING = Sampling(
     temperature=1.0, max_move_tokens=24, max_solution_tokens=60, max_moves=8, batch_rows=8
 )
@@ -52,9 +60,17 @@ def valued() -> list[ValuedSolution]:
 
 
 def generator(folder: Path, model: Path) -> PretrainedParams:
+    """A tuned one: its adapter lies below the verifier's."""
     source = PretrainedParams(
         kind="transformers", model=str(model), revision=None, dtype="float32", prompt=None,
-        kept_tokens=2000, exact_values=True, tuning=None,
+        kept_tokens=2000, exact_values=True, tuning=TUNING,
+    )  # fmt: skip
+    folder.mkdir()
+    solutions = [GoldSolution(one.problem_id, one.text, one.moves) for one in valued()]
+    train_adapter(
+        load_hub_model(str(model), revision=None, dtype="float32", device="cpu"), DOMAIN,
+        solutions, (), TUNING, name="tiny", folder=folder,
+        resumed=folder / "state", report=lambda progress: None,
     )  # fmt: skip
     write_source(folder, source)
     return source
@@ -72,11 +88,12 @@ def test_it_learns_values_and_scores_steps_as_reading_them_alone_does(
         assert epoch.validation_loss is not None
         losses.append(epoch.validation_loss)
 
-    changes = {"tune_epochs": 12, "tune_rows": 8, "tune_rate": 1e-2, "rank": 4, "hidden": 8}
+    changes = {"tune_epochs": 40, "tune_rows": 8, "tune_rate": 1e-2, "rank": 4, "hidden": 8}
     found = train_adapted_head(
         valued(), SETTINGS.model_copy(update=changes), DOMAIN,
         load_generator_model(source, tmp_path / "generator", dtype="float32", device="cpu"),
-        prompting=plain(DOMAIN), share=1.0, name="tiny", folder=folder, report=report,
+        prompting=plain(DOMAIN), backbone=shown(source, tmp_path / "generator"), share=1.0,
+        name="tiny", folder=folder, report=report,
     )  # fmt: skip
     assert found["verifier_validation_loss"] == min(losses) < 0.5 < losses[0]
     models = open_models(
@@ -89,8 +106,14 @@ def test_it_learns_values_and_scores_steps_as_reading_them_alone_does(
     for (first, _), one in zip(scores, valued(), strict=True):
         assert (first > 0.5) == (one.values[0] > 0.5)
     assert scores[0] == pytest.approx(slowly(source, tmp_path, items[0]), abs=1e-4)
-    read = load_generator_model(source, tmp_path, dtype="float32", device="cpu").model
+    read = load_generator_model(source, tmp_path / "generator", dtype="float32", device="cpu").model
     assert models.backend.sizes().verifier > read.num_parameters(), "a pass of its own is counted"
+    with pytest.raises(SchemaError, match="a head for the backbone"):
+        prompted = Path(shutil.copytree(tmp_path / "generator", tmp_path / "prompted"))
+        write_source(prompted, source.model_copy(update={"prompt": "math_steps"}))
+        open_models(
+            "grade_school", SAMPLING, seed=1, device="cpu", generator=prompted, verifier=folder
+        )
     with pytest.raises(SchemaError, match="an adapter for the model"):
         other = tmp_path / "other"
         generator(other, build(tmp_path / "mistral", "mistral"))
@@ -99,13 +122,18 @@ def test_it_learns_values_and_scores_steps_as_reading_them_alone_does(
         )
 
 
+def shown(source: PretrainedParams, folder: Path) -> str:
+    """What the head belongs to: the files of the model, and its prompt."""
+    files = load_generator_model(source, folder, dtype="float32", device="cpu").files
+    return f"{files} {prompting_of(DOMAIN, source.prompt)[1]}"
+
+
 def slowly(source: PretrainedParams, root: Path, item: VerifyItem) -> list[float]:
     """Each step's whole text through the model, the head on its last state."""
-    files = load_generator_model(source, root, dtype="float32", device="cpu").files
     model = load_generator_model(
         source, root / "generator", dtype="float32", device="cpu", adapters=[root / "verifier"]
     )
-    head, _ = load_head(root / "verifier", backbone=files)
+    head, _ = load_head(root / "verifier", backbone=shown(source, root / "generator"))
     scores = []
     for count in range(1, len(item.steps) + 1):
         said = "".join(f"{step.text}\n" for step in item.steps[:count])

@@ -1,7 +1,8 @@
-"""A process reward model of our own: a small head on the hidden states of a frozen generator.
+"""A process reward model of our own: a small head on a model's hidden states.
 
 Knows: what the head reads of a step, its file. Does not know: how it is trained, or how hidden
-states are computed. A step costs no more than reading it, and most of that was read to propose it.
+states are computed. On those of the frozen generator a step costs no pass of its own; on those of a
+copy that was tuned with the head it does.
 """
 
 from __future__ import annotations
