@@ -4,8 +4,9 @@ Knows: threads. Does not know: models, or which kernels the processor has.
 
 A sum of floating-point numbers depends on its order, and its order on how many threads share it; a
 training turns another last digit into other weights. So trainings compute on one thread, and
-independent ones side by side. Adapters on a pretrained model are the exception: hours on one thread. The order also depends on the processor's instructions: PyTorch takes
-them from the environment when it is imported (``flows.environment``).
+independent ones side by side; adapters on a pretrained model are the exception, for they would take
+hours. The order also depends on the processor's instructions: PyTorch takes them from the
+environment when it is imported (``flows.environment``).
 """
 
 from __future__ import annotations
