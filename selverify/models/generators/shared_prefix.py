@@ -383,13 +383,19 @@ class SharedPrefixes:
         model = self._model
         rows = torch.tensor(_PROBE, device=model.device)
         expected = model(rows).logits[:, -1].float()
+        rounding = 0.0
+        if model.dtype != torch.float32:
+            # Odd tokens can make large logits: as far apart as two attentions of the model's own.
+            model.set_attn_implementation("eager")
+            rounding = 2 * float((model(rows).logits[:, -1].float() - expected).abs().max())
         model.set_attn_implementation(NAME)
         past = self._read([row[:-1] for row in _PROBE], self._shared(_PROBE[0][:2]))
         past.spread(2)
         self.step(past, rows[:, -1].repeat_interleave(2))
         self._kept = KeptPrefixes(self._kept.capacity)
         apart = float((past.logits - expected.repeat_interleave(2, 0)).abs().max())
-        if not apart <= _TOLERANCE.get(model.dtype, _COARSE) * float(expected.abs().max()):
+        allowed = _TOLERANCE.get(model.dtype, _COARSE) * float(expected.abs().max())
+        if not apart <= max(allowed, rounding):
             raise ParamsError(_UNUSUAL.format(type(model).__name__, f"logits {apart:.2g} apart"))
 
 
