@@ -84,11 +84,16 @@ class TextSplit(ParamsSection):
 
 
 class TextBenchmark(ParamsSection):
-    """Which problems of a domain of text: no two splits may share one."""
+    """Which problems of a domain of text: no two splits may share one.
+
+    ``transfer``: questions of another benchmark, on which all that was trained and chosen on this
+    one is measured, too; null: none.
+    """
 
     train: TextSplit
     validation: TextSplit
     test: TextSplit
+    transfer: TextSplit | None
 
 
 def _stated(given: object, key: str) -> object:
@@ -152,12 +157,14 @@ class Tuning(ParamsSection):
     It learns from the written solutions of the pool that the training split is drawn from, but for
     the problems of the benchmark and those that share a phrase with one. ``rank`` and ``alpha`` are
     of each matrix, whose change is multiplied by alpha / rank; ``words``: whether moves begin with
-    a label. Every ``saved_steps`` steps the training can be resumed from.
+    a label; ``values``: whether it learns the values that the domain can compute. Every
+    ``saved_steps`` steps the training can be resumed from.
     """
 
     rank: Positive
     alpha: Rate
     words: bool
+    values: bool
     epochs: Positive
     tokens_per_batch: Positive
     rate: Rate
@@ -349,8 +356,8 @@ class Rollouts(ParamsSection):
 
     ``share``: which part of the training problems is valued and learned from; the exploration walks
     the others. Of these, as many as ``threshold_share`` of all are valued too, for tau alone.
-    ``proposals`` are sampled at each solvable state of the solutions, and the survivors valued too;
-    0: none.
+    ``proposals`` are sampled at each state of the solutions from which at least ``explored_from``
+    of the continuations are right, and the survivors valued too; 0: none.
     """
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -358,6 +365,7 @@ class Rollouts(ParamsSection):
     solutions: Positive
     rollouts: Positive
     proposals: NonNegative
+    explored_from: Fraction
     seed: NonNegative
 
     @model_validator(mode="after")
@@ -529,14 +537,15 @@ class Evaluation(ParamsSection):
 
 
 class Tracking(ParamsSection):
-    """Where runs are recorded, and on what they run. No result depends on any of it.
+    """Where runs are recorded, and on what they run.
 
-    ``runner`` maps the shards of a stage: ``local`` to ``threads`` processes of this machine (to
-    one, where a model that is asked is of the hub, behind a server or a tool), or ``dask`` to the
-    scheduler at the address ``dask``, or, where that is null, to ``threads`` workers on the
-    loopback address. ``device`` is where a model from the hub runs: cpu, cuda or
-    cuda:1; models trained here are small and stay on the CPU, and where there are no others, a
-    warning says so. One that is not there is an error.
+    No result depends on any of it, but for the rounding of large models on other processors, or on
+    another number of their threads. ``runner`` maps the shards of a stage: ``local`` to ``threads``
+    processes of this machine (to one with so many threads, where a model that is asked is of the
+    hub, behind a server or a tool), or ``dask`` to the scheduler at the address ``dask``, or, where
+    that is null, to ``threads`` workers on the loopback address. ``device`` is where a model from
+    the hub runs: cpu, cuda or cuda:1; models trained here are small and stay on the CPU, and where
+    there are no others, a warning says so. One that is not there is an error.
     """
 
     experiment: str

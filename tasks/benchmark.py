@@ -1,11 +1,11 @@
-"""Stage ``benchmark``: the problems of three splits, and a check that they share none."""
+"""Stage ``benchmark``: the problems of all splits, and a check that they share none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from selverify.data.benchmark import SPLITS, Task, benchmark_rows, build, check_leaks
+from selverify.data.benchmark import SPLITS, TRANSFER, Task, benchmark_rows, build, check_leaks
 from selverify.data.near_duplicates import PHRASE, apart_from
 from selverify.data.text_benchmarks import (
     Draw,
@@ -38,21 +38,33 @@ def run(
 
 
 def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
-    """Questions of files; training leaves out what is in the test's file, or nearly so."""
+    """Questions of files; training leaves out what is in the test's file, or nearly so.
+
+    Questions to transfer to leave out what is in any file of the benchmark, or nearly so.
+    """
     splits = {name: getattr(settings, name) for name in SPLITS}
     pools = {name: split_questions(split) for name, split in splits.items()}
     test = pools["test"]
-    for name, pool in pools.items():
-        if pool == test:
-            continue
-        pools[name] = apart_from(pool, test)
-        if left_out := len(pool.items) - len(pools[name].items):
-            say(
-                f"benchmark: {left_out} questions of {pool.source} stand in {test.source} or share "
-                f"{PHRASE} words in a row with one of its questions: left out"
-            )
+    others = {name: pool for name, pool in pools.items() if pool != test}
+    pools |= {name: _apart(pool, test) for name, pool in others.items()}
+    if settings.transfer is not None:
+        splits[TRANSFER] = settings.transfer
+        pools[TRANSFER] = _apart(split_questions(settings.transfer), test, *others.values())
     draws = {name: Draw(pools[name], split.problems, split.seed) for name, split in splits.items()}
     return tasks_from(domain_by_name(domain), **draws)
+
+
+def _apart(pool: Questions, *others: Questions) -> Questions:
+    """``pool`` without what stands in one of the others, or nearly so."""
+    for other in dict.fromkeys(others):
+        kept = apart_from(pool, other)
+        if left_out := len(pool.items) - len(kept.items):
+            say(
+                f"benchmark: {left_out} questions of {pool.source} stand in {other.source} or "
+                f"share {PHRASE} words in a row with one of its questions: left out"
+            )
+        pool = kept
+    return pool
 
 
 def split_questions(split: TextSplit) -> Questions:

@@ -5,7 +5,7 @@ The methods of a shard share batches and replies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from operator import itemgetter
@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pandas as pd
 
-from selverify.data.benchmark import Task
+from selverify.data.benchmark import TRANSFER, Task
 from selverify.domains.base import Domain
 from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
@@ -51,25 +51,34 @@ def run(
     outputs: Mapping[str, Path],
     mapper: Mapper = map_shards,
 ) -> dict[str, float]:
-    """Write ``outcomes``, and of the first sampling seed ``steps`` and ``events``.
+    """Write ``outcomes``, ``transfer``, and of the first sampling seed ``steps`` and ``events``.
 
-    ``outcomes`` holds every method under every sampling seed, ``steps`` gates and verifier against
-    the truth, ``events`` the full method's searches.
+    ``outcomes`` holds every method under every sampling seed, ``transfer`` the same on questions of
+    another benchmark, ``steps`` gates and verifier against the truth, ``events`` the full method's
+    searches.
     """
     params = resolve_tau(params, inputs["verifier"])
     evaluation = params.evaluation
     tasks = read_tasks(inputs["benchmark"], evaluation.split, limit=evaluation.problems)
-    parts = work_on(evaluate_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
+    others = read_tasks(inputs["benchmark"], TRANSFER)
+    parts, further = (
+        work_on(evaluate_shard, each, params, inputs, size=SHARD, mapper=mapper)
+        for each in (tasks, others)
+    )
     save_policy_settings(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]
-    rows = [row for part in parts for row in part.outcomes]
-    rows.sort(key=itemgetter(*_ORDER))
+    rows, transferred = (_sorted_outcomes(each) for each in (parts, further))
     write_rows(folder, "evaluation", "outcomes", rows)
+    write_rows(folder, "evaluation", "transfer", transferred)
     write_facts(folder, "evaluation", "rules", {"tau": params.search.tau})
     write_rows(folder, "evaluation", "steps", [row for part in parts for row in part.steps])
     events = {key: listed for part in parts for key, listed in part.events.items()}
     write_events(folder / "events.parquet", events)
     return _accuracies(pd.DataFrame(rows), evaluation.headline_budget)
+
+
+def _sorted_outcomes(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    return sorted((row for part in parts for row in part.outcomes), key=itemgetter(*_ORDER))
 
 
 def evaluate_shard(shard: Shard) -> Part:
@@ -98,7 +107,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     with closing(cast(CachedBackend, models.backend)) as backend:
         found = evaluate(domain, backend, shard.tasks, conditions, methods=methods, report=report)
         part = Part([{"sampling_seed": seed, **row} for row in found], [], {})
-        if seed == params.evaluation.sampling_seeds[0]:
+        if seed == params.evaluation.sampling_seeds[0] and shard.tasks[0].split != TRANSFER:
             samples = params.verifier.audit_samples
             with open_grader(params) as grader:
                 walked, items = inspect_samples(

@@ -22,9 +22,10 @@ from selverify.experiment.equal_cost import (
     near_best_table,
     operating_points,
     spanning_levels,
+    transferred_cost,
 )
 from selverify.experiment.methods import PARTS
-from selverify.experiment.selection import CrossValidated, Strategy, cross_validate
+from selverify.experiment.selection import CrossValidated, Strategy, cross_validate, pool_runs
 from selverify.experiment.statistics import Bootstrap
 from selverify.params import Params
 from selverify.report import by_depth, pages, plots, tables, variants
@@ -106,6 +107,12 @@ def run(
         ),
         **outcome_tables(main, by_backbone, by_strength, budget=budget, bootstrap=bootstrap),
         **step_tables(steps, tau, bootstrap),
+        "transfer": transfer_table(
+            main.cross,
+            read_frame(_main_folder(params, inputs), "evaluation", "transfer"),
+            calls=params.evaluation.calls,
+            bootstrap=bootstrap,
+        ),
         "curves": _curves(measured),
         "rankers": read_frame(inputs["residual"], "residual", "rankers"),
         "within": by_depth.within_table(visits),
@@ -182,6 +189,24 @@ def equal_calls_by_strength(
         )
         found.append(_in_order(equal_cost_table(entries, bootstrap)).assign(variant=name))
     return found[0] if len(found) == 1 else pd.concat(found[1:])
+
+
+def transfer_table(
+    cross: CrossValidated, outcomes: pd.DataFrame, *, calls: Sequence[int], bootstrap: Bootstrap
+) -> pd.DataFrame:
+    """Methods at equal calls on the questions of another benchmark, as chosen on this one."""
+    if outcomes.empty:
+        return pd.DataFrame(columns=["method", "level", "problems"])
+    pooled, runs = pool_runs(outcomes)
+    entries = transferred_cost(
+        operating_points(cross.pooled, runs=cross.runs),
+        operating_points(pooled, runs=runs),
+        cost="verifier_calls",
+        levels=calls,
+        baselines=baseline_methods(),
+    )
+    table = _in_order(equal_cost_table(entries, bootstrap))
+    return table.assign(problems=outcomes["problem_id"].nunique())
 
 
 def _points_of(cross: CrossValidated) -> OperatingPoints:

@@ -57,7 +57,12 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
         valued = partial(state_values, domain, backend, rollouts=settings.rollouts, grader=grader)
         values = valued(sampled)
         explored = explore_candidates(
-            domain, backend, sampled, values, proposals=settings.proposals
+            domain,
+            backend,
+            sampled,
+            values,
+            proposals=settings.proposals,
+            explored_from=settings.explored_from,
         )
         values |= valued(explored)
     both = [*sampled, *explored]

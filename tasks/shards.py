@@ -73,9 +73,10 @@ def work_on(
 
     ``size`` is fixed by the stage: sums over batches of other sizes, or on several threads, could
     round otherwise. A model of the hub, which is large, or behind a server is asked by one process
-    of this machine.
+    of this machine, on all threads.
     """
-    tracking = params.tracking.model_copy(update={"threads": 1})
+    threads = params.tracking.threads if _asks_large_models(inputs) else 1
+    tracking = params.tracking.model_copy(update={"threads": threads})
     each = params.model_copy(update={"tracking": tracking})
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
@@ -84,8 +85,13 @@ def work_on(
 
 def worker_count(params: Params, inputs: Mapping[str, Path]) -> int:
     """How many processes of this machine work on the shards of a stage with these inputs."""
+    return 1 if _asks_large_models(inputs) else params.tracking.threads
+
+
+def _asks_large_models(inputs: Mapping[str, Path]) -> bool:
+    """Whether a model of the hub or behind a server is asked."""
     named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
-    return 1 if any(map(has_source, named)) else params.tracking.threads
+    return any(map(has_source, named))
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:

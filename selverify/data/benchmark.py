@@ -18,6 +18,8 @@ from selverify.params import Benchmark
 from selverify.types import Problem, Truth
 
 SPLITS = ("test", "validation", "train")
+TRANSFER = "transfer"
+"""A split of questions of another benchmark, which no stage learns from or chooses on."""
 MOST_DRAWS, REDRAWS = 100_000, 100
 """Problems drawn for a split, at least and for each one wanted, before there seem to be no more."""
 

@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 from huggingface_hub import hf_hub_download
 
-from selverify.data.benchmark import Task, check_leaks
+from selverify.data.benchmark import TRANSFER, Task, check_leaks
 from selverify.data.grading import MAX_ANSWER
 from selverify.data.question_files import (
     ANSWER_FIELDS,
@@ -222,8 +222,10 @@ def fingerprint(text: str) -> str:
     return hashlib.blake2b(squeezed.encode(), digest_size=16).hexdigest()
 
 
-def tasks_from(domain: Domain, *, train: Draw, validation: Draw, test: Draw) -> tuple[Task, ...]:
-    """Tasks of three splits, test first, then validation, then train.
+def tasks_from(
+    domain: Domain, *, train: Draw, validation: Draw, test: Draw, transfer: Draw | None = None
+) -> tuple[Task, ...]:
+    """Tasks of the splits, test first, then validation, train, and questions to transfer to.
 
     A split is the first ``problems`` of its pool, shuffled with its seed, that no earlier split
     took: more of them keep the fewer. A test that takes its whole pool keeps the file's order, so
@@ -235,7 +237,9 @@ def tasks_from(domain: Domain, *, train: Draw, validation: Draw, test: Draw) -> 
         ParamsError: a split asks for more questions than are left.
         SchemaError: two different pools share an id, or the domain cannot read a question.
     """
-    draws = (("test", test), ("validation", validation), ("train", train))
+    draws = [("test", test), ("validation", validation), ("train", train)]
+    if transfer is not None:
+        draws.append((TRANSFER, transfer))
     for (split, draw), (other_split, other) in combinations(draws, 2):
         _check_apart((split, draw.pool), (other_split, other.pool))
     taken: set[str] = set()

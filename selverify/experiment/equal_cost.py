@@ -163,9 +163,54 @@ def equal_cost(
     Raises:
         SchemaError: no point is a baseline's.
     """
-    seen = _seen(points, folds, cost)
+    chosen = _chosen(points, 1.0 - _inside(folds), cost, levels, baselines)
+    return _scored(points, chosen, folds, cost=cost, levels=levels)
+
+
+def transferred_cost(
+    points: OperatingPoints,
+    others: OperatingPoints,
+    *,
+    cost: str,
+    levels: Sequence[int],
+    baselines: Collection[str],
+) -> EqualCost:
+    """The same chosen on all problems of ``points``, and scored on those of ``others``.
+
+    Raises:
+        SchemaError: they have not the same methods, settings and n; no point is a baseline's.
+    """
+    if not points.names.equals(others.names):
+        raise SchemaError(
+            "outcomes: given other methods, settings or budgets than those that are chosen from"
+        )
+    everywhere = np.ones((1, 1, points.correct.shape[1]))
+    chosen = _chosen(points, everywhere, cost, levels, baselines)
+    one_fold = np.zeros((1, others.correct.shape[1]), dtype=np.int64)
+    return _scored(others, chosen, one_fold, cost=cost, levels=levels)
+
+
+def _chosen(
+    points: OperatingPoints,
+    outside: FloatArray,
+    cost: str,
+    levels: Sequence[int],
+    baselines: Collection[str],
+) -> _Mixture:
+    """The entries [repetition, fold, entrant, level] by what is ``outside`` of each fold."""
+    seen = _seen(points, outside, cost)
     limits = np.asarray(levels, dtype=np.float64)
-    chosen = _joined(_best_within(points, seen, limits), _hulls_at(points, seen, limits, baselines))
+    return _joined(_best_within(points, seen, limits), _hulls_at(points, seen, limits, baselines))
+
+
+def _scored(
+    points: OperatingPoints,
+    chosen: _Mixture,
+    folds: IntArray,
+    *,
+    cost: str,
+    levels: Sequence[int],
+) -> EqualCost:
     first = _Mixture(*(part[0] for part in chosen))
     entrants = (*points.methods, HULL)
     return EqualCost(
@@ -305,8 +350,7 @@ def _first_of(draws: FloatArray) -> Interval | None:
     return Interval(float(draws[0]), float(low), float(high))
 
 
-def _seen(points: OperatingPoints, folds: IntArray, cost: str) -> _Seen:
-    outside = 1.0 - _inside(folds)
+def _seen(points: OperatingPoints, outside: FloatArray, cost: str) -> _Seen:
     counts = outside.sum(axis=-1, keepdims=True)
     correct, own, calls, tokens = (
         np.round(outside @ each.T / counts, DIGITS)

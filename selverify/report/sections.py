@@ -51,6 +51,10 @@ _NEAR_NOTE = (
     "accuracy, linear between the entries above. Brackets: 95 %, problems resampled, choices "
     "fixed; inf where a resample does not come so near."
 )
+_TRANSFER_NOTE = (
+    "Generator, verifier, ranker, tau and every setting as they came from the benchmark above; "
+    "nothing was learned from or chosen on these questions (`transfer.csv`)."
+)
 _COMPUTE_NOTE = (
     "Operations of generator, verifier and ranker: two a parameter and token read or written. What "
     "a cache of keys and values or the hidden states of decoding hold is not counted again."
@@ -241,6 +245,15 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
         columns.accuracy_against_hull(tokens["level"]),
         wide(tokens, "method", "level"),
     )
+    other = report.tables["transfer"]
+    if len(other):
+        yield ReportTable(
+            f"On {other['problems'].iloc[0]} questions of another benchmark: accuracy for at most "
+            "B verifier calls, %",
+            columns.accuracy_against_hull(other["level"]),
+            wide(other, "method", "level"),
+            _TRANSFER_NOTE,
+        )
     compute = report.tables["equal_compute"]
     if len(compute):
         yield ReportTable(

@@ -2,8 +2,6 @@
 
 Knows: how a solution becomes tokens, the loss (on the solution only), the optimiser, how a training
 goes on after an interruption. Does not know: which problems are held out, where solutions are from.
-The moves are those that the model is to write; their values are learned, too, whether or not the
-domain computes them later.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -31,7 +29,7 @@ from selverify.models.prompting import disarmed, plain
 from selverify.models.verifiers.loading import content_id
 from selverify.params import Tuning
 from selverify.storage import atomic_path
-from selverify.training.language import Encoded, like_lengths
+from selverify.training.language import like_lengths
 
 _IGNORED = -100
 _MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -73,8 +71,8 @@ def train_adapter(
     torch.manual_seed(settings.seed)
     adapted = add_adapter(pretrained.model, rank=settings.rank, alpha=settings.alpha)
     model = pretrained.model
-    rows = [encode_solution(pretrained, domain, one) for one in solutions]
-    held = [encode_solution(pretrained, domain, one) for one in held_out]
+    rows = [encode_solution(pretrained, domain, one, settings) for one in solutions]
+    held = [encode_solution(pretrained, domain, one, settings) for one in held_out]
     training = _Training(model, settings, total=len(list(_batches(rows, settings))))
     mark = content_id(settings.model_dump(exclude={"saved_steps"}), pretrained.files, rows)
     training.resume(resumed, mark)
@@ -94,24 +92,47 @@ def train_adapter(
     return found
 
 
-def encode_solution(pretrained: HubModel, domain: Domain, solution: GoldSolution) -> Encoded:
-    """Tokens of what the model is shown of the question, and of the moves up to the text's end."""
+class Row(NamedTuple):
+    """Tokens of a question and of its solution, and these again where they are to be learned."""
+
+    shown: list[int]
+    said: list[int]
+    learned: list[int]
+
+
+def encode_solution(
+    pretrained: HubModel, domain: Domain, solution: GoldSolution, settings: Tuning
+) -> Row:
+    """Tokens of what the model is shown of the question, and of the moves up to the text's end.
+
+    Values that the model need not learn are tokens of their own, as the generator is given them.
+    """
     problem = domain.read(solution.question, problem_id=solution.question_id)
     shown = pretrained.encode(plain(domain)(domain.initial_state(problem, budget=0)))
-    said = "".join(disarmed(move) + domain.end_of_move for move in solution.moves)
-    answer = pretrained.tokenizer.encode(said, add_special_tokens=False)
-    return list(shown), [*answer, pretrained.tokenizer.eos_token_id]
+    row = Row(list(shown), [], [])
+    for move in solution.moves:
+        said, computed = f"{disarmed(move)}{domain.end_of_move}", ""
+        if domain.computed_after and not settings.values:
+            begun, mark, rest = said.partition(domain.computed_after)
+            said, computed = begun + mark, rest
+        for text, learned in ((said, True), (computed, False)):
+            tokens = pretrained.tokenizer.encode(text, add_special_tokens=False) if text else []
+            row.said.extend(tokens)
+            row.learned.extend(tokens if learned else [_IGNORED] * len(tokens))
+    for part in (row.said, row.learned):
+        part.append(pretrained.tokenizer.eos_token_id)
+    return row
 
 
-def solution_loss(model: Any, rows: Sequence[Encoded], *, bfloat16: bool) -> Tensor:
-    """Mean cross-entropy of the tokens after the questions, in nats a token.
+def solution_loss(model: Any, rows: Sequence[Row], *, bfloat16: bool) -> Tensor:
+    """Mean cross-entropy of the tokens to be learned, in nats a token.
 
     Only these are projected to the vocabulary, which is wide.
     """
     device = model.device
-    tokens = pad_sequence([torch.tensor([*shown, *said]) for shown, said in rows], batch_first=True)
+    tokens = pad_sequence([torch.tensor([*one.shown, *one.said]) for one in rows], batch_first=True)
     wanted = pad_sequence(
-        [torch.tensor([*[_IGNORED] * len(shown), *said]) for shown, said in rows],
+        [torch.tensor([*[_IGNORED] * len(one.shown), *one.learned]) for one in rows],
         batch_first=True,
         padding_value=_IGNORED,
     )[:, 1:].to(device)
@@ -126,11 +147,11 @@ def solution_loss(model: Any, rows: Sequence[Encoded], *, bfloat16: bool) -> Ten
 
 
 @torch.inference_mode()
-def held_out_loss(model: Any, rows: Sequence[Encoded], settings: Tuning) -> float:
-    """The mean over all tokens after the questions of ``rows``."""
+def held_out_loss(model: Any, rows: Sequence[Row], settings: Tuning) -> float:
+    """The mean over all tokens of ``rows`` that are to be learned."""
     total = tokens = 0.0
     for batch in like_lengths(list(rows), settings.tokens_per_batch, random.Random(0)):
-        count = sum(len(said) for _, said in batch)
+        count = sum(token != _IGNORED for one in batch for token in one.learned)
         total += count * float(solution_loss(model, batch, bfloat16=settings.bfloat16))
         tokens += count
     return total / tokens
@@ -150,7 +171,7 @@ class _Training:
             self._weights, lr=settings.rate, betas=(0.9, 0.99), weight_decay=0.0
         )
 
-    def learn(self, rows: Sequence[Encoded]) -> None:
+    def learn(self, rows: Sequence[Row]) -> None:
         """One step down the gradient of a batch."""
         for group in self._optimiser.param_groups:
             group["lr"] = self._settings.rate * self._factor()
@@ -202,7 +223,7 @@ class _Training:
             self._optimiser.state[weight] = {"step": torch.tensor(float(self.step)), **moments}
 
 
-def _batches(rows: Sequence[Encoded], settings: Tuning) -> Iterator[list[Encoded]]:
+def _batches(rows: Sequence[Row], settings: Tuning) -> Iterator[list[Row]]:
     """All batches of all epochs, each epoch shuffled anew; rows of a batch have like lengths."""
     rng = random.Random(settings.seed)
     for _ in range(settings.epochs):

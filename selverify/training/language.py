@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from selverify.models.tokenizer import Words
 
 Encoded = tuple[list[int], list[int]]
 """Word ids of a problem's text, after the one that begins it, and of what follows it."""
+_Row = TypeVar("_Row", bound=Sequence[list[int]])
 
 
 def encode(text: str, moves: Sequence[str], words: Words) -> Encoded:
@@ -25,14 +27,14 @@ def encode(text: str, moves: Sequence[str], words: Words) -> Encoded:
     return [words.bos, *words.encode(text)], words.encode(" ".join(moves))
 
 
-def length(row: Encoded) -> int:
+def length(row: Sequence[list[int]]) -> int:
     """Words of the problem and of what follows it."""
     return len(row[0]) + len(row[1])
 
 
-def like_lengths(rows: list[Encoded], tokens: int, rng: random.Random) -> list[list[Encoded]]:
+def like_lengths(rows: list[_Row], tokens: int, rng: random.Random) -> list[list[_Row]]:
     """Shuffled batches of rows of like lengths, each of ``tokens`` at most, padding included."""
-    batches: list[list[Encoded]] = [[]]
+    batches: list[list[_Row]] = [[]]
     for row in sorted(rows, key=length):
         if (len(batches[-1]) + 1) * length(row) > tokens and batches[-1]:
             batches.append([])

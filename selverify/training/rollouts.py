@@ -14,7 +14,6 @@ from typing import Any
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain, knows_truth
-from selverify.models.threshold import SOLVABLE
 from selverify.search.backend import Backend, sample_completions, sample_moves
 from selverify.search.candidates import sift
 from selverify.search.gates import GATES, reject
@@ -104,10 +103,11 @@ def explore_candidates(
     values: _Values,
     *,
     proposals: int,
+    explored_from: float,
 ) -> list[SampledSolution]:
     """What a search meets: the distinct survivors of ``proposals`` samples at solvable states.
 
-    Of the states that the solutions pass through, from which at least ``SOLVABLE`` of the
+    Of the states that the solutions pass through, from which at least ``explored_from`` of the
     continuations are right. Survivors that a solution goes on with are left out.
     """
     starts: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
@@ -115,7 +115,7 @@ def explore_candidates(
         for length in range(len(one.states)):
             state = one.states[length - 1] if length else _start(domain, one)
             starts.setdefault(_key(state), SampledSolution(one.task, one.states[:length], 0))
-    chosen = {key: one for key, one in starts.items() if values.get(key, 0.0) >= SOLVABLE}
+    chosen = {key: one for key, one in starts.items() if values.get(key, 0.0) >= explored_from}
     places = [one.states[-1] if one.states else _start(domain, one) for one in chosen.values()]
     replies = sample_moves(backend, places, count=proposals)
     found = []

@@ -23,6 +23,7 @@ from selverify.experiment.equal_cost import (
     near_best_table,
     operating_points,
     spanning_levels,
+    transferred_cost,
 )
 from selverify.experiment.selection import COSTS, cross_validate
 from selverify.experiment.statistics import Bootstrap
@@ -87,6 +88,35 @@ def test_a_mixture_between_two_baselines_by_hand() -> None:
     assert full.loc[1, "p"] == 1.0
     assert full.loc[1, "settings"] == "n=8 | n=8"
     assert (full["difference_low"] <= full["difference"]).all()
+
+
+def test_what_is_chosen_here_is_scored_there() -> None:
+    """Here half for nothing and all for 4: at B = 2 half goes to b, whatever that is worth there.
+
+    At B = 1 full has nothing cheap enough here, though there it would cost nothing.
+    """
+    here = pd.concat([FREE, DEAR, pooled_rows("full", [1, 1, 1, 0], 2)], ignore_index=True)
+    there = pd.concat(
+        [
+            pooled_rows("a", [1, 0], 3),
+            pooled_rows("b", [0, 0], 8),
+            pooled_rows("full", [1, 1], 0),
+        ],
+        ignore_index=True,
+    )
+    points, others = (operating_points(each, runs=1) for each in (here, there))
+    entries = transferred_cost(
+        points, others, cost="verifier_calls", levels=(1, 2), baselines=("a", "b")
+    )
+    hull, full = rows_of(entries, HULL), rows_of(entries, "full")
+    assert hull["accuracy"].tolist() == pytest.approx([0.375, 0.25])
+    assert hull["verifier_calls"].tolist() == pytest.approx([4.25, 5.5])
+    assert hull.loc[2, "settings"] == "0.50 a n=8 + 0.50 b n=8"
+    assert np.isnan(full.loc[1, "accuracy"])
+    assert full.loc[2, ["accuracy", "difference"]].tolist() == pytest.approx([1.0, 0.75])
+    lacking = operating_points(there[there["method"] != "b"], runs=1)
+    with pytest.raises(SchemaError, match="other methods, settings or budgets"):
+        transferred_cost(points, lacking, cost="verifier_calls", levels=(1,), baselines=("a",))
 
 
 def test_the_gain_within_groups_by_hand() -> None:

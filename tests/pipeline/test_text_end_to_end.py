@@ -27,7 +27,7 @@ from selverify.policy import load_policy
 from tasks.artifacts import read_rows
 from tasks.models import open_models
 
-POOL, TEST = "pool.jsonl", "test.jsonl"
+POOL, TEST, OTHER = "pool.jsonl", "test.jsonl", "other.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def stated_by_profile(model: Path) -> Params:
     """What ``params.yaml`` says after a profile that states the benchmark, the model and sizes."""
-    files = {"train": (POOL, 160), "validation": (POOL, 10), "test": (TEST, 12)}
+    files = {
+        **{"train": (POOL, 160), "validation": (POOL, 10), "test": (TEST, 12)},
+        "transfer": (OTHER, 6),
+    }
     source = {"kind": "transformers", "model": str(model), "revision": None, "dtype": "float32"}
     changes = {
         "domain": "math",
@@ -79,6 +82,7 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     monkeypatch.chdir(tmp_path)
     tiny_sums.write_questions(Path(POOL), count=200, seed=1)
     tiny_sums.write_questions(Path(TEST), count=12, seed=2)
+    tiny_sums.write_questions(Path(OTHER), count=6, seed=3)
     params = stated_by_profile(model)
     stages = load_stages(params)
     assert name_sources(params, stages) == [Path("models/math-sums")]
@@ -88,6 +92,7 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
     report = (stages["report"].outputs["report"] / "report.md").read_text(encoding="utf-8")
     assert report.startswith("# Report: math, 12 problems, N = 4")
     assert "| Ours (full) |" in report
+    assert "## On 6 questions of another benchmark" in report
     check_totals(
         Path("results/evaluation/sums-strong"),
         resolve_tau(params, Path("models/sums-strong/verifier")),

@@ -62,7 +62,10 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
         update={
             "domain": GradeSchool.name,
             "backbones": ("tiny",),
-            "benchmark": {**loaded.benchmark, GradeSchool.name: TextBenchmark(**split)},
+            "benchmark": {
+                **loaded.benchmark,
+                GradeSchool.name: TextBenchmark(**split, transfer=None),
+            },
             "generator": {**loaded.generator, GradeSchool.name: {"tiny": source}},
         }
     )

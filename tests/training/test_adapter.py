@@ -36,7 +36,7 @@ OTHERS = tuple(
     for pens in range(3, 9)
 )
 TUNING = Tuning(
-    rank=8, alpha=32.0, words=False, epochs=2, tokens_per_batch=150, rate=1e-2,
+    rank=8, alpha=32.0, words=False, values=True, epochs=2, tokens_per_batch=150, rate=1e-2,
     warmup_fraction=0.1, bfloat16=False, saved_steps=3, seed=5,
 )  # fmt: skip
 SAMPLING = Sampling(
@@ -156,21 +156,28 @@ def said(model: CausalModel, state: State) -> list[str]:
     return [solution.text, move.text]
 
 
-def test_the_loss_is_that_of_each_row_by_itself(llama: Path) -> None:
-    """Padding, and projecting only what is learned, change nothing."""
+@pytest.mark.parametrize("values", [True, False])
+def test_the_loss_is_that_of_each_row_by_itself(llama: Path, values: bool) -> None:
+    """Padding, and projecting only what is learned, change nothing; values may be left out."""
     pretrained = loaded(llama)
-    rows = [encode_solution(pretrained, DOMAIN, one) for one in (SOLUTION, *OTHERS)]
+    settings = TUNING.model_copy(update={"values": values})
+    rows = [encode_solution(pretrained, DOMAIN, one, settings) for one in (SOLUTION, *OTHERS)]
     total = count = 0.0
-    for shown, answer in rows:
+    for shown, answer, learned in rows:
         logits = pretrained.model(torch.tensor([[*shown, *answer]])).logits[0]
         logprobs = logits.log_softmax(-1)
-        for place, token in enumerate(answer, start=len(shown)):
-            total -= float(logprobs[place - 1, token])
-            count += 1
+        for place, token in enumerate(learned, start=len(shown)):
+            if token >= 0:
+                total -= float(logprobs[place - 1, token])
+                count += 1
     loss = solution_loss(pretrained.model, rows, bfloat16=False)
     assert float(loss) == pytest.approx(total / count, rel=1e-5)
     assert rows[0][1][-1] == pretrained.tokenizer.eos_token_id
-    assert pretrained.decode(rows[0][0] + rows[0][1]) == "\n".join((QUESTION, *SOLUTION.moves, ""))
+    assert pretrained.decode(rows[0].shown + rows[0].said) == "\n".join(
+        (QUESTION, *SOLUTION.moves, "")
+    )
+    said = pretrained.decode([token for token in rows[0].learned if token >= 0])
+    assert said == ("4 + 3 = 9\n9 * 2 = 5\nAnswer 5\n" if values else "4 + 3 =9 * 2 =Answer 5\n")
 
 
 def test_an_interrupted_training_goes_on_to_the_same_weights(llama: Path, tmp_path: Path) -> None:

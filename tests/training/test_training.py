@@ -226,7 +226,7 @@ def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_o
     sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
     values = state_values(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
     assert values[task.problem.problem_id, ()] == 0.5
-    found = explore_candidates(DOMAIN, backend, sampled, values, proposals=4)
+    found = explore_candidates(DOMAIN, backend, sampled, values, proposals=4, explored_from=0.5)
     assert found and all(one.count == 0 for one in found)
     assert not any((task.problem.problem_id, one.states[-1].said) in values for one in found)
     values |= state_values(DOMAIN, backend, found, rollouts=4, grader=GRADER)
@@ -236,7 +236,9 @@ def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_o
             values[task.problem.problem_id, state.said] for state in one.states[:-1]
         )
     hopeless = dict.fromkeys(values, 0.0)
-    assert explore_candidates(DOMAIN, backend, sampled, hopeless, proposals=4) == []
+    assert not explore_candidates(
+        DOMAIN, backend, sampled, hopeless, proposals=4, explored_from=0.5
+    )
 
 
 def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:

@@ -20,6 +20,8 @@ SHRINK = 0.75
 """Finished rows leave the batch once at most this share of it goes on."""
 BLOCK = 256
 """Words whose weights are summed before it is known in which block the drawn one lies."""
+WEIGHTS_AT_ONCE = 2**19
+"""Rows times words whose weights are made together on a processor: what its cache holds."""
 NONE = -1
 
 
@@ -188,6 +190,19 @@ def draw(
     Returns the words, their log probabilities at temperature 1, in nats, and how far these lie
     behind the most probable words'. Words are summed in blocks, so that no sum runs over all.
     """
+    size = len(logits)
+    if logits.device.type == "cpu":
+        size = max(1, WEIGHTS_AT_ONCE // logits.shape[1])
+    parts = zip(*(part.split(size) for part in (logits, uniform, forced)), strict=True)
+    found = [_drawn(*part, temperature=temperature) for part in parts]
+    picked, said, behind = (torch.cat(part) for part in zip(*found, strict=True))
+    return picked, said, behind
+
+
+def _drawn(
+    logits: Tensor, uniform: Tensor, forced: Tensor, *, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for rows whose weights are held at once."""
     top = logits.amax(-1, keepdim=True)
     weights = (logits - top).exp_()
     total = weights.sum(-1)
