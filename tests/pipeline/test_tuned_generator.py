@@ -22,7 +22,7 @@ from tasks.artifacts import read_tasks
 
 ROOT = Path(__file__).parents[2]
 TUNING = Tuning(
-    rank=2, alpha=4.0, words=False, epochs=1, tokens_per_batch=400, rate=1e-3,
+    rank=2, alpha=4.0, words=False, values=True, epochs=1, tokens_per_batch=400, rate=1e-3,
     warmup_fraction=0.1, bfloat16=False, saved_steps=5, seed=1,
 )  # fmt: skip
 NEAR = "Every evening after school her younger sister bakes"

@@ -29,7 +29,7 @@ from selverify.training.rollouts import ValuedSolution
 DOMAIN = GradeSchool()
 SETTINGS: VerifierParams = load_params(Path(__file__).parents[2] / "params.yaml").verifier
 TUNING = Tuning(
-    rank=2, alpha=8.0, words=False, epochs=2, tokens_per_batch=400, rate=1e-2,
+    rank=2, alpha=8.0, words=False, values=True, epochs=2, tokens_per_batch=400, rate=1e-2,
     warmup_fraction=0.1, bfloat16=False, saved_steps=99, seed=5,
 )  # fmt: skip
 SAMPLING = Sampling(
