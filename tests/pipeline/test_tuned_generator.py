@@ -10,6 +10,7 @@ from tiny_text_models import build
 
 from flows.preflight import name_sources
 from flows.stages import load_stages
+from selverify.data.benchmark import TRANSFER
 from selverify.domains.grade_school import GradeSchool
 from selverify.errors import ParamsError, SchemaError
 from selverify.models.sources import SOURCE, read_generator_source
@@ -97,6 +98,24 @@ def test_no_problem_of_the_benchmark_and_none_like_a_test_problem_is_learned_fro
     assert len(marks) == 9 + 4 + 3
     rollouts._check_held_out({"generator": folder, "benchmark": Path("benchmark")})
     check_a_run_takes_it(params, folder)
+
+
+def test_questions_to_transfer_to_are_apart_from_all_others(params: Params) -> None:
+    """Of 12 questions of another file the one that shares a phrase with the pool is out."""
+    write_questions(Path("first.jsonl"), first=900, count=6, special=f"So. {NEAR}")
+    write_questions(Path("second.jsonl"), first=950, count=6, special="Some other story of")
+    text = Path("first.jsonl").read_text() + Path("second.jsonl").read_text()
+    Path("other.jsonl").write_text(text)
+    of_files = params.benchmark[GradeSchool.name]
+    assert isinstance(of_files, TextBenchmark)
+    split = TextSplit(source="file", path="other.jsonl", problems=11, seed=1)
+    transferred = of_files.model_copy(update={"transfer": split})
+    changed = params.model_copy(update={"benchmark": {GradeSchool.name: transferred}})
+    benchmark_stage.run(changed, {}, {"benchmark": Path("benchmark")})
+    tasks = read_tasks(Path("benchmark"), TRANSFER)
+    assert len(tasks) == 11
+    assert not [task for task in tasks if NEAR in task.problem.text]
+    assert len(read_tasks(Path("benchmark"), "test")) == 3
 
 
 def check_a_run_takes_it(params: Params, folder: Path) -> None:

@@ -193,7 +193,7 @@ def draw(
     size = len(logits)
     if logits.device.type == "cpu":
         size = max(1, WEIGHTS_AT_ONCE // logits.shape[1])
-    parts = zip(*(part.split(size) for part in (logits, uniform, forced)), strict=True)
+    parts = zip(*(torch.split(part, size) for part in (logits, uniform, forced)), strict=True)
     found = [_drawn(*part, temperature=temperature) for part in parts]
     picked, said, behind = (torch.cat(part) for part in zip(*found, strict=True))
     return picked, said, behind
