@@ -17,6 +17,7 @@ from tasks.report import (
     equal_cost_tables,
     outcome_tables,
     step_tables,
+    transfer_table,
 )
 
 BOOTSTRAP = Bootstrap(resamples=400, seed=0)
@@ -167,6 +168,8 @@ def report() -> sections.ReportData:
     tables["equal_calls_by_strength"] = equal_calls_by_strength(
         {"weak": cross}, calls=(1, 2, 4, 8), bootstrap=BOOTSTRAP
     )
+    others = outcomes().assign(correct=lambda rows: ~rows["correct"].astype(bool))
+    tables["transfer"] = transfer_table(cross, others, calls=(1, 2, 4, 8), bootstrap=BOOTSTRAP)
     tables["rankers"] = ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP)
     tables |= step_tables(steps(), 0.5, BOOTSTRAP)
     tables["within"] = by_depth.within_table(VISITS)
