@@ -357,7 +357,8 @@ class Rollouts(ParamsSection):
     ``share``: which part of the training problems is valued and learned from; the exploration walks
     the others. Of these, as many as ``threshold_share`` of all are valued too, for tau alone.
     ``proposals`` are sampled at each state of the solutions from which at least ``explored_from``
-    of the continuations are right, and the survivors valued too; 0: none.
+    of the continuations are right, and the survivors valued too; 0: none. Tau is chosen at states
+    of the same kind.
     """
 
     share: Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -385,6 +386,8 @@ class VerifierParams(ParamsSection):
     it, head is a small one on the generator's hidden states, adapter one on a copy of the
     generator that is tuned with it by LoRA of ``rank``, source is that of ``source``, not trained
     here. ``aggregation``: how the scores of its moves make the score of a state.
+    ``targets``: the value of the state after a step (``soft``), whether it is above 0 (``hard``),
+    or the share of the value before that is left of it, where there was some (``relative``).
     ``tune_*``: the backbone is tuned for so many epochs; that of such a model on solutions up
     to their last step worth ``tune_value``. ``share``: of its batches, after which every training
     of a model of that strength stops; one that stops early is the deliberately poor one.
@@ -393,7 +396,7 @@ class VerifierParams(ParamsSection):
     kind: dict[KeyName, RewardKind]
     aggregation: dict[KeyName, Aggregation]
     source: dict[KeyName, AnyVerifier]
-    targets: Literal["soft", "hard"]
+    targets: dict[KeyName, Literal["soft", "hard", "relative"]]
     share: dict[str, Fraction]
     tune_epochs: NonNegative
     tune_rows: Positive
@@ -642,6 +645,7 @@ class Params(ParamsSection):
             "sampling": self.sampling,
             "verifier.kind": self.verifier.kind,
             "verifier.aggregation": self.verifier.aggregation,
+            "verifier.targets": self.verifier.targets,
         }
         for name, stated in by_domain.items():
             if self.domain not in stated:

@@ -26,7 +26,7 @@ from selverify.training.fit import Epoch
 from selverify.training.head import train_head, whole_solution
 from selverify.training.rollouts import ValuedSolution, solutions_from
 from selverify.training.token_logprobs import train_token_logprob_model
-from selverify.training.tuning import held_out, of_problems, values_before
+from selverify.training.tuning import held_out, of_problems, values_before, with_targets
 from selverify.training.value import train_value_model
 from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, read_training, say
@@ -44,7 +44,8 @@ def run(
     torch.set_num_threads(params.tracking.threads)
     solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
-    learned = of_problems(solutions, [task.problem.problem_id for task in tasks])
+    valued = of_problems(solutions, [task.problem.problem_id for task in tasks])
+    learned = with_targets(valued, params.verifier.targets[params.domain])
     folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
     if kind == "source":
@@ -151,6 +152,7 @@ def _choose_tau(
         ],
         [value for one in held for value in before(one)[one.fresh :]],
         [value for one in held for value in one.values[one.fresh :]],
+        solvable=params.rollouts.explored_from,
     )
     save_threshold(folder, threshold)
     return {f"threshold.{name}": float(value) for name, value in asdict(threshold).items()}

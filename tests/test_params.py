@@ -55,7 +55,7 @@ def test_the_project_has_valid_parameters() -> None:
         ({"verifier": ABSENT}, "key 'verifier' is missing"),
         ({"evaluation.headline_budget": 0}, r"evaluation\.headline_budget: given 0, expected: "),
         ({"search.tau": 1.5}, r"search\.tau: given 1\.5, expected: "),
-        ({"verifier.targets": "medium"}, r"verifier\.targets: given 'medium', expected: "),
+        ({"verifier.targets.countdown": "medium"}, r"verifier\.targets\.countdown: given 'medium'"),
         ({"residual.rate": "1e-3"}, r"residual\.rate: given '1e-3', expected: "),  # text in YAML
         ({"difficulty.bins": True}, r"difficulty\.bins: given True, expected: "),
         ({"benchmark.countdown.minimum": 99}, "minimum 99 exceeds maximum"),

@@ -19,8 +19,6 @@ from selverify.storage import check_digests, read_json, write_digests, write_jso
 
 _FILE = "threshold.json"
 _SCHEMA, _VERSION = "verifier.threshold", 1
-SOLVABLE = 0.5
-"""A state that at least this share of continuations solves; below, nothing reached says little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,12 @@ class Threshold:
 
 
 def choose_threshold(
-    scores: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike
+    scores: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike, *, solvable: float
 ) -> Threshold:
     """Youden's (1950) tau: the most right moves accepted less wrong ones, in shares.
 
-    Only moves at solvable states count. One is wrong when no continuation after it reaches
+    Only moves at states of value ``solvable`` or more count (of 0, at those above it): below,
+    nothing reached says little. One is wrong when no continuation after it reaches
     the right answer, and right when any does. Some wrong moves count as right by this, and some
     right ones as wrong; where that does not depend on the score, it moves the shares and not the
     tau. Tau lies half-way between two scores, so that it does not hang on the last digit of one;
@@ -57,13 +56,14 @@ def choose_threshold(
     Raises:
         SchemaError: no move there is right, or none is wrong.
     """
-    solvable = np.asarray(before, np.float64) >= SOLVABLE
-    seen = np.asarray(scores, np.float64)[solvable]
-    reached = np.asarray(after, np.float64)[solvable] > 0
+    values = np.asarray(before, np.float64)
+    counted = (values >= solvable) & (values > 0)
+    seen = np.asarray(scores, np.float64)[counted]
+    reached = np.asarray(after, np.float64)[counted] > 0
     right = int(reached.sum())
     if not 0 < right < len(reached):
         raise SchemaError(
-            f"rollouts.values: at states that are mostly solved {right} moves are right and "
+            f"rollouts.values: at states of value {solvable:g} or more {right} moves are right and "
             f"{len(reached) - right} wrong, expected some of each; give the number as "
             "exploration.tau, search.tau and evaluation.grid.tau, or value more problems"
         )

@@ -71,6 +71,7 @@ def train_adapter(
     torch.manual_seed(settings.seed)
     adapted = add_adapter(pretrained.model, rank=settings.rank, alpha=settings.alpha)
     model = pretrained.model
+    model.set_attn_implementation("eager")  # a tenth faster forwards and backwards on a processor
     rows = [encode_solution(pretrained, domain, one, settings) for one in solutions]
     held = [encode_solution(pretrained, domain, one, settings) for one in held_out]
     training = _Training(model, settings, total=len(list(_batches(rows, settings))))

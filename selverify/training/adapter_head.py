@@ -27,7 +27,7 @@ from selverify.params import VerifierParams
 from selverify.training.fit import ReportEpoch
 from selverify.training.language import Encoded
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import held_out, of_problems, target, tune
+from selverify.training.tuning import held_out, of_problems, tune
 from selverify.types import State
 
 _SCALE = 2.0
@@ -79,7 +79,7 @@ def train_adapted_head(
     torch.manual_seed(settings.seed)
     training, held = (
         [
-            _example(one, settings, domain, pretrained, prompting=prompting)
+            _example(one, domain, pretrained, prompting=prompting)
             for one in of_problems(solutions, part)
         ]
         for part in held_out(solutions, settings)
@@ -119,7 +119,6 @@ def train_adapted_head(
 
 def _example(
     solution: ValuedSolution,
-    settings: VerifierParams,
     domain: Domain,
     pretrained: HubModel,
     *,
@@ -133,9 +132,8 @@ def _example(
         text = disarmed(move) + domain.end_of_move
         said += pretrained.tokenizer.encode(text, add_special_tokens=False)
         ends.append(len(shown) + len(said) - 1)
-    values = [target(value, settings.targets) for value in solution.values]
     fresh = solution.fresh
-    return _Example((list(shown), said), tuple(ends[fresh:]), tuple(values[fresh:]))
+    return _Example((list(shown), said), tuple(ends[fresh:]), solution.values[fresh:])
 
 
 def _loss(model: Any, head: StepHead, part: Sequence[_Example]) -> Tensor:

@@ -23,7 +23,7 @@ from selverify.training.exploration import parse_moves
 from selverify.training.fit import Batches, ReportEpoch, adamw, fit
 from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import held_out, of_problems, target
+from selverify.training.tuning import held_out, of_problems
 
 
 def train_head(
@@ -44,7 +44,7 @@ def train_head(
     """
     torch.manual_seed(settings.seed)
     parts = [of_problems(solutions, part) for part in held_out(solutions, settings)]
-    (rows, wanted), held = (_embedded(part, settings, domain, embed) for part in parts)
+    (rows, wanted), held = (_embedded(part, domain, embed) for part in parts)
     sizes = (rows.after.shape[1], rows.token_logprobs.shape[1], settings.hidden)
     head = StepHead(*sizes)
     with one_thread():
@@ -67,7 +67,7 @@ def _loss(head: StepHead, rows: Embeddings, wanted: Tensor) -> Tensor:
 
 
 def _embedded(
-    solutions: Sequence[ValuedSolution], settings: VerifierParams, domain: Domain, embed: Embed
+    solutions: Sequence[ValuedSolution], domain: Domain, embed: Embed
 ) -> tuple[Embeddings, Tensor]:
     """A row a step, as tensors that can be learned from, and the steps' targets."""
     items = [
@@ -75,9 +75,8 @@ def _embedded(
     ]
     rows = concatenate(embed(items))
     fresh = [value for one in solutions for value in one.values[one.fresh :]]
-    values = [target(value, settings.targets) for value in fresh]
     learnable = Embeddings(*(getattr(rows, field.name).clone() for field in fields(Embeddings)))
-    return learnable, torch.tensor(values)
+    return learnable, torch.tensor(fresh)
 
 
 def whole_solution(solution: ValuedSolution, domain: Domain) -> VerifyItem:

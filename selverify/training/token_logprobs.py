@@ -28,7 +28,7 @@ from selverify.training.fit import Batches, ReportEpoch, adamw, fit
 from selverify.training.language import encode, language_loss, length, pad
 from selverify.training.reproducible import one_thread, side_by_side
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import held_out, load_trainable, of_problems, target, tune
+from selverify.training.tuning import held_out, load_trainable, of_problems, tune
 
 _ROWS_AT_ONCE = 32
 _CERTAIN = -1e-6
@@ -72,7 +72,7 @@ def train_token_logprob_model(
         of_problems(solutions, part) for part in (problems[:half], problems[half:], held)
     )
     tuned = partial(_tuned, settings=settings, words=words, report=report, share=share)
-    gather = partial(_gather, generator, settings=settings, words=words, end_of_move=end_of_move)
+    gather = partial(_gather, generator, words=words, end_of_move=end_of_move)
 
     # The longest first, and half of it each: two threads end together. Only one may load a model.
     parts = [*first, *second], first, second
@@ -134,7 +134,6 @@ def _gather(
     judge: LlamaForCausalLM,
     solutions: Sequence[ValuedSolution],
     *,
-    settings: VerifierParams,
     words: Words,
     end_of_move: str,
 ) -> list[tuple[Tensor, ...]]:
@@ -154,7 +153,7 @@ def _gather(
         for place, row in enumerate(rows):
             ends = torch.where((tokens[place] == end) & ~is_problem[place])[0]
             starts = torch.cat((lengths[place : place + 1] - 1, ends[:-1]))
-            wanted = [target(value, settings.targets) for value in solutions[row].values]
+            wanted = solutions[row].values
             columns = seen[place, ends - 1], states[place, starts], torch.tensor(wanted)
             learned = torch.arange(len(wanted)) >= solutions[row].fresh
             found[row] = *columns, learned.to(torch.float32)

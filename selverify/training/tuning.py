@@ -6,8 +6,9 @@ Knows: how a backbone is tuned on batches of solutions. Does not know: which los
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -37,11 +38,6 @@ def load_trainable(folder: Path) -> LlamaForCausalLM:
         folder, attn_implementation="eager", dtype=torch.float32
     ).eval()
     return model
-
-
-def target(value: float, targets: str) -> float:
-    """Soft: the share of rollouts that reach the gold. Hard: 1 if any rollout does."""
-    return float(value > 0) if targets == "hard" else value
 
 
 def held_out(
@@ -79,6 +75,43 @@ def values_before(
     name = solution.problem_id
     ends = [one.values[-1] for one in solutions if one.problem_id == name and not one.explored]
     return (sum(ends) / len(ends), *solution.values[:-1])
+
+
+def with_targets(solutions: Sequence[ValuedSolution], targets: str) -> list[ValuedSolution]:
+    """The same with what a reward model is to learn of each step in place of its value.
+
+    ``soft``: the value, the share of rollouts that reach the gold. ``hard``: 1 if any does.
+    ``relative``: as ``relative`` has it.
+    """
+    if targets == "relative":
+        return relative(solutions)
+    if targets == "hard":
+        return [replace(one, values=tuple(float(v > 0) for v in one.values)) for one in solutions]
+    return list(solutions)
+
+
+def relative(solutions: Sequence[ValuedSolution]) -> list[ValuedSolution]:
+    """The same with the share of the value before that is left after each step, at most 1.
+
+    So a right step of a problem that is seldom solved counts as right, as one of an easy problem
+    does. A solution ends before its first step with nothing solved before or after, which says
+    nothing; one without other steps is left out.
+    """
+    of_problem: dict[str, list[ValuedSolution]] = defaultdict(list)
+    for one in solutions:
+        of_problem[one.problem_id].append(one)
+    found = []
+    for one in solutions:
+        shares: list[float] = []
+        for before, after in zip(
+            values_before(one, of_problem[one.problem_id]), one.values, strict=True
+        ):
+            if not (before or after or one.explored):
+                break
+            shares.append(min(1.0, after / before) if before else 1.0)
+        if shares:
+            found.append(replace(one, moves=one.moves[: len(shares)], values=tuple(shares)))
+    return found
 
 
 def tune(

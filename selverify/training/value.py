@@ -20,7 +20,7 @@ from selverify.training.fit import ReportEpoch
 from selverify.training.language import Encoded, encode, pad
 from selverify.training.reproducible import one_thread
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import held_out, load_trainable, of_problems, target, tune
+from selverify.training.tuning import held_out, load_trainable, of_problems, tune
 
 _ROWS_AT_ONCE = 128
 _Example = tuple[Encoded, list[float | None]]
@@ -46,7 +46,7 @@ def train_value_model(
     """
     torch.manual_seed(settings.seed)
     training, held = (
-        [_example(one, settings, words) for one in of_problems(solutions, part)]
+        [_example(one, words) for one in of_problems(solutions, part)]
         for part in held_out(solutions, settings)
     )
     model = load_trainable(backbone)
@@ -82,9 +82,8 @@ def train_value_model(
     return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(training)}
 
 
-def _example(solution: ValuedSolution, settings: VerifierParams, words: Words) -> _Example:
+def _example(solution: ValuedSolution, words: Words) -> _Example:
     values = [
-        target(value, settings.targets) if step >= solution.fresh else None
-        for step, value in enumerate(solution.values)
+        value if step >= solution.fresh else None for step, value in enumerate(solution.values)
     ]
     return encode(solution.text, solution.moves, words), values

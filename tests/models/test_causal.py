@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import json
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -401,3 +402,34 @@ def test_moves_beyond_what_fits_at_once_are_read_in_parts(
         torch.testing.assert_close(one.after, other.after, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(one.token_logprobs, other.token_logprobs, rtol=1e-4, atol=1e-4)
     assert causal(pretrained).embed([]) == []
+
+
+def test_a_batch_that_finds_no_memory_is_halved(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The samples are the same, and it is said once a size; a single item must fit."""
+    items = [CompleteItem(STATES[at % 3], 2 * at, 2) for at in range(8)]
+    expected = causal(pretrained).complete(items)
+    usual, most = CausalModel._drawn, 4
+
+    def short(self: CausalModel, some: Sequence[CompleteItem], *given, **named):  # type: ignore[no-untyped-def]
+        if 2 * len(some) > most:
+            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
+        return usual(self, some, *given, **named)
+
+    monkeypatch.setattr(CausalModel, "_drawn", short)
+    model = causal(pretrained)
+    with caplog.at_level(logging.WARNING):
+        found = model.complete(items)
+    assert [[one.text for one in row] for row in found] == [
+        [one.text for one in row] for row in expected
+    ]
+    assert [record.getMessage()[:56] for record in caplog.records] == [
+        "sampling: no memory for 16 rows together, going on with ",
+        "sampling: no memory for 8 rows together, going on with 4",
+    ]
+    model.complete(items)
+    assert len(caplog.records) == 2
+    most = 1
+    with pytest.raises(RuntimeError, match="can't allocate memory"):
+        model.complete(items)

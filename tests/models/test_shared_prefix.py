@@ -13,10 +13,10 @@ from torch import Tensor
 
 from selverify.errors import ParamsError
 from selverify.models.generators import decoding, shared_prefix
-from selverify.models.generators.decoding import NONE, Decoding, draw
+from selverify.models.generators.decoding import Decoding, draw
 from selverify.models.generators.prefix_cache import KeptPrefixes
 from selverify.models.generators.pretrained import HubModel, load_hub_model
-from selverify.models.generators.shared_prefix import SharedPrefixes
+from selverify.models.generators.shared_prefix import NONE, SharedPrefixes
 
 WORDS = 261
 EXAMPLES = tuple(range(10, 40))
@@ -47,6 +47,7 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
 ) -> None:
     """With examples that all share, without; what is kept, what is not; in parts; rows dropped."""
     monkeypatch.setattr(shared_prefix, "READ_AT_ONCE", at_once)
+    monkeypatch.setattr(shared_prefix, "READ_AT_LEAST", 1)
     prefixes = SharedPrefixes(pretrained, capacity=capacity)
     rng = random.Random(5)
     prompts = [(*EXAMPLES, *(rng.randrange(WORDS) for _ in range(size))) for size in (1, 9, 4)]
@@ -66,10 +67,16 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
             expected = logits_of(pretrained, (*prompts[row // 3], *said[row]))[-1]
             near(past.logits[place], expected)
         if step == 2:
-            past.take(torch.tensor([0, 2]), torch.tensor([[2, 0], [1, 2]]))
+            past.take(torch.tensor([[2, 0], [7, 8]]))
             kept = [2, 0, 7, 8]
+        if step == 7:  # the grid stays, without one of its rows
+            past.take(torch.tensor([[0, 1], [NONE, 3]]))
+            kept = [2, 0, 8]
+        if step == 10:  # a smaller one, of groups of other sizes
+            past.take(torch.tensor([[NONE, 1], [3, NONE]]))
+            kept = [0, 8]
         if step == 17:
-            past.take(torch.tensor([1]), torch.tensor([[1]]))
+            past.take(torch.tensor([[2]]))
             kept = [8]
 
 
@@ -183,3 +190,20 @@ def test_forced_words_follow_and_count_for_nothing(
         assert drawn.logprobs[row] == pytest.approx(float(total), abs=1e-4)
     assert forced_rows > 5
     assert (drawn.mean is not None) == keep
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_columns_are_read_once_and_with_little_padding(seed: int) -> None:
+    rng = random.Random(seed)
+    lengths = [rng.randrange(1, 300) for _ in range(rng.randrange(1, 200))]
+    longest, padding, used = max(lengths), 0, 0
+    reached = 0
+    for start, stop in shared_prefix._parts(lengths):
+        assert (start, stop > start) == (reached, True)
+        rows = [size for size in lengths if size > longest - stop]
+        area = len(rows) * (stop - start)
+        new = sum(min(size, longest - start) - (longest - stop) for size in rows)
+        assert area <= shared_prefix.READ_AT_ONCE
+        assert area <= shared_prefix.READ_AT_LEAST or new >= shared_prefix.FULL * area
+        reached, padding, used = stop, padding + area - new, used + new
+    assert (reached, used) == (longest, sum(lengths))

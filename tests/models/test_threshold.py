@@ -1,5 +1,6 @@
 """Tau for a verifier, from scores and Monte-Carlo values."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.models import threshold
 from selverify.models.threshold import (
-    choose_threshold,
     known_tau,
     leaves_tau,
     load_threshold,
@@ -19,7 +20,9 @@ from selverify.models.threshold import (
 )
 from selverify.params import check_params
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import values_before
+from selverify.training.tuning import relative, values_before
+
+choose_threshold = partial(threshold.choose_threshold, solvable=0.5)
 
 
 def test_the_hand_computed_case() -> None:
@@ -62,6 +65,16 @@ def test_states_that_are_seldom_solved_do_not_count() -> None:
     assert noisy == sure
 
 
+def test_where_little_is_solved_rarely_solved_states_count() -> None:
+    """But none that no continuation solves."""
+    scores, before, after = [0.9, 0.1, 0.8, 0.2], [0.25, 0.25, 0.0, 0.0], [0.5, 0.0, 0.0, 0.25]
+    for solvable in (0.0, 0.25):
+        found = threshold.choose_threshold(scores, before, after, solvable=solvable)
+        assert (found.right, found.wrong, found.tau) == (1, 1, 0.5)
+    with pytest.raises(SchemaError, match=r"at states of value 0\.5 or more 0 moves"):
+        threshold.choose_threshold(scores, before, after, solvable=0.5)
+
+
 @pytest.mark.parametrize("after", [[0, 0], [1, 1]])
 def test_without_both_kinds_the_number_must_be_given(after: list[float]) -> None:
     with pytest.raises(SchemaError, match="give the number as"):
@@ -102,15 +115,37 @@ def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
             load_threshold(tmp_path)
 
 
-def test_a_start_is_worth_the_share_of_right_solutions() -> None:
-    def solution(name: str, *values: float) -> ValuedSolution:
-        return ValuedSolution(name, "", ("",) * len(values), values, False)
+def solution(name: str, *values: float) -> ValuedSolution:
+    return ValuedSolution(name, "", ("",) * len(values), values, False)
 
+
+def test_a_start_is_worth_the_share_of_right_solutions() -> None:
     several = [solution("a", 0.5, 1.0), solution("a", 0.25, 0.0), solution("b", 0.0, 0.0)]
     assert values_before(several[1], several) == (0.5, 0.25)
     explored = ValuedSolution("a", "", ("",), (0.0,), True)
     assert values_before(explored, [*several, explored]) == (0.5,)
     assert values_before(several[2], several) == (0.0, 0.0)
+
+
+def test_a_relative_value_is_the_share_that_a_step_leaves() -> None:
+    """A step after which more is solved leaves all; where nothing was solved before and after,
+    there is nothing to learn, and of problem c nothing is."""
+    several = [
+        solution("a", 0.25, 0.5, 1.0),
+        solution("a", 0.125, 0.0, 0.0),
+        solution("b", 0.25, 0.0, 0.0, 0.0),
+        solution("c", 0.0, 0.0),
+    ]
+    explored = ValuedSolution("a", "", ("", ""), (0.25, 0.0625), True)
+    found = relative([*several, explored])
+    assert [(one.problem_id, one.values) for one in found] == [
+        ("a", (0.5, 1.0, 1.0)),
+        ("a", (0.25, 0.0)),
+        ("b", (1.0, 0.0)),
+        ("a", (0.5, 0.25)),
+    ]
+    assert all(len(one.moves) == len(one.values) for one in found)
+    assert found[-1].fresh == 1
 
 
 def test_tau_is_filled_in_only_where_it_was_left_open(tmp_path) -> None:

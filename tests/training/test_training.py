@@ -35,7 +35,7 @@ from selverify.training.rollouts import (
     value_solutions,
 )
 from selverify.training.token_logprobs import train_token_logprob_model
-from selverify.training.tuning import BatchesOfLike, held_out, target
+from selverify.training.tuning import BatchesOfLike, held_out, with_targets
 from selverify.training.value import train_value_model
 from selverify.types import Sample, State
 
@@ -70,7 +70,7 @@ VERIFIER = VerifierParams(
     kind={"word_problems": "token_logprobs"},
     source={},
     rank=2,
-    targets="soft",
+    targets={"word_problems": "soft"},
     share={"strong": 1.0, "weak": 0.5},
     tune_epochs=1,
     tune_rows=16,
@@ -459,5 +459,7 @@ def test_too_few_valued_problems_are_refused():
 
 def test_targets():
     """Soft keeps the share, hard asks whether any rollout got there."""
-    assert [target(value, "soft") for value in (0.0, 0.25, 1.0)] == [0.0, 0.25, 1.0]
-    assert [target(value, "hard") for value in (0.0, 0.25, 1.0)] == [0.0, 1.0, 1.0]
+    (one,) = solutions(1)
+    valued = [replace(one, moves=("",) * 3, values=(0.0, 0.25, 1.0))]
+    assert with_targets(valued, "soft") == valued
+    assert with_targets(valued, "hard")[0].values == (0.0, 1.0, 1.0)

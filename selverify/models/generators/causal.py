@@ -8,6 +8,7 @@ needs none.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,7 @@ from selverify.search.backend import NOTHING
 from selverify.search.requests import RankItem
 from selverify.types import Move, Sample, State
 
+_log = logging.getLogger(__name__)
 TAIL = 8
 """Last tokens of a row that are looked through for the end of a move."""
 
@@ -88,6 +90,7 @@ class CausalModel(SamplingGenerator):
         """
         super().__init__(sampling)
         self._pretrained = pretrained
+        self._batch_rows = sampling.batch_rows
         self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens)
         self._kept = KeptEmbeddings(kept_moves)
         self._goals: dict[str, Tensor] = {}
@@ -227,19 +230,36 @@ class CausalModel(SamplingGenerator):
         order = sorted(fitting, key=lambda place: (items[place].count, len(prompts[place])))
 
         def fits(batch: Sequence[int]) -> bool:
-            return len(batch) * items[batch[-1]].count <= self._sampling.batch_rows
+            return len(batch) * items[batch[-1]].count <= self._batch_rows
 
-        for chosen in in_batches(order, fits):
-            drawn = self._drawn(
-                [items[place] for place in chosen],
-                [prompts[place] for place in chosen],
-                one_move=one_move,
-                limit=limit,
-                temperature=temperature,
-            )
+        while order:
+            chosen = next(in_batches(order, fits))
+            try:
+                drawn = self._drawn(
+                    [items[place] for place in chosen],
+                    [prompts[place] for place in chosen],
+                    one_move=one_move,
+                    limit=limit,
+                    temperature=temperature,
+                )
+            except (MemoryError, RuntimeError) as error:
+                if len(chosen) == 1 or not _is_out_of_memory(error):
+                    raise
+                self._halve_batches(len(chosen) * items[chosen[-1]].count)
+                continue
+            order = order[len(chosen) :]
             for place, samples in zip(chosen, drawn, strict=True):
                 replies[place] = samples
         return tuple(replies)
+
+    def _halve_batches(self, rows: int) -> None:
+        self._batch_rows = rows // 2
+        _log.warning(
+            "sampling: no memory for %d rows together, going on with %d (sampling.%s.batch_rows)",
+            rows,
+            self._batch_rows,
+            self._domain.name,
+        )
 
     def _drawn(
         self,
@@ -389,6 +409,12 @@ class _Ends:
                 return None, begun
             state = self._domain.apply(state, candidate)
         return state, begun
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """On a processor PyTorch raises an error of no kind of its own."""
+    kinds = (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
 
 
 def _watched(pretrained: HubModel, characters: str) -> Tensor:

@@ -14,15 +14,14 @@ import torch
 from torch import Tensor
 
 from selverify.models.generators.sampling import uniforms
-from selverify.models.generators.shared_prefix import Past, SharedPrefixes
+from selverify.models.generators.shared_prefix import NONE, Past, SharedPrefixes
 
 SHRINK = 0.75
-"""Finished rows leave the batch once at most this share of it goes on."""
+"""The grid is made anew once one with at most this share of its places holds all that go on."""
 BLOCK = 256
 """Words whose weights are summed before it is known in which block the drawn one lies."""
 WEIGHTS_AT_ONCE = 2**19
 """Rows times words whose weights are made together on a processor: what its cache holds."""
-NONE = -1
 
 
 class Rules(Protocol):
@@ -98,21 +97,23 @@ class Decoding:
     def run(self) -> Drawn:
         """Draw until every row has ended."""
         step = 0
+        if (self._place == NONE).any():
+            self._past.take(torch.from_numpy(self._grid()).to(self._past.lengths.device))
         while (self._place != NONE).any():
             picked = self._pick(step)
             drawn = self._place.copy()
             self._end_rows(step)
-            going = self._place != NONE
+            going = (self._place != NONE).any()
             if self._hidden is None:
-                if not going.any():
+                if not going:
                     break
-                picked = self._shrink(going, picked)
+                picked = self._shrink(drawn, picked)
                 self._prefixes.step(self._past, picked)
             else:
                 self._prefixes.step(self._past, picked)
                 self._keep_hidden(drawn, self._hidden)
-                if going.any():
-                    self._shrink(going, picked)
+                if going:
+                    self._shrink(drawn, picked)
             step += 1
         mean = after = None
         if self._hidden is not None:
@@ -122,28 +123,25 @@ class Decoding:
         return Drawn(*numbers, self._said, self._behind, mean, after)
 
     def _pick(self, step: int) -> Tensor:
-        """The next token of every place of the grid [G * S]; noted for the rows that go on."""
-        places = self._place.ravel()
-        live = places != NONE
-        rows = places[live]
-        forced = np.full(len(places), NONE)
-        for at in np.flatnonzero(live) if self._queues else ():
-            if queue := self._queues.get(places[at]):
+        """The next token of every row that is live, in the grid's order; noted."""
+        rows = self._place[self._place != NONE]
+        forced = np.full(len(rows), NONE)
+        for at, row in enumerate(rows) if self._queues else ():
+            if queue := self._queues.get(row):
                 forced[at] = queue.pop(0)
         logits = self._past.logits
-        uniform = torch.from_numpy(uniforms(self._seeds[places], step)).to(logits.device)
+        uniform = torch.from_numpy(uniforms(self._seeds[rows], step)).to(logits.device)
         picked, said, behind = draw(
             logits,
             uniform,
             temperature=self._temperature,
             forced=torch.from_numpy(forced).to(logits.device),
         )
-        own = torch.from_numpy(live)
-        self._tokens[rows, step] = picked.cpu()[own].numpy()
+        self._tokens[rows, step] = picked.cpu().numpy()
         self._lengths[rows] = step + 1
-        self._said[rows, step] = said.cpu()[own]
-        self._behind[rows, step] = behind.cpu()[own]
-        free = forced[live] == NONE
+        self._said[rows, step] = said.cpu()
+        self._behind[rows, step] = behind.cpu()
+        free = forced == NONE
         self._logprobs[rows[free]] += self._said[rows[free], step].double().numpy()
         return picked
 
@@ -163,23 +161,29 @@ class Decoding:
 
     def _keep_hidden(self, drawn: np.ndarray, kept: Tensor) -> None:
         """Note the states after the tokens that the rows ``drawn`` have just been given."""
-        places = torch.from_numpy(drawn.ravel())
-        there = places != NONE
-        hidden = self._past.hidden.cpu()[there]
-        kept[0, places[there]] += hidden
-        kept[1, places[there]] = hidden
+        rows = torch.from_numpy(drawn[drawn != NONE])
+        hidden = self._past.hidden.cpu()
+        kept[0, rows] += hidden
+        kept[1, rows] = hidden
 
-    def _shrink(self, going: np.ndarray, picked: Tensor) -> Tensor:
-        """Leave finished rows out where many are; the tokens of those that stay."""
-        groups, rows = np.flatnonzero(going.any(1)), int(going.sum(1).max())
-        if len(groups) * rows > SHRINK * going.size:
+    def _shrink(self, drawn: np.ndarray, picked: Tensor) -> Tensor:
+        """Go on without the rows of ``drawn`` that have ended; the tokens of the others."""
+        going = self._place != NONE
+        stay = torch.from_numpy(going[drawn != NONE]).to(picked.device)
+        if bool(stay.all()):
             return picked
-        slots = np.argsort(~going[groups], axis=1, kind="stable")[:, :rows]
-        self._place = self._place[groups[:, None], slots]
-        device = picked.device
-        kept = torch.from_numpy(groups).to(device), torch.from_numpy(slots).to(device)
-        self._past.take(*kept)
-        return picked.view(going.shape)[kept[0][:, None], kept[1]].flatten()
+        grid = self._grid()
+        groups, rows = np.flatnonzero(going.any(1)), int(going.sum(1).max())
+        if len(groups) * rows <= SHRINK * going.size:
+            slots = np.argsort(~going[groups], axis=1, kind="stable")[:, :rows]
+            grid, self._place = (one[groups[:, None], slots] for one in (grid, self._place))
+        self._past.take(torch.from_numpy(grid).to(picked.device))
+        return picked[stay]
+
+    def _grid(self) -> np.ndarray:
+        """The places of the rows that go on, ``NONE`` elsewhere."""
+        places = np.arange(self._place.size).reshape(self._place.shape)
+        return np.where(self._place != NONE, places, NONE)
 
 
 def draw(

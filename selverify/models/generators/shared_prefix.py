@@ -11,13 +11,15 @@ copies would be most of what decoding costs. Each row has only its own few token
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -37,10 +39,14 @@ NAME = "selverify_shared"
 """Of the attention, as transformers knows it."""
 SHARED = 16
 """What all prompts of a batch begin with is read and kept by itself from so many tokens on."""
-READ_AT_ONCE = 4096
-"""Tokens that go through the model together where prompts are read."""
+READ_AT_LEAST, READ_AT_ONCE = 512, 4096
+"""Tokens that go through the model together where prompts are read; less make slow products."""
 ROOM = 16
 """Places by which the rows' own tokens grow."""
+NONE = -1
+"""No row is at this place of a grid."""
+FULL = 0.75
+"""So much of what is read together is not padding, but for the first tokens of it."""
 _MASKED = -1.0e30
 """Added to the score of a place that is not to be seen. Finite: a row of padding sees nothing."""
 _PROBE = ((1, 2, 3, 4, 5), (1, 2, 6, 7, 8))
@@ -74,7 +80,8 @@ class Level:
 class OwnTokens:
     """Keys and values of each row's own tokens: a tensor [2, G, heads, S, room, width] a layer.
 
-    ``bias`` [G, room] is that of padding before the tokens, or None.
+    Of the room the first ``size`` places are used; the others are 0. All of it is multiplied: a
+    part of it would be copied first. ``bias`` [G, T] is that of padding among the tokens, or None.
     """
 
     def __init__(self, bias: Tensor | None = None) -> None:
@@ -83,24 +90,24 @@ class OwnTokens:
         self._layers: list[Tensor] = []
 
     def add(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """All keys and all values of a layer with those new ones [G, heads, S, n, width]."""
+        """A layer's room of keys and of values with those new ones [G, heads, S, n, width]."""
         new = keys.shape[3]
         if layer == len(self._layers):
             self._layers.append(keys.new_empty((2, *keys.shape[:3], 0, keys.shape[4])))
         held, size = self._layers[layer], self.size
         if held.shape[4] < size + new:
             grown = (size + new + ROOM - 1) // ROOM * ROOM
-            wider = held.new_empty((*held.shape[:4], grown, held.shape[5]))
+            wider = held.new_zeros((*held.shape[:4], grown, held.shape[5]))
             wider[..., :size, :] = held[..., :size, :]
             self._layers[layer] = held = wider
         held[0, ..., size : size + new, :] = keys
         held[1, ..., size : size + new, :] = values
-        return held[0, ..., : size + new, :], held[1, ..., : size + new, :]
+        return held[0], held[1]
 
     def take(self, groups: Tensor, slots: Tensor) -> None:
         """Keep the rows ``slots`` [G', S'] of the given groups [G'], in that order."""
         for layer, held in enumerate(self._layers):
-            rows = held[..., : self.size, :].transpose(2, 3)[:, groups[:, None], slots]
+            rows = held.transpose(2, 3)[:, groups[:, None], slots]
             self._layers[layer] = rows.transpose(2, 3).contiguous()
 
     def stacked(self) -> Tensor:
@@ -110,11 +117,17 @@ class OwnTokens:
 
 @dataclass(slots=True)
 class Memory:
-    """What a forward pass sees beside its own tokens; ``rows`` is S, the rows of each group."""
+    """What a forward pass sees beside its own tokens.
+
+    ``groups`` and ``rows`` are G and S, the grid; ``live`` [B] are its places whose rows are read,
+    in order; None: all.
+    """
 
     levels: tuple[Level, ...]
     own: OwnTokens
+    groups: int
     rows: int
+    live: Tensor | None = None
     layers: int = 0
     """How many layers have attended."""
 
@@ -124,8 +137,8 @@ class Past:
     """G groups of S rows each, row s of group g at g * S + s, and what they continue.
 
     ``lengths`` [G] are those of the prompts, to which each row adds ``memory.own.size`` tokens;
-    ``logits`` [G * S, V] predict the next one, ``hidden`` [G * S, D] is the last layer's state
-    after the last one; both in float32.
+    ``logits`` [B, V] predict the next one of the live rows, ``hidden`` [B, D] is the last layer's
+    state after the last one; both in float32.
     """
 
     memory: Memory
@@ -139,14 +152,27 @@ class Past:
         self.logits = self.logits.repeat_interleave(rows, 0)
         self.hidden = self.hidden.repeat_interleave(rows, 0)
 
-    def take(self, groups: Tensor, slots: Tensor) -> None:
-        """Keep the rows ``slots`` [G', S'] of the given groups [G'] and no others."""
-        rows = (groups[:, None] * self.memory.rows + slots).flatten()
-        self.memory.own.take(groups, slots)
-        self.memory.levels = tuple(level.take(groups) for level in self.memory.levels)
-        self.memory.rows = slots.shape[1]
-        self.lengths = self.lengths[groups]
+    def take(self, grid: Tensor) -> None:
+        """Go on with a new grid [G', S'] of places of the old one, ``NONE`` where no row is.
+
+        The rows of a group stay together; no group is empty.
+        """
+        memory, wanted = self.memory, grid != NONE
+        size = memory.groups * memory.rows
+        every = torch.arange(size, device=grid.device)
+        at = torch.full_like(every, NONE)
+        live = every if memory.live is None else memory.live
+        at[live] = torch.arange(len(live), device=grid.device)
+        rows = at[grid[wanted]]
         self.logits, self.hidden = self.logits[rows], self.hidden[rows]
+        same = tuple(grid.shape) == (memory.groups, memory.rows)
+        if not (same and torch.equal(grid[wanted], every[wanted.flatten()])):
+            groups = grid.amax(1) // memory.rows
+            memory.own.take(groups, (grid % memory.rows).where(wanted, 0))
+            memory.levels = tuple(level.take(groups) for level in memory.levels)
+            self.lengths = self.lengths[groups]
+            memory.groups, memory.rows = grid.shape
+        memory.live = None if bool(wanted.all()) else wanted.flatten().nonzero().flatten()
 
 
 def _attend(
@@ -172,11 +198,16 @@ def attention(
     """What each token sees, [B, n, all heads, width], of queries [B, all heads, n, width].
 
     ``key`` and ``value`` [B, heads, n, width] are of the same n tokens, which are remembered. One
-    softmax goes over the scores of all levels and of the row's own tokens up to each one.
+    softmax goes over the scores of all levels and of the row's own tokens up to each one. Rows that
+    are not live are there for this alone: all else of the model costs what live rows do.
     """
+    groups, rows = memory.groups, memory.rows
+    if memory.live is not None:
+        size = groups * rows
+        query, key, value = (_spread(part, memory.live, size) for part in (query, key, value))
     batch, heads, new, width = query.shape
-    kinds, rows = key.shape[1], memory.rows
-    groups, repeats = batch // rows, heads // kinds
+    kinds = key.shape[1]
+    repeats = heads // kinds
 
     def grouped(part: Tensor) -> Tensor:
         return part.view(groups, rows, kinds, new, width).transpose(1, 2)
@@ -195,7 +226,13 @@ def attention(
     for level, part in zip(memory.levels, parts, strict=False):
         mixed = mixed + _level_mix(level, layer, part.reshape(*flat.shape[:-1], -1))
     mixed = mixed.view(groups, kinds, rows, repeats, new, width)
-    return mixed.permute(0, 2, 4, 1, 3, 5).reshape(batch, new, heads, width)
+    mixed = mixed.permute(0, 2, 4, 1, 3, 5).reshape(batch, new, heads, width)
+    return mixed if memory.live is None else mixed[memory.live]
+
+
+def _spread(part: Tensor, live: Tensor, size: int) -> Tensor:
+    """Live rows at their places of a grid of so many, 0 elsewhere."""
+    return part.new_zeros((size, *part.shape[1:])).index_copy_(0, live, part)
 
 
 def _level_scores(level: Level, layer: int, asked: Tensor) -> Tensor:
@@ -228,13 +265,15 @@ def _apart(parts: Tensor, groups: int) -> Tensor:
     return parts.view(heads, groups, size // groups, width).transpose(0, 1).contiguous()
 
 
-def _own_bias(own: OwnTokens, size: int, new: int, like: Tensor) -> Tensor:
-    """What hides later tokens from earlier ones, and padding from all: [G or 1, 1, 1, 1, n, T]."""
-    bias = like.new_zeros((1, 1, 1, 1, new, size))
-    if new > 1:
-        later = torch.ones((new, size), dtype=torch.bool, device=like.device).triu(size - new + 1)
-        bias = bias.masked_fill(later, _MASKED)
-    return bias if own.bias is None else bias + own.bias[:, None, None, None, None, :size]
+def _own_bias(own: OwnTokens, room: int, new: int, like: Tensor) -> Tensor:
+    """What hides later tokens from earlier ones, and padding and unused room from all:
+    [G or 1, 1, 1, 1, n, room]."""
+    unseen = torch.ones((new, room), dtype=torch.bool, device=like.device).triu(own.size + 1)
+    bias = like.new_zeros((new, room)).masked_fill(unseen, _MASKED)[None, None, None, None]
+    if own.bias is None:
+        return bias
+    padding = functional.pad(own.bias, (0, max(0, room - own.bias.shape[1])))[:, :room]
+    return bias + padding[:, None, None, None, None]
 
 
 class SharedPrefixes:
@@ -286,6 +325,8 @@ class SharedPrefixes:
 
     def _next_positions(self, past: Past, count: int) -> Tensor:
         first = past.lengths.repeat_interleave(past.memory.rows) + past.memory.own.size
+        if past.memory.live is not None:
+            first = first[past.memory.live]
         return first[:, None] + torch.arange(count, device=first.device)
 
     def _shared(self, tokens: tuple[int, ...]) -> Pieces:
@@ -317,7 +358,7 @@ class SharedPrefixes:
         level = _level([(*own, row) for own, row in zip(behind, rows, strict=True)])
         levels = levels if level is None else (*levels, level)
         lengths = torch.tensor(list(map(len, prompts)), device=logits.device)
-        return Past(Memory(levels, OwnTokens(), 1), lengths, logits, hidden)
+        return Past(Memory(levels, OwnTokens(), len(prompts), 1), lengths, logits, hidden)
 
     def _made(
         self,
@@ -338,14 +379,16 @@ class SharedPrefixes:
         memory = Memory(
             levels if before is None else (*levels, before),
             OwnTokens((1.0 - fresh.float()) * _MASKED),
+            len(new),
             1,
         )
         first = torch.tensor(lengths).to(fresh)[:, None] - fresh.sum(1, keepdim=True)
         positions = (first + fresh.cumsum(1) - 1).clamp(0)
-        width = max(1, READ_AT_ONCE // len(tokens))
-        for start in range(0, tokens.shape[1], width):
-            part = slice(start, start + width)
-            logits, hidden = self._forward(tokens[:, part], positions[:, part], memory, last=True)
+        for start, stop in _parts(list(map(len, new))):
+            live = fresh[:, stop - 1].nonzero().flatten()
+            memory.live = None if len(live) == len(new) else live
+            part = live, slice(start, stop)
+            logits, hidden = self._forward(tokens[part], positions[part], memory, last=True)
         return memory.own.stacked()[..., 0, :, :], logits[:, -1], hidden[:, -1]
 
     def _forward(
@@ -400,6 +443,24 @@ class SharedPrefixes:
         allowed = _TOLERANCE.get(model.dtype, _COARSE) * float(expected.abs().max())
         if not apart <= max(allowed, rounding):
             raise ParamsError(_UNUSUAL.format(type(model).__name__, f"logits {apart:.2g} apart"))
+
+
+def _parts(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Columns of right-aligned rows that are read together: few, without much padding."""
+    longest = max(lengths)
+    begins = sorted(longest - size for size in lengths)
+    start = 0
+    while start < longest:
+        stop, used = start, 0
+        while stop < longest:
+            rows = bisect_right(begins, stop)
+            area = rows * (stop + 1 - start)
+            wasteful = area > READ_AT_LEAST and used + rows < FULL * area
+            if stop > start and (area > READ_AT_ONCE or wasteful):
+                break
+            stop, used = stop + 1, used + rows
+        yield start, stop
+        start = stop
 
 
 def _level(rows: Sequence[Sequence[Tensor]]) -> Level | None:
