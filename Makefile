@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak real throughput check ui up clean install
+.PHONY: run test soak real throughput peers check ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -35,6 +35,10 @@ real: $(INSTALLED)
 throughput: $(INSTALLED)
 	@$(FLOWS) exec python tests/throughput.py --device $(DEVICE) --dtype bfloat16 \
 		--problems 64 --samples 16 --tokens 64
+
+# its_hub's searches with the generator and the verifier of PROFILE=smollm2: pip install its_hub first.
+peers: $(INSTALLED)
+	@$(FLOWS) exec python tests/peers.py --policy models/smollm2-strong
 
 check: $(INSTALLED)
 	@$(BIN)/ruff check .

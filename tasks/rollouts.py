@@ -12,6 +12,7 @@ from selverify.params import Params
 from selverify.storage import check_digests
 from selverify.training.rollouts import (
     explore_candidates,
+    of_solved_problems,
     sample_training_solutions,
     solution_rows,
     state_values,
@@ -53,7 +54,10 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     domain, backend = models.domain, models.backend
     count = settings.solutions
     sampled = sample_training_solutions(domain, backend, shard.tasks, solutions=count)
+    drawn = sum(one.count for one in sampled)
     with open_grader(shard.params) as grader:
+        if shard.params.verifier.targets[shard.params.domain] == "relative":
+            sampled = of_solved_problems(domain, sampled, grader=grader)
         valued = partial(state_values, domain, backend, rollouts=settings.rollouts, grader=grader)
         values = valued(sampled)
         explored = explore_candidates(
@@ -69,7 +73,7 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     rows = solution_rows(domain, value_solutions(both, values), both)
     last = shard.tasks[-1].problem.problem_id
     say(f"rollouts: to {last}, {len(sampled)} solutions, {len(explored)} candidates valued")
-    return rows, sum(one.count for one in sampled)
+    return rows, drawn
 
 
 def _check_held_out(inputs: Mapping[str, Path]) -> None:

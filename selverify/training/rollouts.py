@@ -96,6 +96,22 @@ def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[Sta
     return tuple(states)
 
 
+def of_solved_problems(
+    domain: Domain, sampled: Sequence[SampledSolution], *, grader: Grader
+) -> list[SampledSolution]:
+    """Those of problems that one of these solutions answers rightly.
+
+    At the others a step leaves nothing of nothing: for relative targets they need no rollouts.
+    """
+    solved = {
+        one.task.problem.problem_id
+        for one in sampled
+        if domain.is_final(one.states[-1])
+        and grader.matches(one.task.truth.answer, domain.answer(one.states[-1]))
+    }
+    return [one for one in sampled if one.task.problem.problem_id in solved]
+
+
 def explore_candidates(
     domain: Domain,
     backend: Backend,

@@ -28,6 +28,7 @@ from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
     ValuedSolution,
     explore_candidates,
+    of_solved_problems,
     sample_training_solutions,
     solution_rows,
     solutions_from,
@@ -199,6 +200,18 @@ def test_rollouts_through_a_refused_move_do_not_count():
     values = state_values(DOMAIN, backend, sampled, rollouts=2, grader=GRADER)
     valued = value_solutions(sampled, values)
     assert {value for one in valued for value in one.values[:-1]} == {0.0}
+
+
+def test_problems_that_no_solution_answers_are_left_out():
+    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
+    sampled = sample_training_solutions(DOMAIN, Exploring([task]), [task], solutions=2)
+    right = [DOMAIN.answer(one.states[-1]) == task.truth.answer for one in sampled]
+    assert sorted(right) == [False, True]
+    assert of_solved_problems(DOMAIN, sampled, grader=GRADER) == sampled
+    wrong = [one for one, is_right in zip(sampled, right, strict=True) if not is_right]
+    cut = [replace(one, states=one.states[:1]) for one in sampled]
+    assert of_solved_problems(DOMAIN, wrong, grader=GRADER) == []
+    assert of_solved_problems(DOMAIN, cut, grader=GRADER) == []
 
 
 class Exploring(Scripted):
