@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -23,6 +24,11 @@ CONFIGURED = {
     "mistral": (MistralConfig, MistralForCausalLM),
     "qwen2": (Qwen2Config, Qwen2ForCausalLM),
 }
+ARCHITECTURES = [
+    # Qwen differs from Llama in biases alone; Mistral has a window.
+    pytest.param(name, marks=[pytest.mark.soak] if name == "qwen2" else [])
+    for name in sorted(CONFIGURED)
+]
 TEMPLATE = (
     "{% for message in messages %}<|start|>{{ message['role'] }}\n"
     "{{ message['content'] | trim }}<|end|>{% endfor %}"

@@ -144,6 +144,7 @@ def bodies(server: Proxy, start: int) -> list[tuple[float, str]]:
     return [(one.at + ahead, json.dumps([one.path, one.body], sort_keys=True)) for one in seen]
 
 
+@pytest.mark.soak
 def test_an_asker_killed_at_random_moments_asks_only_the_batch_in_flight_again(
     server: Proxy, asker: Asker, tmp_path: Path, record
 ) -> None:
