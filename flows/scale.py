@@ -22,7 +22,7 @@ from flows.stages import METRICS_NAME, PARAMS_FILE, Stage, find_stage, load_stag
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.params import Params, load_params
 from tasks.evaluation import SHARD
-from tasks.shards import worker_count
+from tasks.shards import workers_and_threads
 
 LARGEST = 10**12
 CALLS, TOKENS = "verifier_calls", "generated_tokens"
@@ -34,7 +34,7 @@ UNITS = ("B", "KB", "MB", "GB", "TB")
 class Measured:
     """What the evaluation of ``problems`` problems left: bytes by what they hold, table rows.
 
-    ``core_seconds`` is its time times its workers; None where one of them is unknown.
+    ``core_seconds`` is its time times its cores; None where one of them is unknown.
     """
 
     problems: int
@@ -136,17 +136,19 @@ def measure(stage: Stage, params: Params) -> Measured | None:
     if cache.is_file():
         stored[f"{cache} (with what earlier runs asked)"] = cache.stat().st_size
     seconds = import_module("flows.tracking").seconds_of(stage, params)
-    workers = _workers(stage, params)
-    together = None if workers is None else min(workers, ceil(problems / SHARD))
-    core_seconds = None if seconds is None or together is None else seconds * together
+    cores = _cores(stage, params, shards=ceil(problems / SHARD))
+    core_seconds = None if seconds is None or cores is None else seconds * cores
     return Measured(problems, stored, table.num_rows, core_seconds)
 
 
-def _workers(stage: Stage, params: Params) -> int | None:
-    """How many processes worked on shards at a time; None where a scheduler of others knows it."""
-    if params.tracking.runner == "local":
-        return worker_count(params, stage.inputs)
-    return params.tracking.threads if params.tracking.dask is None else None
+def _cores(stage: Stage, params: Params, *, shards: int) -> int | None:
+    """How many cores worked on shards at a time; None where a scheduler of others knows it."""
+    workers, threads = workers_and_threads(params, stage.inputs)
+    if params.tracking.runner != "local":
+        if params.tracking.dask is not None:
+            return None
+        workers = params.tracking.threads
+    return min(workers, shards) * threads
 
 
 def whole_stage(measured: Measured, asked: argparse.Namespace) -> list[str]:

@@ -75,17 +75,19 @@ def work_on(
     round otherwise. A model of the hub, which is large, or behind a server is asked by one process
     of this machine, on all threads.
     """
-    threads = params.tracking.threads if _asks_large_models(inputs) else 1
+    workers, threads = workers_and_threads(params, inputs)
     tracking = params.tracking.model_copy(update={"threads": threads})
     each = params.model_copy(update={"tracking": tracking})
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
-    return mapper(work, shards, workers=worker_count(params, inputs))
+    return mapper(work, shards, workers=workers)
 
 
-def worker_count(params: Params, inputs: Mapping[str, Path]) -> int:
-    """How many processes of this machine work on the shards of a stage with these inputs."""
-    return 1 if _asks_large_models(inputs) else params.tracking.threads
+def workers_and_threads(params: Params, inputs: Mapping[str, Path]) -> tuple[int, int]:
+    """How many processes of this machine work on the shards of a stage with these inputs, and on
+    how many threads each."""
+    threads = params.tracking.threads
+    return (1, threads) if _asks_large_models(inputs) else (threads, 1)
 
 
 def _asks_large_models(inputs: Mapping[str, Path]) -> bool:
