@@ -143,12 +143,12 @@ def measure(stage: Stage, params: Params) -> Measured | None:
 
 def _cores(stage: Stage, params: Params, *, shards: int) -> int | None:
     """How many cores worked on shards at a time; None where a scheduler of others knows it."""
+    if params.tracking.runner != "local" and params.tracking.dask is not None:
+        return None
     workers, threads = workers_and_threads(params, stage.inputs)
     if params.tracking.runner != "local":
-        if params.tracking.dask is not None:
-            return None
         workers = params.tracking.threads
-    return min(workers, shards) * threads
+    return min(min(workers, shards) * threads, params.tracking.threads)
 
 
 def whole_stage(measured: Measured, asked: argparse.Namespace) -> list[str]:

@@ -61,19 +61,18 @@ def test_storage_and_rows_are_those_of_the_last_evaluation(
     assert "price of the cores: 8.00" in lines
 
 
-def test_time_is_that_of_as_many_workers_as_the_stage_had(
+def test_time_is_that_of_as_many_cores_as_the_stage_had(
     measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One, where a model is of the hub or behind a server, however many threads there are."""
+    """One for a shard on one thread; all for one that asks a model of the hub, on all threads."""
     evaluate(measured)
-    monkeypatch.setattr("flows.scale.SHARD", 1)
     monkeypatch.setattr("flows.tracking.seconds_of", lambda stage, params: 8.0)
-    generator = load_params(PARAMS_FILE).generator["math"]["served"]
+    generator = load_params(PARAMS_FILE).generator["math"]["llama1b"]
     text = PARAMS_FILE.read_text(encoding="utf-8")
     scheduler = text.replace("dask: null", "dask: tcp://127.0.0.1:8786")
     for source, written, told in (
-        (None, text, "time: 4.00 core seconds a problem"),
-        (generator, text, "time: 2.00 core seconds a problem"),
+        (None, text, "time: 2.00 core seconds a problem"),
+        (generator, text, "time: 4.00 core seconds a problem"),
         (generator, text.replace("runner: local", "runner: dask"), "time: 4.00 core seconds"),
         (generator, scheduler.replace("runner: local", "runner: dask"), "time: unknown"),
     ):
