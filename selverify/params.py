@@ -388,9 +388,10 @@ class VerifierParams(ParamsSection):
     here. ``aggregation``: how the scores of its moves make the score of a state.
     ``targets``: the value of the state after a step (``soft``), whether it is above 0 (``hard``),
     or the share of the value before that is left of it, where there was some (``relative``).
-    ``tune_*``: the backbone is tuned for so many epochs; that of such a model on solutions up
-    to their last step worth ``tune_value``. ``share``: of its batches, after which every training
-    of a model of that strength stops; one that stops early is the deliberately poor one.
+    ``tune_*``: the backbone is tuned for so many epochs; that of token_logprobs on solutions up
+    to their last step whose target is ``tune_value`` or more. ``share``: of its batches, after
+    which every training of a model of that strength stops; one that stops early is the
+    deliberately poor one.
     """
 
     kind: dict[KeyName, RewardKind]
@@ -613,6 +614,11 @@ class Params(ParamsSection):
     def _check_untrained(self, benchmark: Benchmark | TextBenchmark) -> None:
         """What cannot go together would otherwise be found out hours later."""
         kind = self.verifier.kind[self.domain]
+        if kind == "token_logprobs" and self.verifier.targets[self.domain] == "relative":
+            raise ValueError(
+                f"verifier.targets.{self.domain}: given relative, expected soft or hard: "
+                "token_logprobs takes the share that a step leaves from the values itself"
+            )
         oracles = [name for name in self.evaluation.methods if name.startswith("oracle")]
         if oracles and isinstance(benchmark, TextBenchmark):
             raise ValueError(

@@ -2,7 +2,8 @@
 
 Needs ``pip install its_hub==1.2.0`` and the trained policy of a run. Its best-of-N, beam search and
 particle filtering run behind its own interfaces; all problems at once, so that its batches are as
-large as ours. Calls and step scores are counted where the verifier is asked.
+large as ours. Their calls and step scores are counted where the verifier is asked, ours are the
+ledger's.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ import asyncio
 import logging
 import random
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from its_hub.core.algorithms.beam_search import BeamSearch
 from its_hub.core.algorithms.bon import BestOfN
 from its_hub.core.algorithms.particle_gibbs import ParticleFiltering
 from its_hub.core.lms.step_generation import StepGeneration
+from its_hub.core.orchestrator import LMOrchestrator
 
 from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
@@ -41,32 +44,45 @@ from selverify.search.requests import (
     Verify,
     VerifyItem,
 )
-from selverify.types import Move, State
+from selverify.types import Move, Sample, State, Verdict
 from tasks.artifacts import read_tasks
 
-END = "Answer"
-"""What a last line begins with."""
-_Asked = tuple[Any, asyncio.Future[Any]]
+END = "\x03"
+"""Added to a line that ends a solution."""
 
 
 @dataclass
 class Bench:
     """The policy's models behind one queue, and what has been asked of them.
 
-    Requests of all problems that wait are answered together, once none of them can go on.
+    Requests of all problems that wait are answered together, once none of them can go on; those for
+    samples at one state are one request.
     """
 
     policy: TrainedPolicy
     tasks: dict[str, Task]
     aggregation: str
-    drawn: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    waiting: list[_Asked] = field(default_factory=list)
+    drawn: Counter[tuple[Any, ...]] = field(default_factory=Counter)
+    waiting: list[tuple[Any, asyncio.Future[Any]]] = field(default_factory=list)
     calls: int = 0
     step_scores: int = 0
     tokens: int = 0
 
-    async def ask(self, item: Any) -> Any:
-        """The reply to an item of a request of ours."""
+    async def sample(self, kind: type[CompleteItem | ProposeItem], state: State) -> Sample:
+        """The next sample at a state."""
+        key = kind, state.problem.problem_id, state.said
+        self.drawn[key] += 1
+        found: Sample = await self._ask(kind(state, self.drawn[key] - 1, 1))
+        return found
+
+    async def verdict(self, state: State, moves: tuple[Move, ...]) -> Verdict:
+        """The verifier's, which is a call."""
+        self.calls += 1
+        self.step_scores += len(moves)
+        found: Verdict = await self._ask(VerifyItem(state, moves))
+        return found
+
+    async def _ask(self, item: Any) -> Any:
         future = asyncio.get_running_loop().create_future()
         self.waiting.append((item, future))
         return await future
@@ -85,37 +101,47 @@ class Bench:
 
     def _answer(self) -> None:
         asked, self.waiting = self.waiting, []
-        kinds = ((CompleteItem, Complete), (ProposeItem, Propose), (VerifyItem, Verify))
-        for kind, request in kinds:
-            some = [(item, future) for item, future in asked if isinstance(item, kind)]
-            if not some:
+        together: dict[Any, list[tuple[Any, asyncio.Future[Any]]]] = defaultdict(list)
+        for item, future in asked:
+            alone = id(item) if isinstance(item, VerifyItem) else 0
+            state = item.state
+            together[type(item), state.problem.problem_id, state.said, alone].append((item, future))
+        for kind, request in (
+            (CompleteItem, Complete),
+            (ProposeItem, Propose),
+            (VerifyItem, Verify),
+        ):
+            groups = [some for key, some in together.items() if key[0] is kind]
+            if not groups:
                 continue
-            replies = self.policy.backend.answer(request(tuple(item for item, _ in some)))
-            for (item, future), reply in zip(some, replies, strict=True):
-                if isinstance(item, VerifyItem):
-                    self.calls += 1
-                    self.step_scores += len(item.steps)
-                else:
+            firsts = [some[0][0] for some in groups]
+            if kind is not VerifyItem:
+                firsts = [
+                    replace(first, count=len(some))
+                    for first, some in zip(firsts, groups, strict=True)
+                ]
+            replies = self.policy.backend.answer(request(tuple(firsts)))
+            for some, reply in zip(groups, replies, strict=True):
+                if kind is not VerifyItem:
                     self.tokens += sum(sample.tokens for sample in reply)
-                future.set_result(reply)
+                own = [reply] if kind is VerifyItem else reply
+                for (_, future), one in zip(some, own, strict=True):
+                    future.set_result(one)
 
-    def state(self, question: str, said: str) -> tuple[State, tuple[Move, ...]] | None:
-        """The problem's first state and the moves of a text; None where one is no move."""
+    def read(self, question: str, said: str) -> tuple[State, tuple[Move, ...], State] | None:
+        """The problem's first state, the moves of a text up to its first answer, and the state
+        after them; None where one is no move."""
         domain = self.policy.domain
-        state = domain.initial_state(self.tasks[question].problem, budget=1)
+        start = state = domain.initial_state(self.tasks[question].problem, budget=1)
         moves = []
-        for line in said.split(domain.end_of_move):
-            if line.strip():
+        for line in said.replace(END, "").split(domain.end_of_move):
+            if line.strip() and not domain.is_final(state):
                 move = domain.parse(line)
                 if not isinstance(move, Move):
                     return None
                 moves.append(move)
-        return state, tuple(moves)
-
-    def start(self, *key: str, count: int) -> int:
-        """How many samples were drawn at a place before these."""
-        self.drawn[key] += count
-        return self.drawn[key] - count
+                state = domain.apply(state, move)
+        return start, tuple(moves), state
 
 
 class Model(AbstractLanguageModel):
@@ -134,18 +160,17 @@ class Model(AbstractLanguageModel):
     async def agenerate_single(
         self, messages: list[ChatMessage], stop: str | None = None, **_: Any
     ) -> dict[str, str]:
-        question = messages[0].content
-        said = messages[1].content if len(messages) > 1 else ""
-        read = self._bench.state(question, said)
+        question = str(messages[0].content)
+        read = self._bench.read(question, str(messages[1].content) if len(messages) > 1 else "")
         if read is None:
             return {"role": "assistant", "content": END}
-        state, moves = read
-        for move in moves:
-            state = self._bench.policy.domain.apply(state, move)
-        start = self._bench.start(question, said, str(stop), count=1)
-        kind = CompleteItem if stop is None else ProposeItem
-        (sample,) = await self._bench.ask(kind(state, start, 1))
-        return {"role": "assistant", "content": sample.text.strip()}
+        sample = await self._bench.sample(CompleteItem if stop is None else ProposeItem, read[2])
+        said = sample.text.strip()
+        domain = self._bench.policy.domain
+        move = domain.parse(said) if stop is not None else None
+        if isinstance(move, Move) and domain.is_final(domain.apply(read[2], move)):
+            said += END
+        return {"role": "assistant", "content": said}
 
 
 class Scores(AbstractProcessRewardModel, AbstractOutcomeRewardModel):
@@ -166,100 +191,90 @@ class Scores(AbstractProcessRewardModel, AbstractOutcomeRewardModel):
         return list(await asyncio.gather(*(self._one(*pair) for pair in pairs)))
 
     async def _one(self, question: str, said: str) -> float:
-        read = self._bench.state(question, said)
+        read = self._bench.read(question, said)
         if read is None or not read[1]:
             return 0.0
-        verdict = await self._bench.ask(VerifyItem(*read))
+        verdict = await self._bench.verdict(*read[:2])
         return AGGREGATIONS[self._bench.aggregation](verdict.step_scores)
 
 
 def main() -> None:
     """Measure and print a table."""
-    read = argparse.ArgumentParser(description=__doc__)
-    read.add_argument("--policy", type=Path, required=True)
-    read.add_argument("--benchmark", type=Path, default=Path("data/benchmark"))
-    read.add_argument("--problems", type=int, default=100)
-    read.add_argument("--budgets", type=int, nargs="+", default=[4, 16])
-    read.add_argument("--width", type=int, default=4)
-    read.add_argument("--aggregation", default="prod")
-    given = read.parse_args()
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--policy", type=Path, required=True)
+    asked.add_argument("--benchmark", type=Path, default=Path("data/benchmark"))
+    asked.add_argument("--problems", type=int, default=100)
+    asked.add_argument("--budgets", type=int, nargs="+", default=[4, 16])
+    asked.add_argument("--aggregation", default="prod")
+    given = asked.parse_args()
     logging.disable(logging.INFO)
-    policy = load_policy(given.policy)
     tasks = read_tasks(given.benchmark, "test", limit=given.problems)
-    by_text = {task.problem.text: task for task in tasks}
-    steps = policy.policy_settings.sampling.max_moves
-    line = StepGeneration(max_steps=steps, step_token="\n", stop_token=END)
     print("| Method | N | Right | Calls | Step scores | Tokens | Seconds |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     with Grader(seconds=5.0, workers=1) as grader:
-
-        def shown(
-            name: str, budget: int, run: Callable[[], tuple[list[str | None], Bench]]
-        ) -> None:
-            began = time.perf_counter()
-            answers, bench = run()
-            seconds = time.perf_counter() - began
-            right = sum(
-                grader.matches(task.truth.answer, answer)
-                for task, answer in zip(tasks, answers, strict=True)
-            )
-            counts = (bench.calls, bench.step_scores, bench.tokens)
-            each = " | ".join(f"{count / len(tasks):.1f}" for count in counts)
-            print(
-                f"| {name} | {budget} | {right / len(tasks):.1%} | {each} | {seconds:.0f} |",
-                flush=True,
-            )
-
         for budget in given.budgets:
-            width = min(given.width, budget)
-            methods: dict[str, Callable[[Scores], Any]] = {
-                "its_hub best-of-N": BestOfN,
-                "its_hub beam search": lambda prm, w=width: BeamSearch(line, prm, beam_width=w),
-                "its_hub particle filtering": lambda prm: ParticleFiltering(line, prm),
-            }
-            for name, build in methods.items():
-                bench = Bench(policy, by_text, given.aggregation)
-                shown(name, budget, lambda m=build, b=bench, n=budget: theirs(m, b, n))
-            bench = Bench(policy, by_text, given.aggregation)
-            shown("selverify, full", budget, lambda b=bench, n=budget: ours(b, n))
+            for name, run in METHODS.items():
+                # Anew, so that none finds what one before it had computed.
+                policy = load_policy(given.policy)
+                bench = Bench(policy, {one.problem.text: one for one in tasks}, given.aggregation)
+                began = time.perf_counter()
+                answers = run(bench, budget)
+                seconds = time.perf_counter() - began
+                right = sum(
+                    grader.matches(task.truth.answer, answer)
+                    for task, answer in zip(tasks, answers, strict=True)
+                )
+                counts = (bench.calls, bench.step_scores, bench.tokens)
+                each = " | ".join(f"{count / len(tasks):.1f}" for count in counts)
+                print(
+                    f"| {name} | {budget} | {right / len(tasks):.1%} | {each} | {seconds:.0f} |",
+                    flush=True,
+                )
 
 
 def theirs(
-    build: Callable[[Scores], Any], bench: Bench, budget: int
-) -> tuple[list[str | None], Bench]:
+    build: Callable[[StepGeneration, Scores, int], Any], bench: Bench, budget: int
+) -> list[str | None]:
     """The answers of one of its algorithms."""
     random.seed(0)
-    algorithm, model = build(Scores(bench)), Model(bench)
+    # It counts the steps before a step.
+    most = bench.policy.policy_settings.sampling.max_moves - 1
+    line = StepGeneration(max_steps=most, step_token="\n", stop_token=END)
+    algorithm, model = build(line, Scores(bench), budget), Model(bench)
 
     async def one(question: str) -> str:
         found = await algorithm.ainfer(model, question, budget, return_response_only=False)
         return str(found.the_one["content"])
 
-    texts = asyncio.run(_all(bench, [one(question) for question in bench.tasks]))
-    answers = []
-    for question, text in zip(bench.tasks, texts, strict=True):
-        read = bench.state(question, text)
-        state, moves = read if read is not None else (None, ())
-        for move in moves:
-            state = bench.policy.domain.apply(state, move)
-            if bench.policy.domain.is_final(state):
-                break
-        answers.append(None if state is None else bench.policy.domain.answer(state))
-    return answers, bench
+    texts = asyncio.run(bench.answer_all([one(question) for question in bench.tasks]))
+    read = [bench.read(*pair) for pair in zip(bench.tasks, texts, strict=True)]
+    return [None if one is None else bench.policy.domain.answer(one[2]) for one in read]
 
 
-async def _all(bench: Bench, work: Sequence[Coroutine[Any, Any, str]]) -> list[str]:
-    return await bench.answer_all(work)
-
-
-def ours(bench: Bench, budget: int) -> tuple[list[str | None], Bench]:
-    """The answers of the trained policy."""
+def ours(bench: Bench, budget: int) -> list[str | None]:
+    """The answers of the trained policy; counts are the ledger's."""
     solved = bench.policy.solve_many([task.problem for task in bench.tasks.values()], budget=budget)
     for one in solved:
         bench.calls += one.verifier_calls
         bench.tokens += one.generated_tokens
         bench.step_scores += sum(event.ledger.verifier_steps for event in one.events)
-    return [one.answer for one in solved], bench
+    return [one.answer for one in solved]
+
+
+METHODS: dict[str, Callable[[Bench, int], list[str | None]]] = {
+    "its_hub best-of-N": partial(
+        theirs, lambda _, scores, __: BestOfN(scores, LMOrchestrator(max_concurrency=-1))
+    ),
+    "its_hub beam search": partial(
+        # As many beams as children of each, as near as powers of two come.
+        theirs,
+        lambda line, scores, n: BeamSearch(line, scores, beam_width=2 ** (n.bit_length() // 2)),
+    ),
+    "its_hub particle filtering": partial(
+        theirs, lambda line, scores, _: ParticleFiltering(line, scores)
+    ),
+    "selverify, full": ours,
+}
 
 
 if __name__ == "__main__":

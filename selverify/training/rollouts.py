@@ -28,14 +28,19 @@ _Values = dict[tuple[str, tuple[str, ...]], float]
 class ValuedSolution:
     """One sampled solution, or the beginning of one, with a value in [0, 1] a move.
 
-    ``explored``: only its last move is to be learned from, a candidate at a state of a solution.
+    ``count`` as in ``SampledSolution``: of one that is 0 only the last move is to be learned from.
     """
 
     problem_id: str
     text: str
     moves: tuple[str, ...]
     values: tuple[float, ...]
-    explored: bool
+    count: int
+
+    @property
+    def explored(self) -> bool:
+        """Whether it is a solution's beginning and a candidate."""
+        return self.count == 0
 
     @property
     def fresh(self) -> int:
@@ -101,7 +106,8 @@ def of_solved_problems(
 ) -> list[SampledSolution]:
     """Those of problems that one of these solutions answers rightly.
 
-    At the others a step leaves nothing of nothing: for relative targets they need no rollouts.
+    For relative targets the others are not rolled out. Some of their states have a value above 0,
+    which are few for what it would cost to find them.
     """
     solved = {
         one.task.problem.problem_id
@@ -190,7 +196,7 @@ def value_solutions(sampled: Sequence[SampledSolution], values: _Values) -> list
             one.task.problem.text,
             one.states[-1].said,
             tuple(values[_key(state)] for state in one.states),
-            one.explored,
+            one.count,
         )
         for one in sampled
     ]
@@ -214,11 +220,10 @@ def solution_rows(
             "text": one.text,
             "moves": list(one.moves),
             "values": list(one.values),
-            "explored": one.explored,
             "alive": [domain.alive(state, source.task.truth) for state in source.states]
             if knows_truth(domain)
             else None,
-            "count": source.count,
+            "count": one.count,
         }
         for one, source in zip(valued, sampled, strict=True)
     ]
@@ -232,7 +237,7 @@ def solutions_from(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
             row["text"],
             tuple(row["moves"]),
             tuple(row["values"]),
-            row["explored"],
+            row["count"],
         )
         for row in rows
     ]

@@ -199,14 +199,13 @@ def test_forced_words_follow_and_count_for_nothing(
 def test_columns_are_read_once_and_with_little_padding(seed: int) -> None:
     rng = random.Random(seed)
     lengths = [rng.randrange(1, 300) for _ in range(rng.randrange(1, 200))]
-    longest, padding, used = max(lengths), 0, 0
-    reached = 0
+    longest, reached, used = max(lengths), 0, 0
     for start, stop in shared_prefix._parts(lengths):
         assert (start, stop > start) == (reached, True)
         rows = [size for size in lengths if size > longest - stop]
         area = len(rows) * (stop - start)
         new = sum(min(size, longest - start) - (longest - stop) for size in rows)
-        assert area <= shared_prefix.READ_AT_ONCE
+        assert len(lengths) * (stop - start) <= shared_prefix.READ_AT_ONCE
         assert area <= shared_prefix.READ_AT_LEAST or new >= shared_prefix.FULL * area
-        reached, padding, used = stop, padding + area - new, used + new
+        reached, used = stop, used + new
     assert (reached, used) == (longest, sum(lengths))

@@ -115,16 +115,18 @@ def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
             load_threshold(tmp_path)
 
 
-def solution(name: str, *values: float) -> ValuedSolution:
-    return ValuedSolution(name, "", ("",) * len(values), values, False)
+def solution(name: str, *values: float, count: int = 1) -> ValuedSolution:
+    return ValuedSolution(name, "", ("",) * len(values), values, count)
 
 
 def test_a_start_is_worth_the_share_of_right_solutions() -> None:
     several = [solution("a", 0.5, 1.0), solution("a", 0.25, 0.0), solution("b", 0.0, 0.0)]
     assert values_before(several[1], several) == (0.5, 0.25)
-    explored = ValuedSolution("a", "", ("",), (0.0,), True)
+    explored = solution("a", 0.0, count=0)
     assert values_before(explored, [*several, explored]) == (0.5,)
     assert values_before(several[2], several) == (0.0, 0.0)
+    often = [solution("a", 0.5, 1.0, count=6), *several[1:]]
+    assert values_before(often[1], often) == (6 / 7, 0.25)
 
 
 def test_a_relative_value_is_the_share_that_a_step_leaves() -> None:
@@ -136,7 +138,7 @@ def test_a_relative_value_is_the_share_that_a_step_leaves() -> None:
         solution("b", 0.25, 0.0, 0.0, 0.0),
         solution("c", 0.0, 0.0),
     ]
-    explored = ValuedSolution("a", "", ("", ""), (0.25, 0.0625), True)
+    explored = solution("a", 0.25, 0.0625, count=0)
     found = relative([*several, explored])
     assert [(one.problem_id, one.values) for one in found] == [
         ("a", (0.5, 1.0, 1.0)),
@@ -146,6 +148,8 @@ def test_a_relative_value_is_the_share_that_a_step_leaves() -> None:
     ]
     assert all(len(one.moves) == len(one.values) for one in found)
     assert found[-1].fresh == 1
+    hopeless = solution("c", 0.0, 0.0, count=0)
+    assert relative([*several, hopeless]) == found[:-1]
 
 
 def test_tau_is_filled_in_only_where_it_was_left_open(tmp_path) -> None:

@@ -91,7 +91,8 @@ def test_every_imported_module_is_a_dependency(stage: Stage) -> None:
 def test_every_parameter_section_a_stage_reads_is_declared(stage: Stage) -> None:
     """A changed parameter never leaves a stale result."""
     text = (ROOT / "tasks" / f"{stage.task}.py").read_text(encoding="utf-8")
-    read = set(re.findall(r"\bparams\.(\w+)", text)) - NEUTRAL_SECTIONS
+    dotted = set(re.findall(r"\bparams\.(\w+)(?:\.(\w+))?", text))
+    read = {section for section, _ in dotted} - NEUTRAL_SECTIONS
     if "leaves_tau(" in text:
         read |= {"exploration", "search", "evaluation"}
     if "open_models(" in text:
@@ -100,6 +101,9 @@ def test_every_parameter_section_a_stage_reads_is_declared(stage: Stage) -> None
         read |= {"evaluation"}
     axes = {f"{axis}s" for axis in stage.item}  # params are narrowed to the combination
     assert read - axes <= {name.split(".")[0] for name in stage.params}
+    declared = {tuple(name.split(".")[:2]) for name in stage.params}
+    named = {pair for pair in dotted if pair[0] in read - axes and pair[1]}
+    assert not {pair for pair in named if (pair[0],) not in declared} - declared
 
 
 @every_stage

@@ -55,7 +55,7 @@ def valued() -> list[ValuedSolution]:
         text = f"Tom has {number} pens and buys 2. How many?"
         for sign, total, value in (("+", number + 2, 0.9), ("-", number - 2, 0.1)):
             moves = f"{number} {sign} 2 = {total}", f"Answer {total}"
-            found.append(ValuedSolution(f"p{number}", text, moves, (value, value), explored=False))
+            found.append(ValuedSolution(f"p{number}", text, moves, (value, value), count=1))
     return found
 
 

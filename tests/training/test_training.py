@@ -263,9 +263,7 @@ def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSol
         moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
         good = index % 2 == 0
         moves[-1] = moves[-1] if good else odd
-        found.append(
-            ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), False)
-        )
+        found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), 1))
     return found
 
 

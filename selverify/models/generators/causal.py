@@ -412,9 +412,10 @@ class _Ends:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """On a processor PyTorch raises an error of no kind of its own."""
+    """On a processor, and in cuBLAS, PyTorch raises an error of no kind of its own."""
     kinds = (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or "can't allocate memory" in str(error)
+    said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
+    return isinstance(error, kinds) or any(one in str(error) for one in said)
 
 
 def _watched(pretrained: HubModel, characters: str) -> Tensor:

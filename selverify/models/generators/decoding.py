@@ -149,8 +149,8 @@ class Decoding:
         """Take the rows out of the grid that have ended; queue what others must say next."""
         places = self._place.ravel()
         last = self._tokens[places, step]
-        asked = self._rules.watched[torch.from_numpy(last)].numpy() & (places != NONE)
         self._place[(self._most[self._place] == step + 1)] = NONE
+        asked = self._rules.watched[torch.from_numpy(last)].numpy() & (places != NONE)
         for at in np.flatnonzero(asked):
             row = int(places[at])
             tokens = self._tokens[row, : step + 1].tolist()

@@ -155,7 +155,7 @@ class Past:
     def take(self, grid: Tensor) -> None:
         """Go on with a new grid [G', S'] of places of the old one, ``NONE`` where no row is.
 
-        The rows of a group stay together; no group is empty.
+        The rows of a group stay together; no group of another grid than the old one is empty.
         """
         memory, wanted = self.memory, grid != NONE
         size = memory.groups * memory.rows
@@ -446,7 +446,10 @@ class SharedPrefixes:
 
 
 def _parts(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Columns of right-aligned rows that are read together: few, without much padding."""
+    """Columns of right-aligned rows that are read together: few, without much padding.
+
+    Attention holds scores of all rows, whether they have tokens in these columns or not.
+    """
     longest = max(lengths)
     begins = sorted(longest - size for size in lengths)
     start = 0
@@ -456,7 +459,8 @@ def _parts(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
             rows = bisect_right(begins, stop)
             area = rows * (stop + 1 - start)
             wasteful = area > READ_AT_LEAST and used + rows < FULL * area
-            if stop > start and (area > READ_AT_ONCE or wasteful):
+            held = len(lengths) * (stop + 1 - start)
+            if stop > start and (held > READ_AT_ONCE or wasteful):
                 break
             stop, used = stop + 1, used + rows
         yield start, stop
