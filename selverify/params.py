@@ -179,8 +179,8 @@ class PretrainedParams(ParamsSection):
 
     ``prompt``: which few-shot prompt it is shown (``models/prompts``); null shows it the bare text.
     ``kept_tokens``: how many tokens' keys and values are kept for prompts that begin alike.
-    ``exact_values``: what the domain computes of a move is not sampled. ``tuning``: null leaves the
-    model as it is.
+    ``exact_values``: what the domain computes of a move is not sampled. ``alphabet``: only words of
+    these characters are sampled; null: any. ``tuning``: null leaves the model as it is.
     """
 
     kind: Literal["transformers"]
@@ -190,6 +190,7 @@ class PretrainedParams(ParamsSection):
     prompt: str | None
     kept_tokens: Positive
     exact_values: bool
+    alphabet: Annotated[str, Field(min_length=1)] | None
     tuning: Tuning | None
 
 

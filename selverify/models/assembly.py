@@ -201,6 +201,7 @@ def _generator(
         kept_tokens=source.kept_tokens,
         domain=domain,
         exact_values=source.exact_values,
+        alphabet=source.alphabet,
         prompting=prompting,
         prompting_id=shown,
         sampling=sampling,

@@ -68,6 +68,7 @@ def hub(model: Path, **changes: Any) -> PretrainedParams:
         "prompt": "math_steps",
         "kept_tokens": 9000,
         "exact_values": False,
+        "alphabet": None,
         "tuning": None,
     }
     return PretrainedParams(kind="transformers", model=str(model), **{**settings, **changes})

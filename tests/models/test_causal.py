@@ -75,7 +75,12 @@ STATES = (
 
 
 def causal(
-    pretrained: HubModel, *, capacity: int = 4000, rows: int = 16, kept_moves: int = 0
+    pretrained: HubModel,
+    *,
+    capacity: int = 4000,
+    rows: int = 16,
+    kept_moves: int = 0,
+    alphabet: str | None = None,
 ) -> CausalModel:
     sampling = SAMPLING.model_copy(update={"batch_rows": rows})
     return CausalModel(
@@ -83,6 +88,7 @@ def causal(
         kept_tokens=capacity,
         domain=DOMAIN,
         exact_values=False,
+        alphabet=alphabet,
         prompting=prompting,
         prompting_id="test",
         sampling=sampling,
@@ -426,3 +432,40 @@ def test_a_batch_that_finds_no_memory_is_halved(
     most = 1
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         model.complete(items)
+
+
+def test_only_words_of_the_alphabet_are_sampled(tmp_path: Path) -> None:
+    """As if the others had no weight; moves that were given may have them, and are read."""
+    folder = build(tmp_path, "llama")
+    whole, small = (
+        load_hub_model(str(folder), revision=None, dtype="float32", device="cpu") for _ in range(2)
+    )
+    alphabet = "abcdefgh 0123456789.\n"
+    allowed = [
+        token
+        for token in range(len(whole.tokenizer))
+        if set(whole.tokenizer.decode([token])) <= set(alphabet) or token in whole.ends()
+    ]
+    never = torch.ones(len(whole.tokenizer), dtype=torch.bool)
+    never[allowed] = False
+    whole.model.get_output_embeddings().register_forward_hook(
+        lambda _, __, logits: logits.masked_fill(never, -1e9)
+    )
+    expected, model = causal(whole), causal(small, alphabet=alphabet, kept_moves=50)
+    assert model.parameters() == expected.parameters()
+    assert model.identity() != expected.identity()
+    items = [ProposeItem(state, 0, 4) for state in STATES]
+    found = model.propose(items)
+    assert texts(found) == texts(expected.propose(items))
+    solutions = [CompleteItem(STATES[0], 0, 3), CompleteItem(STATES[0], 0, 1, temperature=0.0)]
+    assert texts(model.complete(solutions)) == texts(expected.complete(solutions))
+    moves = tuple(step_of(one.text) for one in found[0] if one.text.endswith("\n\n"))
+    foreign = (*moves, step_of("Zebras: 4 of them."))
+    both = (one.embed([RankItem(STATES[0], foreign, "")])[0] for one in (model, expected))
+    ours, theirs = both
+    for name in ("state", "move", "after", "goal"):
+        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(ours.logprob[:-1], theirs.logprob[:-1], rtol=1e-4, atol=1e-4)
+    assert module.NEVER * 20 < ours.logprob[-1] < module.NEVER
+    with pytest.raises(ParamsError, match=r"given alphabet 'abc', expected the characters of"):
+        causal(whole, alphabet="abc")

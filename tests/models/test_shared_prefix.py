@@ -13,7 +13,7 @@ from torch import Tensor
 
 from selverify.errors import ParamsError
 from selverify.models.generators import decoding, shared_prefix
-from selverify.models.generators.decoding import Decoding, draw
+from selverify.models.generators.decoding import Decoding, Words, draw
 from selverify.models.generators.prefix_cache import KeptPrefixes
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.shared_prefix import NONE, SharedPrefixes
@@ -147,6 +147,9 @@ def test_words_are_drawn_as_by_a_sum_over_all(temperature: float, words: int) ->
     assert torch.equal(forced[5:], logits.argmax(-1)[5:])
 
 
+EVERY = Words(torch.arange(WORDS), torch.arange(WORDS))
+
+
 class Rules:
     """Ends with the word 9 and has 7 followed by 8, 8."""
 
@@ -175,7 +178,7 @@ def test_forced_words_follow_and_count_for_nothing(
     most = np.array([[12] * 8, [5] * 6 + [0] * 2])
     seeds = np.arange(16, dtype=np.uint64).reshape(2, 8) + np.uint64(3)
     drawn = Decoding(
-        prefixes, past, Rules(), seeds=seeds, most=most, temperature=1.0, keep=keep
+        prefixes, past, Rules(), EVERY, seeds=seeds, most=most, temperature=1.0, keep=keep
     ).run()
     forced_rows = 0
     for row, size in enumerate(drawn.lengths):

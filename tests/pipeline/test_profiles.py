@@ -69,6 +69,7 @@ generator:
       prompt: null
       kept_tokens: 400000
       exact_values: false
+      alphabet: null
       tuning: null
 evaluation:
   methods: [cot, full]
@@ -90,6 +91,7 @@ def test_a_profile_may_state_a_whole_new_model(parameters: Path) -> None:
     assert {name for name, value in changed.items() if value is None} == {
         "generator.math.mine.revision",
         "generator.math.mine.prompt",
+        "generator.math.mine.alphabet",
         "generator.math.mine.tuning",
     }
     assert yaml.safe_load((parameters / "params.yaml").read_text(encoding="utf-8")) == expected

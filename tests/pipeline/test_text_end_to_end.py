@@ -54,6 +54,7 @@ def stated_by_profile(model: Path) -> Params:
             "prompt": None,
             "kept_tokens": 20_000,
             "exact_values": False,
+            "alphabet": None,
             "tuning": None,
         },
         "sampling.math": {"max_move_tokens": 16, "max_solution_tokens": 48, "max_moves": 6},

@@ -56,7 +56,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     model = build(tmp_path / "llama", "llama")
     source = PretrainedParams(
         kind="transformers", model=str(model), revision=None, dtype="float32", prompt=None,
-        kept_tokens=2000, exact_values=True, tuning=TUNING,
+        kept_tokens=2000, exact_values=True, alphabet=None, tuning=TUNING,
     )  # fmt: skip
     loaded = load_params(ROOT / "params.yaml")
     return loaded.model_copy(

@@ -17,7 +17,9 @@ from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.generators import adapter as module
 from selverify.models.generators import causal
 from selverify.models.generators.causal import CausalModel
+from selverify.models.generators.decoding import Words
 from selverify.models.generators.pretrained import HubModel, load_hub_model
+from selverify.models.generators.shared_prefix import NONE
 from selverify.models.prompting import plain
 from selverify.models.sources import WEIGHTS, has_adapter
 from selverify.params import Sampling, Tuning
@@ -116,10 +118,12 @@ def test_a_value_is_forced_behind_white_space_too(llama: Path) -> None:
     pretrained = loaded(llama)
     start = DOMAIN.initial_state(DOMAIN.read(QUESTION, problem_id="q"), budget=0)
     watched = torch.ones(len(pretrained.tokenizer), dtype=torch.bool)
+    every = torch.arange(len(pretrained.tokenizer))
+    words = Words(every, every)
 
     def of(text: str, *, one_move: bool, mark: str = "=") -> tuple[bool, str]:
         rules = causal._Ends(
-            pretrained, DOMAIN, watched, states=[start], one_move=one_move, mark=mark
+            pretrained, DOMAIN, watched, words, states=[start], one_move=one_move, mark=mark
         )
         tokens = pretrained.tokenizer.encode(text, add_special_tokens=False)
         return rules.ended(0, tokens), pretrained.decode(rules.forced(0, tokens))
@@ -133,6 +137,9 @@ def test_a_value_is_forced_behind_white_space_too(llama: Path) -> None:
     assert not of("\n", one_move=True)[0]
     assert of("4 + 3 = 7\n7 * 2 =", one_move=False) == (False, " 14\n")
     assert of("what?\n7 * 2 =", one_move=False) == (False, ""), "a line that is no move"
+    (seven,) = pretrained.tokenizer.encode("7", add_special_tokens=False)
+    words = Words(every, every.clone().index_fill(0, torch.tensor([seven]), NONE))
+    assert of("4 + 3 =", one_move=True) == (False, ""), "a value that is not of the alphabet"
 
 
 def test_a_domain_that_computes_nothing_takes_no_exact_values(llama: Path) -> None:

@@ -63,7 +63,7 @@ def generator(folder: Path, model: Path) -> PretrainedParams:
     """A tuned one: its adapter lies below the verifier's."""
     source = PretrainedParams(
         kind="transformers", model=str(model), revision=None, dtype="float32", prompt=None,
-        kept_tokens=2000, exact_values=True, tuning=TUNING,
+        kept_tokens=2000, exact_values=True, alphabet=None, tuning=TUNING,
     )  # fmt: skip
     folder.mkdir()
     solutions = [GoldSolution(one.problem_id, one.text, one.moves) for one in valued()]

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from selverify.domains.base import Domain, close_move
 from selverify.errors import ParamsError
-from selverify.models.generators.decoding import Decoding, Drawn
+from selverify.models.generators.decoding import Decoding, Drawn, Words
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.generators.sampling import (
     Item,
@@ -28,7 +28,7 @@ from selverify.models.generators.sampling import (
     in_batches,
     item_seeds,
 )
-from selverify.models.generators.shared_prefix import SharedPrefixes
+from selverify.models.generators.shared_prefix import NONE, SharedPrefixes
 from selverify.models.heuristic.embedding import (
     Embeddings,
     concatenate,
@@ -50,6 +50,10 @@ TAIL = 8
 
 LOGITS_AT_ONCE = 100_000_000
 """Moves are embedded in batches with at most so many logits: a vocabulary has 128,000 words."""
+TOKENS_AT_ONCE = 10_000
+"""And so many tokens."""
+NEVER = -30.0
+"""The log probability, in nats, of a word that is not sampled."""
 GOALS_AT_ONCE = 32
 _REMEMBERED_GOALS = 200_000
 _REMEMBERED_COUNTS = 200_000
@@ -75,6 +79,7 @@ class CausalModel(SamplingGenerator):
         kept_tokens: int,
         domain: Domain,
         exact_values: bool,
+        alphabet: str | None = None,
         prompting: Callable[[State], Prompt],
         prompting_id: str,
         sampling: Sampling,
@@ -83,14 +88,19 @@ class CausalModel(SamplingGenerator):
     ) -> None:
         """``prompting_id`` identifies what ``prompting`` shows beside the state; ``kept_tokens``
         bounds the cache of prefixes. ``exact_values``: what ``domain.forced`` knows is not sampled.
+        ``alphabet``: the characters of the words that are sampled; the model, which is changed in
+        place, computes logits of these alone. None: of all.
         ``kept_moves``: of so many sampled moves the embeddings are kept until ``embed``.
 
         Raises:
-            ParamsError: as ``SharedPrefixes``; exact values of a domain that computes none.
+            ParamsError: as ``SharedPrefixes``; exact values of a domain that computes none; an
+                alphabet without what ends a move.
         """
         super().__init__(sampling)
         self._pretrained = pretrained
         self._batch_rows = sampling.batch_rows
+        self._parameters = parameters_of(pretrained.model)
+        self._words = _words(pretrained, alphabet, domain)
         self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens)
         self._kept = KeptEmbeddings(kept_moves)
         self._goals: dict[str, Tensor] = {}
@@ -105,9 +115,10 @@ class CausalModel(SamplingGenerator):
         self._mark = domain.computed_after if exact_values else ""
         self._prompting = prompting
         self._seed = seed
-        self._watched = _watched(pretrained, self._end[-1] + self._mark[-1:])
+        self._watched = _watched(pretrained, self._end[-1] + self._mark[-1:], self._words)
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
         exact = " exact values" if exact_values else ""
+        exact += "" if alphabet is None else f" of {alphabet!r}"
         self._identity = f"{pretrained.digest} {prompting_id} {sampled} {seed}{exact}"
 
     def identity(self) -> str:
@@ -125,7 +136,7 @@ class CausalModel(SamplingGenerator):
 
     def parameters(self) -> int:
         """Of the model; output weights that are tied to its embeddings count once."""
-        return parameters_of(self._pretrained.model)
+        return self._parameters
 
     def embed(self, items: Sequence[RankItem]) -> list[Embeddings]:
         """Embeddings of every item's moves at its state; on the CPU, in float32.
@@ -171,8 +182,12 @@ class CausalModel(SamplingGenerator):
         state, first = past.hidden[places], past.logits[places]
         logits, hidden = self._prefixes.extend(past, grid)
         logits = torch.cat((first[:, None], logits[places, :-1]), 1)
-        logprobs = logits.log_softmax(-1).gather(-1, tokens[..., None]).squeeze(-1)
-        behind = logits.gather(-1, tokens[..., None]).squeeze(-1) - logits.amax(-1)
+        known = self._words.places[tokens]
+        chosen = known.clamp(min=0)[..., None]
+        logprobs = logits.log_softmax(-1).gather(-1, chosen).squeeze(-1)
+        logprobs = logprobs.where(known != NONE, NEVER)
+        behind = logits.gather(-1, chosen).squeeze(-1) - logits.amax(-1)
+        behind = behind.where(known != NONE, NEVER)
         mask = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
         return embeddings_of(
             state=state,
@@ -203,7 +218,7 @@ class CausalModel(SamplingGenerator):
         self, prompts: Sequence[Sequence[int]], moves: Sequence[Sequence[Sequence[int]]]
     ) -> Iterator[list[_Part]]:
         """Moves of items of similar size, with at most ``LOGITS_AT_ONCE`` logits together."""
-        words = len(self._pretrained.tokenizer)
+        words = max(len(self._words.ids), LOGITS_AT_ONCE // TOKENS_AT_ONCE)
         longest = [max(map(len, rows), default=0) for rows in moves]
         parts = []
         for place in sorted(range(len(prompts)), key=lambda at: (longest[at], len(prompts[at]))):
@@ -286,10 +301,12 @@ class CausalModel(SamplingGenerator):
                 self._pretrained,
                 self._domain,
                 self._watched,
+                self._words,
                 states=[item.state for item in items for _ in range(width)],
                 one_move=one_move,
                 mark=self._mark,
             ),
+            self._words,
             seeds=seeds,
             most=np.where(np.arange(width) < counts[:, None], most[:, None], 0),
             temperature=temperature,
@@ -368,6 +385,7 @@ class _Ends:
         pretrained: HubModel,
         domain: Domain,
         watched: Tensor,
+        words: Words,
         *,
         states: Sequence[State],
         one_move: bool,
@@ -380,6 +398,7 @@ class _Ends:
         self._states = states
         self._one_move = one_move
         self._mark = mark
+        self._words = words
         self.watched = watched
 
     def ended(self, row: int, tokens: list[int]) -> bool:
@@ -398,7 +417,7 @@ class _Ends:
         if known is None:
             return []
         said: list[int] = self._pretrained.tokenizer.encode(known, add_special_tokens=False)
-        return said
+        return said if bool((self._words.places[said] != NONE).all()) else []
 
     def _reached(self, state: State, text: str) -> tuple[State | None, str]:
         """The state after the moves of ``text``, and the move that has begun; None: there is one
@@ -418,16 +437,45 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, kinds) or any(one in str(error) for one in said)
 
 
-def _watched(pretrained: HubModel, characters: str) -> Tensor:
+def _texts(pretrained: HubModel) -> list[str]:
+    """The text of each of the tokenizer's words by itself."""
+    words = [[token] for token in range(len(pretrained.tokenizer))]
+    found: list[str] = pretrained.tokenizer.batch_decode(words)
+    return found
+
+
+def _watched(pretrained: HubModel, characters: str, words: Words) -> Tensor:
     """Which tokens [V] end a text, or hold one of these characters."""
-    size = pretrained.model.get_output_embeddings().weight.shape[0]
-    texts = pretrained.tokenizer.batch_decode(
-        [[token] for token in range(len(pretrained.tokenizer))]
-    )
-    watched = torch.zeros(max(size, len(texts)), dtype=torch.bool)
+    texts = _texts(pretrained)
+    watched = torch.zeros(len(words.places), dtype=torch.bool)
     watched[: len(texts)] = torch.tensor([any(one in text for one in characters) for text in texts])
     watched[list(pretrained.ends())] = True
     return watched
+
+
+def _words(pretrained: HubModel, alphabet: str | None, domain: Domain) -> Words:
+    """What the model computes logits of: those words of ``alphabet`` and those that end a text."""
+    head = pretrained.model.get_output_embeddings()
+    device, size = head.weight.device, max(len(head.weight), len(pretrained.tokenizer))
+    if alphabet is None:
+        ids = torch.arange(len(head.weight), device=device)
+    else:
+        if not set(domain.end_of_move) <= set(alphabet):
+            raise ParamsError(
+                f"generator.{domain.name}: given alphabet {alphabet!r}, expected the characters of "
+                f"{domain.end_of_move!r} among them, which ends a move"
+            )
+        texts, allowed = _texts(pretrained), set(alphabet)
+        fitting = {at for at, text in enumerate(texts) if text and set(text) <= allowed}
+        ids = torch.tensor(sorted(fitting | pretrained.ends()), device=device)
+        smaller = torch.nn.Linear(1, 1, bias=head.bias is not None)
+        smaller.weight = torch.nn.Parameter(head.weight[ids], requires_grad=False)
+        if head.bias is not None:
+            smaller.bias = torch.nn.Parameter(head.bias[ids], requires_grad=False)
+        pretrained.model.set_output_embeddings(smaller)
+    places = torch.full((size,), NONE, device=device)
+    places[ids] = torch.arange(len(ids), device=device)
+    return Words(ids, places)
 
 
 def least_probable(said: Tensor, behind: Tensor, mask: Tensor) -> Tensor:

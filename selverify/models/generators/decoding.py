@@ -24,6 +24,15 @@ WEIGHTS_AT_ONCE = 2**19
 """Rows times words whose weights are made together on a processor: what its cache holds."""
 
 
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The words that logits are of: ``ids`` [R] in the tokenizer's numbers, ascending, and the
+    place of each of the tokenizer's words among them, ``places`` [V], ``NONE`` where it is not."""
+
+    ids: Tensor
+    places: Tensor
+
+
 class Rules(Protocol):
     """When a row ends, and which tokens it is not free to choose."""
 
@@ -66,6 +75,7 @@ class Decoding:
         prefixes: SharedPrefixes,
         past: Past,
         rules: Rules,
+        words: Words,
         *,
         seeds: np.ndarray,
         most: np.ndarray,
@@ -75,6 +85,7 @@ class Decoding:
         """
         Args:
             past: used up.
+            words: what its logits are of; forced tokens are among them.
             seeds: of each row [G, S].
             most: how many tokens each row may have [G, S]; 0 for one that is not to be drawn.
             keep: whether hidden states are asked for; each row then takes one more step.
@@ -83,6 +94,7 @@ class Decoding:
         self._prefixes = prefixes
         self._past = past
         self._rules = rules
+        self._words = words
         self._seeds = seeds.ravel()
         self._most = most.ravel()
         self._temperature = temperature
@@ -131,12 +143,14 @@ class Decoding:
                 forced[at] = queue.pop(0)
         logits = self._past.logits
         uniform = torch.from_numpy(uniforms(self._seeds[rows], step)).to(logits.device)
-        picked, said, behind = draw(
+        known = torch.from_numpy(forced).to(logits.device)
+        places, said, behind = draw(
             logits,
             uniform,
             temperature=self._temperature,
-            forced=torch.from_numpy(forced).to(logits.device),
+            forced=torch.where(known == NONE, NONE, self._words.places[known]),
         )
+        picked = self._words.ids[places]
         self._tokens[rows, step] = picked.cpu().numpy()
         self._lengths[rows] = step + 1
         self._said[rows, step] = said.cpu()
