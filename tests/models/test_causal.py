@@ -182,6 +182,25 @@ def test_only_what_is_new_of_a_prompt_is_read(pretrained: HubModel) -> None:
     assert read == [len(first), len(second) - len(first) + 1, 2]
 
 
+def test_samples_that_agree_are_read_once(pretrained: HubModel) -> None:
+    """At temperature 0 all eight do; at 1 they begin alike at times."""
+    read: list[int] = []
+    model = causal(pretrained)
+    items = {t: ProposeItem(STATES[0], 0, 8, temperature=t) for t in (0.0, 1.0)}
+    model.propose(list(items.values()))  # the prompt is kept
+    hook = pretrained.model.register_forward_pre_hook(
+        lambda _, __, named: read.append(named["input_ids"].numel()), with_kwargs=True
+    )
+    try:
+        ((alike,), (apart,)) = [model.propose([one]) for one in items.values()]
+    finally:
+        hook.remove()
+    steps = alike[0].tokens
+    assert {one.text for one in alike} == {alike[0].text}
+    assert read[:steps] == [1] * steps, "the prompt's last token, and all but the samples' last"
+    assert sum(read[steps:]) <= 1 + sum(one.tokens - 1 for one in apart)
+
+
 def test_prompts_are_rendered_by_the_template_or_plainly(pretrained: HubModel) -> None:
     """A chat keeps the empty line that ends its last step; the date is the same one every day; a
     template without a system's turn shows it with the first question."""

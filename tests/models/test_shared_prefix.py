@@ -57,30 +57,34 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
             near(past.logits[row], logits_of(pretrained, prompt)[-1])
     past = prefixes.read(prompts)
     past.spread(3)
-    said: list[list[int]] = [[] for _ in range(9)]
-    found: list[list[Tensor]] = [[] for _ in range(9)]
-    kept = list(range(9))
+    rows = [prompt for prompt in prompts for _ in range(3)]
+    found: dict[tuple[int, ...], Tensor] = {}
     for step in range(20):
-        tokens = [rng.randrange(WORDS) for _ in kept]
+        tokens = [rng.randrange(WORDS) for _ in rows]
         prefixes.step(past, torch.tensor(tokens))
-        for place, (row, token) in enumerate(zip(kept, tokens, strict=True)):
-            said[row].append(token)
-            found[row].append(past.logits[place])
-        if step == 2:
-            past.take(torch.tensor([[2, 0], [7, 8]]))
-            kept = [2, 0, 7, 8]
-        if step == 7:  # the grid stays, without one of its rows
-            past.take(torch.tensor([[0, 1], [NONE, 3]]))
-            kept = [2, 0, 8]
-        if step == 10:  # a smaller one, of groups of other sizes
-            past.take(torch.tensor([[NONE, 1], [3, NONE]]))
-            kept = [0, 8]
-        if step == 17:
-            past.take(torch.tensor([[2]]))
-            kept = [8]
-    for row, (own, logits) in enumerate(zip(said, found, strict=True)):
-        whole = logits_of(pretrained, (*prompts[row // 3], *own))
-        near(torch.stack(logits), whole[-len(own) :])
+        rows = [(*row, token) for row, token in zip(rows, tokens, strict=True)]
+        found.update(zip(rows, past.logits, strict=True))
+        if step in TAKEN:
+            grid, kept = TAKEN[step]
+            past.take(torch.tensor(grid))
+            rows = [rows[at] for at in kept]
+    known: dict[tuple[int, ...], Tensor] = {}
+    for text in sorted(found, key=len, reverse=True):
+        if text not in known:
+            whole = logits_of(pretrained, text)
+            known.update({text[: size + 1]: logits for size, logits in enumerate(whole)})
+        near(found[text], known[text])
+
+
+TAKEN = {
+    2: ([[2, 0], [7, 8]], [2, 0, 7, 8]),
+    7: ([[0, 1], [NONE, 3]], [0, 1, 3]),  # the grid stays, without one of its rows
+    10: ([[1, 1], [3, NONE]], [1, 1, 2]),  # two rows continue one
+    12: ([[NONE, 1], [NONE, 2]], [1, 2]),
+    14: ([[1, NONE, 1], [3, NONE, NONE]], [0, 0, 1]),  # a wider grid
+    17: ([[3]], [2]),
+}
+"""After which step which places of the grid are continued, and which of the rows these are."""
 
 
 def test_moves_that_are_read_after_prompts(pretrained: HubModel) -> None:
@@ -174,7 +178,6 @@ def test_forced_words_follow_and_count_for_nothing(
     monkeypatch.setattr(decoding, "draw", favoured)
     prefixes = SharedPrefixes(pretrained, capacity=100)
     past = prefixes.read([(*EXAMPLES, 5), (*EXAMPLES, 6, 7)])
-    past.spread(8)
     most = np.array([[12] * 8, [5] * 6 + [0] * 2])
     seeds = np.arange(16, dtype=np.uint64).reshape(2, 8) + np.uint64(3)
     drawn = Decoding(

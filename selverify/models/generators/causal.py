@@ -289,7 +289,7 @@ class CausalModel(SamplingGenerator):
         past = self._prefixes.read(prompts)
         before = past.hidden
         counts = np.array([item.count for item in items])
-        past.spread(width := int(counts.max()))
+        width = int(counts.max())
         seeds = np.zeros((len(items), width), np.uint64)
         for own, item in zip(seeds, items, strict=True):
             own[: item.count] = self._seeds(item)

@@ -13,11 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from selverify.models.generators.branches import fork_of
 from selverify.models.generators.sampling import uniforms
 from selverify.models.generators.shared_prefix import NONE, Past, SharedPrefixes
 
-SHRINK = 0.75
-"""The grid is made anew once one with at most this share of its places holds all that go on."""
 BLOCK = 256
 """Words whose weights are summed before it is known in which block the drawn one lies."""
 WEIGHTS_AT_ONCE = 2**19
@@ -68,7 +67,10 @@ class Drawn:
 
 
 class Decoding:
-    """The rows of ``past``, of S rows each for its prompts, on their way to their ends."""
+    """Rows that continue the prompts of ``past``, S of each, on their way to their ends.
+
+    Rows of a prompt that have drawn the same tokens so far are one row of ``past`` (``branches``).
+    """
 
     def __init__(
         self,
@@ -84,7 +86,7 @@ class Decoding:
     ) -> None:
         """
         Args:
-            past: used up.
+            past: a row for each prompt; used up.
             words: what its logits are of; forced tokens are among them.
             seeds: of each row [G, S].
             most: how many tokens each row may have [G, S]; 0 for one that is not to be drawn.
@@ -99,6 +101,8 @@ class Decoding:
         self._most = most.ravel()
         self._temperature = temperature
         self._place = np.where(most > 0, np.arange(rows).reshape(seeds.shape), NONE)
+        self._columns = np.zeros(seeds.shape, np.int64)
+        self._at = np.arange(len(seeds))[:, None]
         self._queues: dict[int, list[int]] = {}
         self._tokens = np.zeros((rows, longest), np.int64)
         self._lengths = np.zeros(rows, np.int64)
@@ -109,23 +113,14 @@ class Decoding:
     def run(self) -> Drawn:
         """Draw until every row has ended."""
         step = 0
-        if (self._place == NONE).any():
-            self._past.take(torch.from_numpy(self._grid()).to(self._past.lengths.device))
         while (self._place != NONE).any():
             picked = self._pick(step)
             drawn = self._place.copy()
             self._end_rows(step)
-            going = (self._place != NONE).any()
             if self._hidden is None:
-                if not going:
-                    break
-                picked = self._shrink(drawn, picked)
-                self._prefixes.step(self._past, picked)
-            else:
-                self._prefixes.step(self._past, picked)
-                self._keep_hidden(drawn, self._hidden)
-                if going:
-                    self._shrink(drawn, picked)
+                drawn = self._place
+            if (drawn != NONE).any():
+                self._go_on(drawn, picked)
             step += 1
         mean = after = None
         if self._hidden is not None:
@@ -134,14 +129,20 @@ class Decoding:
         numbers = (self._tokens, self._lengths, self._logprobs)
         return Drawn(*numbers, self._said, self._behind, mean, after)
 
-    def _pick(self, step: int) -> Tensor:
-        """The next token of every row that is live, in the grid's order; noted."""
+    def _of_rows(self, places: np.ndarray) -> Tensor:
+        """Which row of ``past`` the rows at ``places`` [G, S], but for ``NONE``, are part of."""
+        lines, rows = (places != NONE).nonzero()
+        found = self._at[lines, self._columns[lines, rows]]
+        return torch.from_numpy(found).to(self._past.logits.device)
+
+    def _pick(self, step: int) -> np.ndarray:
+        """The next token of every row [G, S] that is there; noted."""
         rows = self._place[self._place != NONE]
         forced = np.full(len(rows), NONE)
         for at, row in enumerate(rows) if self._queues else ():
             if queue := self._queues.get(row):
                 forced[at] = queue.pop(0)
-        logits = self._past.logits
+        logits = self._past.logits[self._of_rows(self._place)]
         uniform = torch.from_numpy(uniforms(self._seeds[rows], step)).to(logits.device)
         known = torch.from_numpy(forced).to(logits.device)
         places, said, behind = draw(
@@ -150,54 +151,55 @@ class Decoding:
             temperature=self._temperature,
             forced=torch.where(known == NONE, NONE, self._words.places[known]),
         )
-        picked = self._words.ids[places]
-        self._tokens[rows, step] = picked.cpu().numpy()
+        self._tokens[rows, step] = self._words.ids[places].cpu().numpy()
         self._lengths[rows] = step + 1
         self._said[rows, step] = said.cpu()
         self._behind[rows, step] = behind.cpu()
         free = forced == NONE
         self._logprobs[rows[free]] += self._said[rows[free], step].double().numpy()
+        picked: np.ndarray = np.where(self._place != NONE, self._tokens[self._place, step], 0)
         return picked
 
     def _end_rows(self, step: int) -> None:
-        """Take the rows out of the grid that have ended; queue what others must say next."""
-        places = self._place.ravel()
-        last = self._tokens[places, step]
-        self._place[(self._most[self._place] == step + 1)] = NONE
-        asked = self._rules.watched[torch.from_numpy(last)].numpy() & (places != NONE)
-        for at in np.flatnonzero(asked):
-            row = int(places[at])
+        """Take out the rows that have ended; queue what others must say next."""
+        self._place[self._most[self._place] == step + 1] = NONE
+        rows = self._place.ravel()
+        watched = self._rules.watched[torch.from_numpy(self._tokens[rows, step])].numpy()
+        for at in np.flatnonzero(watched & (rows != NONE)):
+            row = int(rows[at])
             tokens = self._tokens[row, : step + 1].tolist()
             if self._rules.ended(row, tokens):
                 self._place.ravel()[at] = NONE
             elif not self._queues.get(row) and (queue := self._rules.forced(row, tokens)):
                 self._queues[row] = queue
 
-    def _keep_hidden(self, drawn: np.ndarray, kept: Tensor) -> None:
-        """Note the states after the tokens that the rows ``drawn`` have just been given."""
-        rows = torch.from_numpy(drawn[drawn != NONE])
-        hidden = self._past.hidden.cpu()
-        kept[0, rows] += hidden
-        kept[1, rows] = hidden
-
-    def _shrink(self, drawn: np.ndarray, picked: Tensor) -> Tensor:
-        """Go on without the rows of ``drawn`` that have ended; the tokens of the others."""
-        going = self._place != NONE
-        stay = torch.from_numpy(going[drawn != NONE]).to(picked.device)
-        if bool(stay.all()):
-            return picked
-        grid = self._grid()
-        groups, rows = np.flatnonzero(going.any(1)), int(going.sum(1).max())
-        if len(groups) * rows <= SHRINK * going.size:
-            slots = np.argsort(~going[groups], axis=1, kind="stable")[:, :rows]
-            grid, self._place = (one[groups[:, None], slots] for one in (grid, self._place))
-        self._past.take(torch.from_numpy(grid).to(picked.device))
-        return picked[stay]
-
-    def _grid(self) -> np.ndarray:
-        """The places of the rows that go on, ``NONE`` elsewhere."""
-        places = np.arange(self._place.size).reshape(self._place.shape)
-        return np.where(self._place != NONE, places, NONE)
+    def _go_on(self, drawn: np.ndarray, picked: np.ndarray) -> None:
+        """Read the token that each of the rows ``drawn`` was given, once for those that agree."""
+        width = self._past.memory.rows
+        fork = fork_of(drawn != NONE, self._columns, picked, width=width)
+        if fork is None:
+            return
+        drawn, self._place = drawn[fork.groups], self._place[fork.groups]
+        self._columns = fork.columns
+        groups, wide = fork.parents.shape
+        room = wide if fork.packed else width
+        while room < wide:
+            room *= 2
+        lines, rows = (drawn != NONE).nonzero()
+        used = np.zeros((groups, room), dtype=bool)
+        used[lines, self._columns[lines, rows]] = True
+        self._at = (used.cumsum() - 1).reshape(used.shape)
+        grid = np.full((groups, room), NONE)
+        grid[:, :wide] = fork.groups[:, None] * width + fork.parents
+        device = self._past.lengths.device
+        self._past.take(torch.from_numpy(np.where(used, grid, NONE)).to(device))
+        words = torch.from_numpy(fork.words[used[:, :wide]]).to(device)
+        self._prefixes.step(self._past, words)
+        if self._hidden is not None:
+            hidden = self._past.hidden[self._of_rows(drawn)].cpu()
+            kept = torch.from_numpy(drawn[drawn != NONE])
+            self._hidden[0, kept] += hidden
+            self._hidden[1, kept] = hidden
 
 
 def draw(

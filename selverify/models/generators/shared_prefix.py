@@ -110,6 +110,13 @@ class OwnTokens:
             rows = held.transpose(2, 3)[:, groups[:, None], slots]
             self._layers[layer] = rows.transpose(2, 3).contiguous()
 
+    def copy(self, sources: Tensor, places: Tensor) -> None:
+        """Put what is at some places of the grid at others, too."""
+        for held in self._layers if len(places) else ():
+            rows = held.shape[3]
+            (g, s), (to_g, to_s) = ((one // rows, one % rows) for one in (sources, places))
+            held.transpose(2, 3)[:, to_g, to_s] = held.transpose(2, 3)[:, g, s]
+
     def stacked(self) -> Tensor:
         """[layers, 2, G, heads, S, size, width]."""
         return torch.stack([held[..., : self.size, :] for held in self._layers])
@@ -153,21 +160,20 @@ class Past:
         self.hidden = self.hidden.repeat_interleave(rows, 0)
 
     def take(self, grid: Tensor) -> None:
-        """Go on with a new grid [G', S'] of places of the old one, ``NONE`` where no row is.
+        """Go on with rows that continue those at the places ``grid`` [G', S'] of the old grid,
+        ``NONE`` where no row is; several may continue one.
 
         The rows of a group stay together; no group of another grid than the old one is empty.
+        ``logits`` and ``hidden`` are those of the old rows until the next step.
         """
         memory, wanted = self.memory, grid != NONE
-        size = memory.groups * memory.rows
-        every = torch.arange(size, device=grid.device)
-        at = torch.full_like(every, NONE)
-        live = every if memory.live is None else memory.live
-        at[live] = torch.arange(len(live), device=grid.device)
-        rows = at[grid[wanted]]
-        self.logits, self.hidden = self.logits[rows], self.hidden[rows]
+        every = torch.arange(grid.numel(), device=grid.device).view(grid.shape)
+        groups = grid.amax(1) // memory.rows
         same = tuple(grid.shape) == (memory.groups, memory.rows)
-        if not (same and torch.equal(grid[wanted], every[wanted.flatten()])):
-            groups = grid.amax(1) // memory.rows
+        if same and bool((groups == every[:, 0] // memory.rows).logical_or(groups < 0).all()):
+            moved = wanted & (grid != every)
+            memory.own.copy(grid[moved], every[moved])
+        else:
             memory.own.take(groups, (grid % memory.rows).where(wanted, 0))
             memory.levels = tuple(level.take(groups) for level in memory.levels)
             self.lengths = self.lengths[groups]
