@@ -159,6 +159,7 @@ class Past:
         self.logits = self.logits.repeat_interleave(rows, 0)
         self.hidden = self.hidden.repeat_interleave(rows, 0)
 
+    @torch.inference_mode()
     def take(self, grid: Tensor) -> None:
         """Go on with rows that continue those at the places ``grid`` [G', S'] of the old grid,
         ``NONE`` where no row is; several may continue one.
