@@ -193,6 +193,15 @@ class PretrainedParams(ParamsSection):
     alphabet: Annotated[str, Field(min_length=1)] | None
     tuning: Tuning | None
 
+    @model_validator(mode="after")
+    def _samples_what_it_learns(self) -> PretrainedParams:
+        if self.tuning is not None and self.tuning.words and self.alphabet is not None:
+            raise ValueError(
+                f"tuning.words true and alphabet {self.alphabet!r}: given both, expected alphabet "
+                "null where the words of labels are learned"
+            )
+        return self
+
 
 class Server(ParamsSection):
     """An OpenAI-compatible server and the model to ask it for.

@@ -215,10 +215,12 @@ def _generator(
         return causal(model, kept_moves=0), model.digest
 
     proposer = causal(pretrained, kept_moves=kept_moves)
+    # Log probabilities, which rankers and heads read, are shares of what may be sampled.
+    of = "" if source.alphabet is None else f" of {source.alphabet!r}"
     return _Parts(
         proposer,
         proposer.embed,
-        f"{pretrained.digest} {shown}",
+        f"{pretrained.digest} {shown}{of}",
         alone=False,
         shown=f"{pretrained.files} {shown}",
         adapted=adapted,

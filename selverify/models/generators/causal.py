@@ -52,6 +52,7 @@ LOGITS_AT_ONCE = 100_000_000
 """Moves are embedded in batches with at most so many logits: a vocabulary has 128,000 words."""
 TOKENS_AT_ONCE = 10_000
 """And so many tokens."""
+BEFORE = "0"
 NEVER = -30.0
 """The log probability, in nats, of a word that is not sampled."""
 GOALS_AT_ONCE = 32
@@ -100,8 +101,6 @@ class CausalModel(SamplingGenerator):
         self._pretrained = pretrained
         self._batch_rows = sampling.batch_rows
         self._parameters = parameters_of(pretrained.model)
-        self._words = _words(pretrained, alphabet, domain)
-        self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens)
         self._kept = KeptEmbeddings(kept_moves)
         self._goals: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
@@ -113,6 +112,8 @@ class CausalModel(SamplingGenerator):
                 "computes no values of a move"
             )
         self._mark = domain.computed_after if exact_values else ""
+        self._words = _words(pretrained, alphabet, domain, self._mark)
+        self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens)
         self._prompting = prompting
         self._seed = seed
         self._watched = _watched(pretrained, self._end[-1] + self._mark[-1:], self._words)
@@ -444,6 +445,14 @@ def _texts(pretrained: HubModel) -> list[str]:
     return found
 
 
+def _texts_behind(pretrained: HubModel) -> list[str]:
+    """The same behind another word: some tokenizers take the blank off that a text begins with."""
+    (first, *_) = pretrained.tokenizer.encode(BEFORE, add_special_tokens=False)
+    words = [[first, token] for token in range(len(pretrained.tokenizer))]
+    size = len(pretrained.tokenizer.decode([first]))
+    return [text[size:] for text in pretrained.tokenizer.batch_decode(words)]
+
+
 def _watched(pretrained: HubModel, characters: str, words: Words) -> Tensor:
     """Which tokens [V] end a text, or hold one of these characters."""
     texts = _texts(pretrained)
@@ -453,19 +462,20 @@ def _watched(pretrained: HubModel, characters: str, words: Words) -> Tensor:
     return watched
 
 
-def _words(pretrained: HubModel, alphabet: str | None, domain: Domain) -> Words:
+def _words(pretrained: HubModel, alphabet: str | None, domain: Domain, mark: str) -> Words:
     """What the model computes logits of: those words of ``alphabet`` and those that end a text."""
     head = pretrained.model.get_output_embeddings()
     device, size = head.weight.device, max(len(head.weight), len(pretrained.tokenizer))
     if alphabet is None:
         ids = torch.arange(len(head.weight), device=device)
     else:
-        if not set(domain.end_of_move) <= set(alphabet):
+        if not set(domain.end_of_move + mark) <= set(alphabet):
             raise ParamsError(
                 f"generator.{domain.name}: given alphabet {alphabet!r}, expected the characters of "
-                f"{domain.end_of_move!r} among them, which ends a move"
+                f"{domain.end_of_move + mark!r} among them, without which no move ends, and no "
+                "value is computed"
             )
-        texts, allowed = _texts(pretrained), set(alphabet)
+        texts, allowed = _texts_behind(pretrained), set(alphabet)
         fitting = {at for at, text in enumerate(texts) if text and set(text) <= allowed}
         ids = torch.tensor(sorted(fitting | pretrained.ends()), device=device)
         smaller = torch.nn.Linear(1, 1, bias=head.bias is not None)

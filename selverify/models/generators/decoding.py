@@ -182,9 +182,10 @@ class Decoding:
         drawn, self._place = drawn[fork.groups], self._place[fork.groups]
         self._columns = fork.columns
         groups, wide = fork.parents.shape
-        room = wide if fork.packed else width
+        room = wide if fork.packed or wide <= 0.75 * width else width
         while room < wide:
             room *= 2
+        room = min(room, drawn.shape[1])
         lines, rows = (drawn != NONE).nonzero()
         used = np.zeros((groups, room), dtype=bool)
         used[lines, self._columns[lines, rows]] = True

@@ -164,14 +164,17 @@ class Past:
         """Go on with rows that continue those at the places ``grid`` [G', S'] of the old grid,
         ``NONE`` where no row is; several may continue one.
 
-        The rows of a group stay together; no group of another grid than the old one is empty.
+        The rows of a group stay together; where the groups are as many as before, some may be
+        empty.
         ``logits`` and ``hidden`` are those of the old rows until the next step.
         """
         memory, wanted = self.memory, grid != NONE
         every = torch.arange(grid.numel(), device=grid.device).view(grid.shape)
-        groups = grid.amax(1) // memory.rows
+        groups, olds = grid.amax(1) // memory.rows, torch.arange(len(grid), device=grid.device)
+        if len(grid) == memory.groups:
+            groups = groups.where(groups >= 0, olds)
         same = tuple(grid.shape) == (memory.groups, memory.rows)
-        if same and bool((groups == every[:, 0] // memory.rows).logical_or(groups < 0).all()):
+        if same and torch.equal(groups, olds):
             moved = wanted & (grid != every)
             memory.own.copy(grid[moved], every[moved])
         else:
