@@ -2,8 +2,8 @@
 
 Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
 number was measured. People write the pages; this module writes between the markers only. The
-README shows some rows of one domain; the results of another, of profile long, and of a run that
-changes nothing but the strengths of the verifier, have pages of their own.
+README shows some rows of one domain and of GSM8K; the results of another domain, of profile long,
+and of a run that changes nothing but the strengths of the verifier, have pages of their own.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ from flows.preflight import preflight
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError, SchemaError
-from selverify.report.names import FULL_METHOD, SHORT_LIST, method_name
+from selverify.experiment.equal_cost import HULL
+from selverify.report.names import FULL_METHOD, PAPER_METHOD, SHORT_LIST, method_name
 from selverify.storage import atomic_path
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+"""Around what is written into a page."""
+SECOND_BEGIN, SECOND_END = "<!-- gsm8k:begin -->", "<!-- gsm8k:end -->"
+"""Around what the README shows of the second domain."""
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
@@ -40,6 +44,15 @@ REPORT_NAME = "report.md"
 MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
 README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
 """What the README shows of the main table; the page of results shows all of it."""
+SECOND_METHODS = (
+    "majority_gated",
+    "best_of_n_gated",
+    "beam_keep_b_gated",
+    HULL,
+    PAPER_METHOD,
+    FULL_METHOD,
+)
+"""The same of the second domain."""
 CAPTIONS: Mapping[str, str] = {
     "equal_calls": "Accuracy for at most B verifier calls",
     "accuracy_calls": "Accuracy against measured verifier calls",
@@ -113,9 +126,13 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     about = _about(domain, origin.changes)
     results, figures = _page_of(about), FIGURES / about
     drawn = [stem for stem in CAPTIONS if stem != OPTIONAL or (report / f"{stem}.svg").is_file()]
-    blocks = {README: _short(text, origin)} if results == RESULTS else {}
-    blocks[results] = _long(text, origin, figures.relative_to(RESULTS.parent), drawn)
-    filled = {page: _replaced(root / page, block) for page, block in blocks.items()}
+    whole = _long(text, origin, figures.relative_to(RESULTS.parent), drawn)
+    filled = {results: _replaced(root / results, whole, BEGIN, END)}
+    if results == RESULTS:
+        filled = {README: _replaced(root / README, _short(text, origin), BEGIN, END)} | filled
+    elif domain in TITLES:
+        short = _table(text, origin, results, SECOND_METHODS)
+        filled = {README: _replaced(root / README, short, SECOND_BEGIN, SECOND_END)} | filled
     _copy_figures(report, root / figures, drawn)
     for page, content in filled.items():
         with atomic_path(root / page) as temporary:
@@ -201,24 +218,29 @@ def _page_of(about: str) -> Path:
 
 def _short(text: str, origin: Origin) -> str:
     """The main table, a figure, and where the rest is."""
-    title, _ = _split_title(text)
     figure, caption = next(iter(CAPTIONS.items()))
+    table, where = _table(text, origin, RESULTS, README_METHODS).rsplit("\n\n", 1)
+    return "\n\n".join((table, f"![{caption}]({FIGURES.as_posix()}/{figure}.svg)", where))
+
+
+def _table(text: str, origin: Origin, results: Path, methods: Sequence[str]) -> str:
+    """The rows of some methods of the main table, and where the rest is."""
+    title, _ = _split_title(text)
     return "\n\n".join(
         (
             f"**{title.rpartition(',')[0]}: {MAIN_SECTION}**",
-            _excerpt(section(text, MAIN_SECTION).partition("\n\n")[0]),
-            f"![{caption}]({FIGURES.as_posix()}/{figure}.svg)",
+            _excerpt(section(text, MAIN_SECTION).partition("\n\n")[0], methods),
             f"{origin.sentence} In brackets the difference to the hull. All methods with "
             "intervals, claims and targets, met and missed: "
-            f"[{RESULTS.as_posix()}]({RESULTS.as_posix()}).",
+            f"[{results.as_posix()}]({results.as_posix()}).",
         )
     )
 
 
-def _excerpt(table: str) -> str:
-    """The rows of a Markdown table that the README shows."""
+def _excerpt(table: str, methods: Sequence[str]) -> str:
+    """The rows of these methods of a Markdown table."""
     head, line, *rows = table.splitlines()
-    starts = tuple(f"| {method_name(method)} |" for method in README_METHODS)
+    starts = tuple(f"| {method_name(method)} |" for method in methods)
     return "\n".join((head, line, *(row for row in rows if row.startswith(starts))))
 
 
@@ -234,14 +256,14 @@ def _split_title(text: str) -> tuple[str, str]:
     return first.removeprefix("# Report: "), rest.strip()
 
 
-def _replaced(page: Path, block: str) -> str:
+def _replaced(page: Path, block: str, begin: str, end: str) -> str:
     if not page.is_file():
-        raise ArtifactError(f"{page}: missing; expected a page with {BEGIN}")
+        raise ArtifactError(f"{page}: missing; expected a page with {begin}")
     text = page.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(END) < text.index(BEGIN):
-        raise SchemaError(f"{page}: expected one {BEGIN} and after it one {END}")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    return f"{before}{BEGIN}\n{block}\n{END}{after}"
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(end) < text.index(begin):
+        raise SchemaError(f"{page}: expected one {begin} and after it one {end}")
+    before, after = text.split(begin)[0], text.split(end)[1]
+    return f"{before}{begin}\n{block}\n{end}{after}"
 
 
 def _copy_figures(report: Path, folder: Path, drawn: Iterable[str]) -> None:
