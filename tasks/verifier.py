@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
 from selverify.domains import domain_by_name, generated_by_name
-from selverify.domains.base import knows_truth
+from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.statistics import area_under_roc
@@ -20,7 +21,7 @@ from selverify.models.sources import read_generator_source, write_source
 from selverify.models.threshold import choose_threshold, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
 from selverify.params import Params, PretrainedParams
-from selverify.search.requests import Verify
+from selverify.search.requests import Verify, VerifyItem
 from selverify.training.adapter_head import train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import train_head, whole_solution
@@ -133,7 +134,11 @@ OF_PRETRAINED = {"head": _train_head, "adapter": _train_adapted_head}
 def _choose_tau(
     held: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
 ) -> dict[str, float]:
-    """Tau on ``held``, solutions of problems that the training left out, beside the verifier."""
+    """Tau on ``held``, solutions of problems that the training left out, beside the verifier.
+
+    Under relative targets without answers: what is left after one is nearly all, so they score
+    higher than all other moves, and tau would lie between the two.
+    """
     models = open_models(params, inputs, seed=params.verifier.seed)
     items = tuple(whole_solution(one, models.domain) for one in held)
     verdicts = cast(tuple[Verdict, ...], models.backend.answer(Verify(items)))
@@ -144,18 +149,28 @@ def _choose_tau(
     def before(one: ValuedSolution) -> tuple[float, ...]:
         return values_before(one, of_problem[one.problem_id])
 
+    relative = params.verifier.targets[params.domain] == "relative"
+    chosen = [
+        slice(one.fresh, len(one.moves) - (relative and _answers(models.domain, item)))
+        for one, item in zip(held, items, strict=True)
+    ]
     threshold = choose_threshold(
         [
             score
-            for one, verdict in zip(held, verdicts, strict=True)
-            for score in verdict.step_scores[one.fresh :]
+            for part, verdict in zip(chosen, verdicts, strict=True)
+            for score in verdict.step_scores[part]
         ],
-        [value for one in held for value in before(one)[one.fresh :]],
-        [value for one in held for value in one.values[one.fresh :]],
+        [value for part, one in zip(chosen, held, strict=True) for value in before(one)[part]],
+        [value for part, one in zip(chosen, held, strict=True) for value in one.values[part]],
         solvable=params.rollouts.explored_from,
     )
     save_threshold(folder, threshold)
     return {f"threshold.{name}": float(value) for name, value in asdict(threshold).items()}
+
+
+def _answers(domain: Domain, item: VerifyItem) -> bool:
+    """Whether the last of the steps is an answer."""
+    return domain.is_final(reduce(domain.apply, item.steps, item.state))
 
 
 def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
