@@ -14,7 +14,8 @@ from selverify.search.solutions import read_solution
 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = {
-    "Ann had 15 marbles. She gave 6 of them to her brother. How many marbles are left?": "9",
+    "A baker sold 24 rolls on Monday and half as many on Tuesday. How many rolls did he sell "
+    "altogether?": "36",
     "A farmer has 30 cows and sells 12 of them. Then he buys 5 more. How many cows does he have "
     "now?": "23",
 }
