@@ -50,8 +50,8 @@ TAIL = 8
 
 LOGITS_AT_ONCE = 100_000_000
 """Moves are embedded in batches with at most so many logits: a vocabulary has 128,000 words."""
-TOKENS_AT_ONCE = 10_000
-"""And so many tokens."""
+TOKENS_AT_ONCE = 2_048
+"""And so many tokens: each row brings a copy of its prompt's keys and values."""
 BEFORE = "0"
 NEVER = -30.0
 """The log probability, in nats, of a word that is not sampled."""
