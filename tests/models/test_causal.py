@@ -407,6 +407,34 @@ def test_control_tokens_in_a_step_or_a_problem_are_text(pretrained: HubModel) ->
     assert rows.after.shape == (1, 32)
 
 
+def test_steps_of_derivations_are_embedded_as_they_are_one_at_a_time(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Siblings, steps of one derivation, and candidates at its states, all in one call."""
+    said = ("Add 2.", "Then 3.", "So it is 5.")
+    states = [state_of("What is 2 + 3?", *said[:length]) for length in range(4)]
+    steps = [
+        RankItem(state, (step_of(text),), "") for state, text in zip(states, said, strict=False)
+    ]
+    siblings = [RankItem(states[1], (step_of(f"Or {n}."),), "") for n in range(3)]
+    lists = [RankItem(states[2], tuple(step_of(f"Maybe {n}.") for n in range(4)), "")]
+    items = [*lists, *steps[::-1], RankItem(STATES[0], (step_of("Three."),), ""), *siblings]
+    one_at_a_time = [causal(pretrained).embed([item])[0] for item in items]
+    read: list[int] = []
+    extend = SharedPrefixes.extend
+    monkeypatch.setattr(
+        SharedPrefixes,
+        "extend",
+        lambda own, past, tokens: read.append(len(tokens)) or extend(own, past, tokens),
+    )
+    for one, other in zip(one_at_a_time, causal(pretrained).embed(items), strict=True):
+        for field in dataclasses.fields(Embeddings):
+            torch.testing.assert_close(
+                getattr(one, field.name), getattr(other, field.name), rtol=1e-4, atol=1e-4
+            )
+    assert sum(read) == 1 + 3 + 1 + 5  # two steps of the derivation are one row
+
+
 def test_moves_beyond_what_fits_at_once_are_read_in_parts(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

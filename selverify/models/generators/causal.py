@@ -9,8 +9,8 @@ needs none.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from selverify.domains.base import Domain, close_move
 from selverify.errors import ParamsError
 from selverify.models.generators.decoding import Decoding, Drawn, Words
 from selverify.models.generators.pretrained import HubModel
+from selverify.models.generators.reading import Group, batches_of_groups
 from selverify.models.generators.sampling import (
     Item,
     Replies,
@@ -51,23 +52,13 @@ TAIL = 8
 LOGITS_AT_ONCE = 100_000_000
 """Moves are embedded in batches with at most so many logits: a vocabulary has 128,000 words."""
 TOKENS_AT_ONCE = 2_048
-"""And so many tokens: each row brings a copy of its prompt's keys and values."""
+"""And so many tokens."""
 BEFORE = "0"
 NEVER = -30.0
 """The log probability, in nats, of a word that is not sampled."""
 GOALS_AT_ONCE = 32
 _REMEMBERED_GOALS = 200_000
 _REMEMBERED_COUNTS = 200_000
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The moves ``start`` to ``stop`` of the item at ``place``, at most ``longest`` tokens each."""
-
-    place: int
-    start: int
-    stop: int
-    longest: int
 
 
 class CausalModel(SamplingGenerator):
@@ -150,52 +141,60 @@ class CausalModel(SamplingGenerator):
         self._read_goals({item.state.problem.goal for item in items})
         prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
         moves = [[self._tokens(move.text) for move in item.moves] for item in items]
-        found: list[list[Embeddings]] = [[] for _ in items]
-        for parts in self._batches(prompts, moves):
-            rows = self._read_moves(
-                [prompts[part.place] for part in parts],
-                [moves[part.place][part.start : part.stop] for part in parts],
-                torch.stack([self._goals[items[part.place].state.problem.goal] for part in parts]),
-            )
-            sizes = [part.stop - part.start for part in parts]
-            for part, own in zip(parts, rows.split(sizes), strict=True):
-                found[part.place].append(own)
-        return [concatenate(parts) for parts in found]
+        words = max(len(self._words.ids), LOGITS_AT_ONCE // TOKENS_AT_ONCE)
+        found: list[dict[int, Embeddings]] = [{} for _ in items]
+        for groups in batches_of_groups(
+            prompts,
+            moves,
+            most_tokens=LOGITS_AT_ONCE // words,
+            kept_tokens=self._prefixes.capacity,
+        ):
+            spans = [span for group in groups for span in group.spans]
+            goals = [self._goals[items[span.item].state.problem.goal] for span in spans]
+            for span, row in zip(spans, self._read(groups, torch.stack(goals)).each(), strict=True):
+                found[span.item][span.move] = row
+        return [concatenate([rows[place] for place in range(len(rows))]) for rows in found]
 
-    def _read_moves(
-        self,
-        prompts: Sequence[tuple[int, ...]],
-        moves: Sequence[Sequence[Sequence[int]]],
-        goals: Tensor,
-    ) -> Embeddings:
-        """One row a move of each prompt, prompt after prompt. ``goals`` [prompts, D] are the hidden
+    def _read(self, groups: Sequence[Group], goals: Tensor) -> Embeddings:
+        """One row a span of each group, group after group. ``goals`` [rows, D] are the hidden
         states of their goals."""
-        past = self._prefixes.read(prompts)
-        width, device = max(map(len, moves)), past.logits.device
-        past.spread(width)
-        own = [(place, row) for place, rows in enumerate(moves) for row in range(len(rows))]
-        places = torch.tensor([place * width + row for place, row in own], device=device)
-        said = [torch.tensor(moves[place][row]) for place, row in own]
-        lengths = torch.tensor(list(map(len, said)), device=device)
+        past = self._prefixes.read([group.prompt for group in groups])
+        device, width = past.logits.device, max(len(group.rows) for group in groups)
+        counts = torch.tensor([len(group.rows) for group in groups], device=device)
+        own = torch.arange(len(groups), device=device).repeat_interleave(counts)
+        state, first = past.hidden[own], past.logits[own]
+        grid = torch.arange(len(groups), device=device)[:, None].expand(-1, width)
+        past.take(grid.where(torch.arange(width, device=device) < counts[:, None], NONE))
+        said = [torch.tensor(row) for group in groups for row in group.rows]
         tokens = pad_sequence(said, batch_first=True).to(device)
-        grid = tokens.new_zeros((len(moves) * width, tokens.shape[1]))
-        grid[places] = tokens
-        state, first = past.hidden[places], past.logits[places]
-        logits, hidden = self._prefixes.extend(past, grid)
-        logits = torch.cat((first[:, None], logits[places, :-1]), 1)
+        logits, hidden = self._prefixes.extend(past, tokens)
+        logits = torch.cat((first[:, None], logits[:, :-1]), 1)
         known = self._words.places[tokens]
         chosen = known.clamp(min=0)[..., None]
         logprobs = logits.log_softmax(-1).gather(-1, chosen).squeeze(-1)
         logprobs = logprobs.where(known != NONE, NEVER)
         behind = logits.gather(-1, chosen).squeeze(-1) - logits.amax(-1)
         behind = behind.where(known != NONE, NEVER)
-        mask = torch.arange(tokens.shape[1], device=device) < lengths[:, None]
+        begins = [0, *accumulate(len(group.rows) for group in groups)]
+        rows, starts, stops = torch.tensor(
+            [
+                (begin + span.row, span.start, span.stop)
+                for begin, group in zip(begins, groups, strict=False)
+                for span in group.spans
+            ],
+            device=device,
+        ).T
+        lengths = stops - starts
+        inside = torch.arange(int(lengths.max()), device=device)
+        at = rows[:, None], (starts[:, None] + inside).clamp(max=tokens.shape[1] - 1)
+        mask = inside < lengths[:, None]
+        before = torch.cat((state[:, None], hidden), 1)
         return embeddings_of(
-            state=state,
-            goal=goals.to(device)[places // width],
-            hidden=hidden[places],
-            said=logprobs,
-            seen=least_probable(logprobs, behind, mask),
+            state=before[rows, starts],
+            goal=goals.to(device),
+            hidden=hidden[at],
+            said=logprobs[at],
+            seen=least_probable(logprobs[at], behind[at], mask),
             lengths=lengths,
         ).cpu()
 
@@ -214,25 +213,6 @@ class CausalModel(SamplingGenerator):
             texts = fresh[start : start + GOALS_AT_ONCE]
             prompts = [self._pretrained.encode(Prompt((), disarmed(text))) for text in texts]
             self._goals.update(zip(texts, self._prefixes.read(prompts).hidden.cpu(), strict=True))
-
-    def _batches(
-        self, prompts: Sequence[Sequence[int]], moves: Sequence[Sequence[Sequence[int]]]
-    ) -> Iterator[list[_Part]]:
-        """Moves of items of similar size, with at most ``LOGITS_AT_ONCE`` logits together."""
-        words = max(len(self._words.ids), LOGITS_AT_ONCE // TOKENS_AT_ONCE)
-        longest = [max(map(len, rows), default=0) for rows in moves]
-        parts = []
-        for place in sorted(range(len(prompts)), key=lambda at: (longest[at], len(prompts[at]))):
-            fitting = max(1, LOGITS_AT_ONCE // max(1, longest[place] * words))
-            for start in range(0, len(moves[place]), fitting):
-                stop = min(start + fitting, len(moves[place]))
-                parts.append(_Part(place, start, stop, longest[place]))
-
-        def fits(batch: Sequence[_Part]) -> bool:
-            rows = len(batch) * max(part.stop - part.start for part in batch)
-            return rows * batch[-1].longest * words <= LOGITS_AT_ONCE
-
-        return in_batches(parts, fits)
 
     def _sample(
         self, items: Sequence[Item], *, one_move: bool, limit: int, temperature: float

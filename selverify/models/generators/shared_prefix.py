@@ -301,6 +301,11 @@ class SharedPrefixes:
         self._model.base_model.register_forward_hook(self._take_hidden)
         self._probe()
 
+    @property
+    def capacity(self) -> int:
+        """So many tokens of prompts are kept."""
+        return self._kept.capacity
+
     @torch.inference_mode()
     def read(self, prompts: Sequence[tuple[int, ...]]) -> Past:
         """All prompts as one batch, a row each; of each at least the last token is read.

@@ -1,0 +1,51 @@
+"""Which tokens are read together: every move once, prompts before those that go on from them."""
+
+import random
+
+from selverify.models.generators.reading import batches_of_groups
+
+
+def read(prompts, moves, *, most_tokens=1000, kept_tokens=10_000):
+    return list(batches_of_groups(prompts, moves, most_tokens=most_tokens, kept_tokens=kept_tokens))
+
+
+def test_the_steps_of_a_derivation_are_one_row() -> None:
+    prompts = [(1, 2), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
+    ((group,),) = read(prompts, [[(3, 4)], [(5,)], [(6, 7)]])
+    assert (group.prompt, group.rows) == ((1, 2), ((3, 4, 5, 6, 7),))
+    assert [
+        (one.item, one.start, one.stop) for one in sorted(group.spans, key=lambda s: s.item)
+    ] == [
+        (0, 0, 2),
+        (1, 2, 3),
+        (2, 3, 5),
+    ]
+
+
+def test_several_moves_of_a_state_follow_its_own_prompt_after_the_one_it_begins_with() -> None:
+    prompts = [(1, 2, 3, 4), (1, 2)]
+    first, second = read(prompts, [[(5,), (6,)], [(3,), (7,)]])
+    assert [group.prompt for group in (*first, *second)] == [(1, 2), (1, 2, 3, 4)]
+    assert second[0].depth == 1
+
+
+def test_every_move_is_read_once_where_it_stands() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        prompts = [tuple(rng.choices((1, 2), k=rng.randint(1, 6))) for _ in range(8)]
+        moves = [
+            [tuple(rng.choices((1, 2), k=rng.randint(1, 3))) for _ in range(rng.randint(0, 3))]
+            for _ in prompts
+        ]
+        batches = read(prompts, moves, most_tokens=rng.choice((4, 20)), kept_tokens=30)
+        found = {}
+        for group in (group for batch in batches for group in batch):
+            for span in group.spans:
+                text = group.prompt + group.rows[span.row][: span.stop]
+                assert (span.item, span.move) not in found
+                found[span.item, span.move] = text, len(group.prompt) + span.start
+        assert found == {
+            (item, place): ((*prompt, *move), len(prompt))
+            for item, (prompt, own) in enumerate(zip(prompts, moves, strict=True))
+            for place, move in enumerate(own)
+        }
