@@ -87,10 +87,10 @@ def workers_and_threads(params: Params, inputs: Mapping[str, Path]) -> tuple[int
     """How many processes of this machine work on the shards of a stage with these inputs, and on
     how many threads each."""
     threads = params.tracking.threads
-    return (1, threads) if _asks_large_models(inputs) else (threads, 1)
+    return (1, threads) if asks_large_models(inputs) else (threads, 1)
 
 
-def _asks_large_models(inputs: Mapping[str, Path]) -> bool:
+def asks_large_models(inputs: Mapping[str, Path]) -> bool:
     """Whether a model of the hub or behind a server is asked."""
     named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
     return any(map(has_source, named))
