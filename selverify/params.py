@@ -33,7 +33,7 @@ KeyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 """Of a domain or a backbone."""
 Aggregation = Literal["last", "min", "prod"]
 RewardKind = Literal["token_logprobs", "value", "head", "adapter", "source"]
-Precision = Literal["float32", "bfloat16", "float16"]
+Precision = Literal["auto", "float32", "bfloat16", "float16"]
 
 
 class ParamsSection(BaseModel):

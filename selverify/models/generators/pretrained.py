@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM
 
 from selverify.models.generators.adapter import merge_adapter
 from selverify.models.prompting import Prompt, plain_text
-from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
+from selverify.models.verifiers.loading import (
+    load_model,
+    load_tokenizer,
+    local_folder,
+    number_type,
+)
 
 _DATE = "26 Jul 2024"
 """The date for templates that show one (Llama 3): today's would change every prompt."""
@@ -97,7 +101,7 @@ def load_hub_model(
     Args:
         source: as for ``local_folder``.
         revision: a commit or tag of the repository, the package's version; None for a folder.
-        dtype: ``float32``, ``bfloat16`` or ``float16``.
+        dtype: ``float32``, ``bfloat16``, ``float16`` or ``auto``, as for ``number_type``.
         device: ``cpu``, ``cuda``, ``cuda:1``, ...
         adapters: folders of adapters that are added to the weights, each made for what is before.
 
@@ -116,7 +120,7 @@ def load_hub_model(
     if adapters:
         # Not the buffers: frequencies of positions stay as exact as ``load_model`` leaves them.
         for weight in model.parameters():
-            weight.data = weight.data.to(getattr(torch, dtype))
+            weight.data = weight.data.to(number_type(dtype, device))
         model = model.eval().requires_grad_(False)
     return HubModel(model, tokenizer, known, dtype, _positions(model.config))
 

@@ -22,7 +22,7 @@ from selverify.models.packages import PREFIX, package_folder
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.storage import digest
 
-CPU = "cpu"
+CPU, AUTO = "cpu", "auto"
 _FETCHED = ("*.json", "*.safetensors", "*.model", "*.jinja", "*.txt")
 """What is fetched of a repository."""
 
@@ -97,8 +97,19 @@ def load_encoder(source: str, script: Script, *, revision: str | None) -> Encode
     return Encoder(load_tokenizer(folder), script)
 
 
+def number_type(dtype: str, device: str) -> torch.dtype:
+    """The type that ``dtype`` names; ``auto``: bfloat16 where the device has units for matrices of
+    it, else float32, which other processors multiply faster."""
+    if dtype != AUTO:
+        named: torch.dtype = getattr(torch, dtype)
+        return named
+    on_processor = torch.device(device).type == CPU
+    fast = torch.cpu._is_amx_tile_supported() if on_processor else torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if fast else torch.float32
+
+
 def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
-    """A model of a transformers auto class, in evaluation mode.
+    """A model of a transformers auto class, in evaluation mode; ``dtype`` as for ``number_type``.
 
     Raises:
         ArtifactError: no configuration, or no weights in safetensors.
@@ -107,7 +118,7 @@ def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
     try:
         model, info = auto.from_pretrained(
             folder,
-            dtype=dtype,
+            dtype=number_type(dtype, device),
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
