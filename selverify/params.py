@@ -366,6 +366,7 @@ class Rollouts(ParamsSection):
 
     ``share``: which part of the training problems is valued and learned from; the exploration walks
     the others. Of these, as many as ``threshold_share`` of all are valued too, for tau alone.
+    ``written``: the states of written solutions are valued too, where the benchmark has them.
     ``proposals`` are sampled at each state of the solutions from which at least ``explored_from``
     of the continuations are right, and the survivors valued too; 0: none. Tau is chosen at states
     of the same kind.
@@ -375,6 +376,7 @@ class Rollouts(ParamsSection):
     threshold_share: Fraction
     solutions: Positive
     rollouts: Positive
+    written: bool
     proposals: NonNegative
     explored_from: Fraction
     seed: NonNegative

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from selverify.data.benchmark import SPLITS, TRANSFER, Task, benchmark_rows, build, check_leaks
+from selverify.data.gold_moves import gold_solutions
 from selverify.data.near_duplicates import PHRASE, apart_from
 from selverify.data.text_benchmarks import (
     Draw,
@@ -15,6 +16,7 @@ from selverify.data.text_benchmarks import (
     tasks_from,
 )
 from selverify.domains import domain_by_name, generated_by_name
+from selverify.domains.grade_school import GradeSchool
 from selverify.params import Benchmark, Params, TextBenchmark, TextSplit
 from tasks.artifacts import say, write_rows
 
@@ -24,7 +26,7 @@ ANY_FILE = "file"
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write ``problems`` and ``truths`` of all splits."""
+    """Write ``problems`` and ``truths`` of all splits, and what is ``written`` of training ones."""
     settings = params.benchmark[params.domain]
     if isinstance(settings, Benchmark):
         tasks = build(generated_by_name(params.domain), settings)
@@ -34,6 +36,7 @@ def run(
     problems, truths = benchmark_rows(tasks)
     write_rows(outputs["benchmark"], "benchmark", "problems", problems)
     write_rows(outputs["benchmark"], "benchmark", "truths", truths)
+    write_rows(outputs["benchmark"], "benchmark", "written", _written(settings, params, tasks))
     return {"problems": len(problems)}
 
 
@@ -52,6 +55,22 @@ def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
         pools[TRANSFER] = _apart(split_questions(settings.transfer), test, *others.values())
     draws = {name: Draw(pools[name], split.problems, split.seed) for name, split in splits.items()}
     return tasks_from(domain_by_name(domain), **draws)
+
+
+def _written(
+    settings: Benchmark | TextBenchmark, params: Params, tasks: Sequence[Task]
+) -> list[dict[str, object]]:
+    """The moves of the training problems' written solutions, where they can be read as moves."""
+    if params.domain != GradeSchool.name or not isinstance(settings, TextBenchmark):
+        return []
+    path = None if settings.train.path is None else Path(settings.train.path)
+    found, _ = gold_solutions(settings.train.source, path, words=False)
+    wanted = {task.problem.problem_id for task in tasks if task.split == "train"}
+    return [
+        {"problem_id": one.question_id, "moves": list(one.moves)}
+        for one in found
+        if one.question_id in wanted
+    ]
 
 
 def _apart(pool: Questions, *others: Questions) -> Questions:

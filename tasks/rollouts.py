@@ -11,6 +11,7 @@ from selverify.models.sources import has_adapter, has_source
 from selverify.params import Params
 from selverify.storage import check_digests
 from selverify.training.rollouts import (
+    beginnings,
     explore_candidates,
     of_solved_problems,
     sample_training_solutions,
@@ -18,7 +19,7 @@ from selverify.training.rollouts import (
     state_values,
     value_solutions,
 )
-from tasks.artifacts import read_facts, read_tasks, read_training, say, write_rows
+from tasks.artifacts import read_facts, read_rows, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, asks_large_models, map_shards, work_on
 
@@ -62,6 +63,7 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
         if shard.params.verifier.targets[shard.params.domain] == "relative":
             sampled = of_solved_problems(domain, sampled, grader=grader)
         valued = partial(state_values, domain, backend, rollouts=settings.rollouts, grader=grader)
+        sampled += beginnings(domain, shard.tasks, _written(shard))
         values = valued(sampled)
         explored = explore_candidates(
             domain,
@@ -77,6 +79,14 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     last = shard.tasks[-1].problem.problem_id
     say(f"rollouts: to {last}, {len(sampled)} solutions, {len(explored)} candidates valued")
     return rows, drawn
+
+
+def _written(shard: Shard) -> dict[str, tuple[str, ...]]:
+    """The moves of the problems' written solutions; none where they are not to be used."""
+    if not shard.params.rollouts.written:
+        return {}
+    rows = read_rows(shard.inputs["benchmark"], "benchmark", "written")
+    return {row["problem_id"]: tuple(row["moves"]) for row in rows}
 
 
 def _check_held_out(inputs: Mapping[str, Path]) -> None:

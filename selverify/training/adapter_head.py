@@ -2,11 +2,15 @@
 
 Knows: the loss at the end of each step (Wang et al. 2024; Snell et al. 2024). Does not know: how
 values were made, test problems. The generator stays as it is: the adapter is the verifier's own. It
-computes on all threads and in bfloat16: no two machines give the same weights.
+computes on all threads, in bfloat16 where that is fast: no two machines give the same weights.
+
+The solutions of a problem are one example: a tree of tokens, in which each sees those that it
+continues. What solutions begin alike with, the question above all, is read once.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,22 +27,27 @@ from selverify.models.generators.adapter import add_adapter, save_adapter
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.prompting import Prompt, disarmed
 from selverify.models.verifiers.head import StepHead, save_head
+from selverify.models.verifiers.loading import AUTO, number_type
 from selverify.params import VerifierParams
 from selverify.training.fit import ReportEpoch
-from selverify.training.language import Encoded
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out, of_problems, tune
 from selverify.types import State
 
 _SCALE = 2.0
 """alpha over rank."""
+_UNSEEN = -1.0e30
 
 
 @dataclass(frozen=True, slots=True)
 class _Example:
-    """Tokens of a solution, and the place and the target of each step's end to learn from."""
+    """The token tree of a problem, and the places and targets of the steps' ends to learn from.
 
-    row: Encoded
+    ``parents``: the place of the token that each one follows, -1 for the first.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
     ends: tuple[int, ...]
     targets: tuple[float, ...]
 
@@ -77,14 +86,14 @@ def train_adapted_head(
             f"{domain.end_of_move!r} are read otherwise by a model of the hub"
         )
     torch.manual_seed(settings.seed)
+    parts = [of_problems(solutions, part) for part in held_out(solutions, settings)]
     training, held = (
-        [
-            _example(one, domain, pretrained, prompting=prompting)
-            for one in of_problems(solutions, part)
-        ]
-        for part in held_out(solutions, settings)
+        [_example(own, domain, pretrained, prompting=prompting) for own in _by_problem(part)]
+        for part in parts
     )
+    rows = max(1, round(settings.tune_rows * len(training) / len(parts[0])))
     model = pretrained.model
+    model.set_attn_implementation("eager")  # the faster one here
     adapted = add_adapter(model, rank=settings.rank, alpha=_SCALE * settings.rank)
     sizes = (model.config.get_text_config().hidden_size, 0, settings.hidden)
     head = StepHead(*sizes).to(model.device)
@@ -92,8 +101,8 @@ def train_adapted_head(
 
     def validation() -> float:
         total = steps = 0.0
-        for start in range(0, len(held), settings.tune_rows):
-            part = held[start : start + settings.tune_rows]
+        for start in range(0, len(held), rows):
+            part = held[start : start + rows]
             count = sum(len(one.ends) for one in part)
             total, steps = total + count * float(_loss(model, head, part)), steps + count
         return total / steps
@@ -101,9 +110,9 @@ def train_adapted_head(
     model.train()
     lowest = tune(
         nn.ModuleList((head, learned)),
-        settings,
-        [one.row for one in training],
-        lambda rows: _loss(model, head, [training[row] for row in rows.tolist()]),
+        settings.model_copy(update={"tune_rows": rows}),
+        [([], list(one.tokens)) for one in training],
+        lambda chosen: _loss(model, head, [training[row] for row in chosen.tolist()]),
         share=share,
         report=report,
         validation=validation,
@@ -114,39 +123,76 @@ def train_adapted_head(
     save_adapter(folder, adapted, base=pretrained.files, name=name, settings=told)
     # Its digests are those of both.
     save_head(folder, head, sizes=sizes, backbone=backbone)
-    return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(training)}
+    return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(parts[0])}
+
+
+def _by_problem(solutions: Sequence[ValuedSolution]) -> list[list[ValuedSolution]]:
+    found: dict[str, list[ValuedSolution]] = defaultdict(list)
+    for one in solutions:
+        found[one.problem_id].append(one)
+    return list(found.values())
 
 
 def _example(
-    solution: ValuedSolution,
+    solutions: Sequence[ValuedSolution],
     domain: Domain,
     pretrained: HubModel,
     *,
     prompting: Callable[[State], Prompt],
 ) -> _Example:
-    problem = domain.read(solution.text, problem_id=solution.problem_id)
-    shown = pretrained.encode(prompting(domain.initial_state(problem, budget=0)))
-    said: list[int] = []
-    ends = []
-    for move in solution.moves:
-        text = disarmed(move) + domain.end_of_move
-        said += pretrained.tokenizer.encode(text, add_special_tokens=False)
-        ends.append(len(shown) + len(said) - 1)
-    fresh = solution.fresh
-    return _Example((list(shown), said), tuple(ends[fresh:]), solution.values[fresh:])
+    """The tree of a problem's solutions."""
+    problem = domain.read(solutions[0].text, problem_id=solutions[0].problem_id)
+    tokens = list(pretrained.encode(prompting(domain.initial_state(problem, budget=0))))
+    parents = list(range(-1, len(tokens) - 1))
+    root = len(tokens) - 1
+    children: dict[tuple[int, int], int] = {}
+    ends: list[int] = []
+    targets: list[float] = []
+    for one in solutions:
+        at, own = root, []
+        for move in one.moves:
+            text = disarmed(move) + domain.end_of_move
+            for token in pretrained.tokenizer.encode(text, add_special_tokens=False):
+                if (at, token) not in children:
+                    children[at, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(at)
+                at = children[at, token]
+            own.append(at)
+        ends += own[one.fresh :]
+        targets += one.values[one.fresh :]
+    return _Example(tuple(tokens), tuple(parents), tuple(ends), tuple(targets))
+
+
+def _seen(parents: Sequence[int], size: int) -> tuple[Tensor, Tensor]:
+    """Which tokens [size, size] each one sees, itself among them, and its position [size].
+
+    Padding behind them sees itself alone.
+    """
+    seen = torch.eye(size, dtype=torch.bool)
+    for at, parent in enumerate(parents):
+        if parent >= 0:
+            seen[at] |= seen[parent]
+    return seen, seen.sum(1) - 1
 
 
 def _loss(model: Any, head: StepHead, part: Sequence[_Example]) -> Tensor:
     """Mean loss of the steps of ``part``."""
     device = model.device
-    tokens = pad_sequence(
-        [torch.tensor([*one.row[0], *one.row[1]]) for one in part], batch_first=True
-    ).to(device)
-    with torch.autocast(device.type, dtype=torch.bfloat16):
-        # Padding is behind all tokens, which see only what is before them: no mask is needed.
-        hidden = model.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-    rows = torch.tensor([row for row, one in enumerate(part) for _ in one.ends])
+    rows = [torch.tensor(one.tokens) for one in part]
+    tokens = pad_sequence(rows, batch_first=True).to(device)
+    trees = [_seen(one.parents, tokens.shape[1]) for one in part]
+    mask, positions = (torch.stack(one).to(device) for one in zip(*trees, strict=True))
+    kind = number_type(AUTO, str(device))
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=kind == torch.bfloat16):
+        hidden = model.get_decoder()(
+            input_ids=tokens,
+            attention_mask=(~mask[:, None]).float() * _UNSEEN,
+            position_ids=positions,
+            use_cache=False,
+        ).last_hidden_state
+    of = torch.tensor([row for row, one in enumerate(part) for _ in one.ends])
     ends = torch.tensor([end for one in part for end in one.ends])
     wanted = torch.tensor([value for one in part for value in one.targets], device=device)
-    odds = head.of_state(hidden[rows, ends].float())
+    odds = head.of_state(hidden[of, ends].float())
     return functional.binary_cross_entropy_with_logits(odds, wanted)

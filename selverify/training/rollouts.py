@@ -7,7 +7,7 @@ model is trained. Runs on training problems (and, for audits, on validation prob
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from selverify.search.backend import Backend, sample_completions, sample_moves
 from selverify.search.candidates import sift
 from selverify.search.gates import GATES, reject
 from selverify.search.solutions import Solution, read_solution
-from selverify.types import Sample, State
+from selverify.types import Move, Sample, State
 
 _Values = dict[tuple[str, tuple[str, ...]], float]
 """The value of each state, by its problem and its moves' texts."""
@@ -116,6 +116,28 @@ def of_solved_problems(
         and grader.matches(one.task.truth.answer, domain.answer(one.states[-1]))
     }
     return [one for one in sampled if one.task.problem.problem_id in solved]
+
+
+def beginnings(
+    domain: Domain, tasks: Sequence[Task], written: Mapping[str, Sequence[str]]
+) -> list[SampledSolution]:
+    """The beginnings of the tasks' written solutions, one a step; none of them was sampled.
+
+    Where a problem is too hard for the generator, it can still go on from these, and its steps
+    there be told apart. ``written``: moves' texts by the problem.
+    """
+    found = []
+    for task in tasks:
+        state = domain.initial_state(task.problem, budget=1)
+        states: tuple[State, ...] = ()
+        for text in written.get(task.problem.problem_id, ()):
+            move = domain.parse(text)
+            if reject(domain, state, candidate=move) is not None or not isinstance(move, Move):
+                break
+            state = domain.apply(state, move)
+            states = (*states, state)
+            found.append(SampledSolution(task, states, 0))
+    return found
 
 
 def explore_candidates(

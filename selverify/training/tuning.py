@@ -71,10 +71,11 @@ def values_before(
     solution: ValuedSolution, solutions: Sequence[ValuedSolution]
 ) -> tuple[float, ...]:
     """The value of the state before each step; at the start the share of the samples of
-    ``solutions`` of the problem that are worth 1, as in ``state_values``."""
+    ``solutions`` of the problem that are worth 1, as in ``state_values``; without samples 0."""
     own = [one for one in solutions if one.problem_id == solution.problem_id]
     right = sum(one.count for one in own if one.values[-1] == 1.0)
-    return (right / sum(one.count for one in own), *solution.values[:-1])
+    drawn = sum(one.count for one in own)
+    return (right / drawn if drawn else 0.0, *solution.values[:-1])
 
 
 def with_targets(solutions: Sequence[ValuedSolution], targets: str) -> list[ValuedSolution]:
@@ -94,8 +95,8 @@ def relative(solutions: Sequence[ValuedSolution]) -> list[ValuedSolution]:
     """The same with the share of the value before that is left after each step, at most 1.
 
     So a right step of a problem that is seldom solved counts as right, as one of an easy problem
-    does. A solution ends before its first step to learn from with nothing solved before or after,
-    which says nothing; one without other steps is left out.
+    does. A solution ends before its first step to learn from at a state from which nothing is
+    solved, where a wrong step could not be seen; one without other steps is left out.
     """
     of_problem: dict[str, list[ValuedSolution]] = defaultdict(list)
     for one in solutions:
@@ -106,7 +107,7 @@ def relative(solutions: Sequence[ValuedSolution]) -> list[ValuedSolution]:
         for before, after in zip(
             values_before(one, of_problem[one.problem_id]), one.values, strict=True
         ):
-            if not (before or after) and len(shares) >= one.fresh:
+            if not before and len(shares) >= one.fresh:
                 break
             shares.append(min(1.0, after / before) if before else 1.0)
         if len(shares) > one.fresh:

@@ -16,11 +16,11 @@ from selverify.models.assembly import load_generator_model, open_models, prompti
 from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.prompting import plain
 from selverify.models.sources import write_source
-from selverify.models.verifiers.head import load_head
+from selverify.models.verifiers.head import StepHead, load_head
 from selverify.params import PretrainedParams, Sampling, Tuning, VerifierParams, load_params
 from selverify.search.requests import Verify, VerifyItem
 from selverify.training.adapter import train_adapter
-from selverify.training.adapter_head import train_adapted_head
+from selverify.training.adapter_head import _by_problem, _example, _loss, train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import whole_solution
 from selverify.training.reproducible import one_thread
@@ -120,6 +120,36 @@ def test_it_learns_values_and_scores_steps_as_reading_them_alone_does(
         open_models(
             "grade_school", SAMPLING, seed=1, device="cpu", generator=other, verifier=folder
         )
+
+
+def test_a_tree_of_solutions_gives_the_loss_of_each_read_alone(llama: Path) -> None:
+    """Solutions that begin alike, one of them a beginning and a candidate, of two problems."""
+    pretrained = load_hub_model(str(llama), revision=None, dtype="float32", device="cpu")
+    pretrained.model.set_attn_implementation("eager")
+    head = StepHead(pretrained.model.config.hidden_size, 0, 8)
+    more = [
+        ValuedSolution("p3", valued()[0].text, ("3 + 2 = 5", "5 + 2 = 7"), (0.9, 0.2), count=0),
+        ValuedSolution("p3", valued()[0].text, ("3 + 2 = 5", "5 - 2 = 3"), (0.9, 0.3), count=0),
+    ]
+    solutions = [*valued()[:2], *more, valued()[4]]
+    examples = [
+        _example(own, DOMAIN, pretrained, prompting=plain(DOMAIN)) for own in _by_problem(solutions)
+    ]
+    assert len(examples) == 2
+    loss = _loss(pretrained.model, head, examples)
+    alone = []
+    for one in solutions:
+        said = ""
+        for move, value in zip(one.moves, one.values, strict=True):
+            said += f"{move}\n"
+            tokens = pretrained.tokenizer.encode(f"{one.text}\n{said}")
+            tokens = [pretrained.tokenizer.bos_token_id, *tokens]
+            hidden = pretrained.model.model(torch.tensor([tokens])).last_hidden_state[:, -1]
+            step = (head.of_state(hidden), torch.tensor([value]))
+            alone.append(torch.nn.functional.binary_cross_entropy_with_logits(*step))
+        if one.explored:
+            del alone[-2]
+    torch.testing.assert_close(loss, torch.stack(alone).mean(), rtol=1e-4, atol=1e-5)
 
 
 def shown(source: PretrainedParams, folder: Path) -> str:

@@ -27,6 +27,7 @@ from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
     ValuedSolution,
+    beginnings,
     explore_candidates,
     of_solved_problems,
     sample_training_solutions,
@@ -212,6 +213,31 @@ def test_problems_that_no_solution_answers_are_left_out():
     cut = [replace(one, states=one.states[:1]) for one in sampled]
     assert of_solved_problems(DOMAIN, wrong, grader=GRADER) == []
     assert of_solved_problems(DOMAIN, cut, grader=GRADER) == []
+
+
+def test_every_beginning_of_a_written_solution_is_valued_and_explored():
+    """Where no sample is right, the states that a person wrote are still told apart."""
+    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
+    backend = Exploring([task])
+    sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
+    (right,) = (one for one in sampled if DOMAIN.answer(one.states[-1]) == task.truth.answer)
+    moves = right.states[-1].said
+    written = beginnings(DOMAIN, [task], {task.problem.problem_id: moves})
+    assert [one.states[-1].said for one in written] == [
+        moves[: length + 1] for length in range(len(moves))
+    ]
+    assert all(one.explored for one in written)
+    values = state_values(DOMAIN, backend, written, rollouts=4, grader=GRADER)
+    assert (task.problem.problem_id, ()) not in values, "nothing was sampled at the start"
+    found = explore_candidates(DOMAIN, backend, written, values, proposals=4, explored_from=0.5)
+    assert {one.states[-2].said for one in found} <= {moves[:length] for length in range(1, 9)}
+    rows = value_solutions(
+        [*written, *found], values | state_values(DOMAIN, backend, found, rollouts=4, grader=GRADER)
+    )
+    assert with_targets(rows, "relative"), "the start is worth 0: its steps are not learned from"
+    broken = {task.problem.problem_id: (moves[0], "nonsense", moves[1])}
+    assert len(beginnings(DOMAIN, [task], broken)) == 1
+    assert beginnings(DOMAIN, [task], {}) == []
 
 
 class Exploring(Scripted):
