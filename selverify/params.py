@@ -366,7 +366,6 @@ class Rollouts(ParamsSection):
 
     ``share``: which part of the training problems is valued and learned from; the exploration walks
     the others. Of these, as many as ``threshold_share`` of all are valued too, for tau alone.
-    ``written``: the states of written solutions are valued too, where the benchmark has them.
     ``proposals`` are sampled at each state of the solutions from which at least ``explored_from``
     of the continuations are right, and the survivors valued too; 0: none. Tau is chosen at states
     of the same kind.
@@ -376,7 +375,6 @@ class Rollouts(ParamsSection):
     threshold_share: Fraction
     solutions: Positive
     rollouts: Positive
-    written: bool
     proposals: NonNegative
     explored_from: Fraction
     seed: NonNegative
@@ -399,7 +397,9 @@ class VerifierParams(ParamsSection):
     generator that is tuned with it by LoRA of ``rank``, source is that of ``source``, not trained
     here. ``aggregation``: how the scores of its moves make the score of a state.
     ``targets``: the value of the state after a step (``soft``), whether it is above 0 (``hard``),
-    or the share of the value before that is left of it, where there was some (``relative``).
+    the share of the value before that is left of it, where there was some (``relative``), or
+    whether the step computes what the problem's written solution does, without rollouts
+    (``written``).
     ``tune_*``: the backbone is tuned for so many epochs; that of token_logprobs on solutions up
     to their last step whose target is ``tune_value`` or more. ``share``: of its batches, after
     which every training of a model of that strength stops; one that stops early is the
@@ -409,7 +409,7 @@ class VerifierParams(ParamsSection):
     kind: dict[KeyName, RewardKind]
     aggregation: dict[KeyName, Aggregation]
     source: dict[KeyName, AnyVerifier]
-    targets: dict[KeyName, Literal["soft", "hard", "relative"]]
+    targets: dict[KeyName, Literal["soft", "hard", "relative", "written"]]
     share: dict[str, Fraction]
     tune_epochs: NonNegative
     tune_rows: Positive
@@ -626,9 +626,10 @@ class Params(ParamsSection):
     def _check_untrained(self, benchmark: Benchmark | TextBenchmark) -> None:
         """What cannot go together would otherwise be found out hours later."""
         kind = self.verifier.kind[self.domain]
-        if kind == "token_logprobs" and self.verifier.targets[self.domain] == "relative":
+        targets = self.verifier.targets[self.domain]
+        if kind == "token_logprobs" and targets in ("relative", "written"):
             raise ValueError(
-                f"verifier.targets.{self.domain}: given relative, expected soft or hard: "
+                f"verifier.targets.{self.domain}: given {targets}, expected soft or hard: "
                 "token_logprobs takes the share that a step leaves from the values itself"
             )
         oracles = [name for name in self.evaluation.methods if name.startswith("oracle")]

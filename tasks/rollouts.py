@@ -7,17 +7,19 @@ from functools import partial
 from pathlib import Path
 
 from selverify.data.benchmark import SPLITS, check_held_out
+from selverify.errors import ParamsError
 from selverify.models.sources import has_adapter, has_source
 from selverify.params import Params
 from selverify.storage import check_digests
 from selverify.training.rollouts import (
-    beginnings,
     explore_candidates,
     of_solved_problems,
     sample_training_solutions,
     solution_rows,
     state_values,
     value_solutions,
+    written_solutions,
+    written_values,
 )
 from tasks.artifacts import read_facts, read_rows, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
@@ -47,6 +49,8 @@ def run(
     parts = work_on(value_shard, tasks, params, inputs, size=size, mapper=mapper)
     rows = [row for part, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
+    if _by_what_is_written(params):
+        return {"rows": len(rows)}
     parsed = sum(count for _, count in parts) / (params.rollouts.solutions * len(tasks))
     return {"rows": len(rows), "parsed_share": parsed}
 
@@ -56,15 +60,22 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     settings = shard.params.rollouts
     models = open_models(shard.params, shard.inputs, seed=settings.seed)
     domain, backend = models.domain, models.backend
-    count = settings.solutions
-    sampled = sample_training_solutions(domain, backend, shard.tasks, solutions=count)
-    drawn = sum(one.count for one in sampled)
     with open_grader(shard.params) as grader:
-        if shard.params.verifier.targets[shard.params.domain] == "relative":
-            sampled = of_solved_problems(domain, sampled, grader=grader)
-        valued = partial(state_values, domain, backend, rollouts=settings.rollouts, grader=grader)
-        sampled += beginnings(domain, shard.tasks, _written(shard))
-        values = valued(sampled)
+        if _by_what_is_written(shard.params):
+            sampled = written_solutions(domain, shard.tasks, _written(shard))
+            drawn = 0
+            valued = partial(written_values, domain, sampled, grader=grader)
+            values = valued([])
+        else:
+            count = settings.solutions
+            sampled = sample_training_solutions(domain, backend, shard.tasks, solutions=count)
+            drawn = sum(one.count for one in sampled)
+            if shard.params.verifier.targets[shard.params.domain] == "relative":
+                sampled = of_solved_problems(domain, sampled, grader=grader)
+            valued = partial(
+                state_values, domain, backend, rollouts=settings.rollouts, grader=grader
+            )
+            values = valued(sampled)
         explored = explore_candidates(
             domain,
             backend,
@@ -81,11 +92,23 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     return rows, drawn
 
 
+def _by_what_is_written(params: Params) -> bool:
+    return params.verifier.targets[params.domain] == "written"
+
+
 def _written(shard: Shard) -> dict[str, tuple[str, ...]]:
-    """The moves of the problems' written solutions; none where they are not to be used."""
-    if not shard.params.rollouts.written:
-        return {}
+    """The moves of the problems' written solutions.
+
+    Raises:
+        ParamsError: the benchmark has none.
+    """
     rows = read_rows(shard.inputs["benchmark"], "benchmark", "written")
+    if not rows:
+        domain = shard.params.domain
+        raise ParamsError(
+            f"verifier.targets.{domain}: given written, expected other targets: the benchmark has "
+            "no written solutions that can be read as moves"
+        )
     return {row["problem_id"]: tuple(row["moves"]) for row in rows}
 
 

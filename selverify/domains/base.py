@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from typing import Protocol, TypeGuard, TypeVar
 
@@ -79,6 +79,10 @@ class Domain(Protocol):
     def checks_answers(self) -> bool:
         """True where a finished answer can be checked for free; else the verifier judges it."""
         return False
+
+    def results(self, state: State) -> frozenset[Hashable]:
+        """What the moves so far computed, equal where two computations agree; here nothing."""
+        return frozenset()
 
     def forced(self, state: State, begun: str) -> str | None:
         """What must follow ``begun``, the beginning of a move's text at ``state``.

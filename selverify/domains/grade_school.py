@@ -15,7 +15,7 @@ gates refuse was measured on the solutions of GSM8K's training split; see ``CONS
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import MappingProxyType
@@ -198,6 +198,10 @@ class GradeSchool(Domain):
     def answer(self, state: State) -> str | None:
         """The answer that was given, as plain digits."""
         return context_of(state, Sheet).answer
+
+    def results(self, state: State) -> frozenset[Hashable]:
+        """The values of its lines."""
+        return frozenset(context_of(state, Sheet).computed)
 
     def forced(self, state: State, begun: str) -> str | None:
         """After ``=`` the value of the expression before it, where its operands are known."""

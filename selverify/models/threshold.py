@@ -11,14 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import roc_curve
+from sklearn.metrics import auc, roc_curve
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.params import Params
 from selverify.storage import check_digests, read_json, write_digests, write_json
 
 _FILE = "threshold.json"
-_SCHEMA, _VERSION = "verifier.threshold", 1
+_SCHEMA, _VERSION = "verifier.threshold", 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Threshold:
     """Tau, and what it was chosen on.
 
     ``right`` and ``wrong`` are numbers of moves; ``right_accepted`` and ``wrong_accepted`` are the
-    shares of them that score tau or more.
+    shares of them that score tau or more; ``auc`` is the area under the curve of the two.
     """
 
     tau: float
@@ -34,6 +34,7 @@ class Threshold:
     wrong: int
     right_accepted: float
     wrong_accepted: float
+    auc: float
 
 
 def choose_threshold(
@@ -78,6 +79,7 @@ def choose_threshold(
         wrong=len(reached) - right,
         right_accepted=float(right_accepted[best]),
         wrong_accepted=float(wrong_accepted[best]),
+        auc=float(auc(wrong_accepted, right_accepted)),
     )
 
 

@@ -1,4 +1,5 @@
-"""Monte-Carlo values of the steps of sampled solutions (Wang et al. 2024; Snell et al. 2024).
+"""Values of the steps of solutions: Monte-Carlo (Wang et al. 2024; Snell et al. 2024), or by what
+is written.
 
 Knows: which states are rolled out, and their values. Does not know: how a reward
 model is trained. Runs on training problems (and, for audits, on validation problems).
@@ -18,7 +19,7 @@ from selverify.search.backend import Backend, sample_completions, sample_moves
 from selverify.search.candidates import sift
 from selverify.search.gates import GATES, reject
 from selverify.search.solutions import Solution, read_solution
-from selverify.types import Move, Sample, State
+from selverify.types import Sample, State
 
 _Values = dict[tuple[str, tuple[str, ...]], float]
 """The value of each state, by its problem and its moves' texts."""
@@ -118,26 +119,49 @@ def of_solved_problems(
     return [one for one in sampled if one.task.problem.problem_id in solved]
 
 
-def beginnings(
+def written_solutions(
     domain: Domain, tasks: Sequence[Task], written: Mapping[str, Sequence[str]]
 ) -> list[SampledSolution]:
-    """The beginnings of the tasks' written solutions, one a step; none of them was sampled.
+    """The tasks' written solutions, up to a move that a gate refuses, as if sampled once each.
 
-    Where a problem is too hard for the generator, it can still go on from these, and its steps
-    there be told apart. ``written``: moves' texts by the problem.
+    ``written``: moves' texts by the problem.
     """
     found = []
     for task in tasks:
-        state = domain.initial_state(task.problem, budget=1)
-        states: tuple[State, ...] = ()
-        for text in written.get(task.problem.problem_id, ()):
-            move = domain.parse(text)
-            if reject(domain, state, candidate=move) is not None or not isinstance(move, Move):
-                break
-            state = domain.apply(state, move)
-            states = (*states, state)
-            found.append(SampledSolution(task, states, 0))
+        start = domain.initial_state(task.problem, budget=1)
+        text = domain.end_of_move.join((*written.get(task.problem.problem_id, ()), ""))
+        solution = read_solution(domain, start, text=text, count=1) if text else None
+        states = _legal_states(domain, start, solution) if solution is not None else ()
+        if states:
+            found.append(SampledSolution(task, states, 1))
     return found
+
+
+def written_values(
+    domain: Domain,
+    solutions: Sequence[SampledSolution],
+    explored: Sequence[SampledSolution],
+    *,
+    grader: Grader,
+) -> _Values:
+    """1 for the states of written ``solutions``, and of ``explored`` ones whose last move computes
+    what such a solution computes and no move before it did, or gives the right answer; else 0.
+
+    Nothing is rolled out: a label costs the sample that it is of.
+    """
+    values: _Values = {(one.task.problem.problem_id, ()): 1.0 for one in solutions}
+    values |= {_key(state): 1.0 for one in solutions for state in one.states}
+    results = {one.task.problem.problem_id: domain.results(one.states[-1]) for one in solutions}
+    for one in explored:
+        before = one.states[-2] if len(one.states) > 1 else _start(domain, one)
+        after = one.states[-1]
+        if domain.is_final(after):
+            right = grader.matches(one.task.truth.answer, domain.answer(after))
+        else:
+            new = domain.results(after) - domain.results(before)
+            right = bool(new) and new <= results[one.task.problem.problem_id]
+        values[_key(after)] = float(right)
+    return values
 
 
 def explore_candidates(

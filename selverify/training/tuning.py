@@ -82,7 +82,7 @@ def with_targets(solutions: Sequence[ValuedSolution], targets: str) -> list[Valu
     """The same with what a reward model is to learn of each step in place of its value.
 
     ``soft``: the value, the share of rollouts that reach the gold. ``hard``: 1 if any does.
-    ``relative``: as ``relative`` has it.
+    ``relative``: as ``relative`` has it. ``written``: the value, which is 0 or 1.
     """
     if targets == "relative":
         return relative(solutions)

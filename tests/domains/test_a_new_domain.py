@@ -125,7 +125,7 @@ def params(monkeypatch: pytest.MonkeyPatch) -> Params:
     raw["sampling"][DOMAIN.name] = raw["sampling"]["countdown"]
     raw["verifier"]["kind"][DOMAIN.name] = "value"
     raw["verifier"]["aggregation"][DOMAIN.name] = "last"
-    raw["verifier"]["targets"][DOMAIN.name] = "absolute"
+    raw["verifier"]["targets"][DOMAIN.name] = "soft"
     raw["evaluation"] |= {"problems": 6, "budgets": [4], "headline_budget": 4}
     return with_tau(check_params(raw, PARAMS), 0.4)
 

@@ -26,8 +26,8 @@ from selverify.training.generator import _drill, train_generator
 from selverify.training.head import train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
+    SampledSolution,
     ValuedSolution,
-    beginnings,
     explore_candidates,
     of_solved_problems,
     sample_training_solutions,
@@ -35,11 +35,13 @@ from selverify.training.rollouts import (
     solutions_from,
     state_values,
     value_solutions,
+    written_solutions,
+    written_values,
 )
 from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import BatchesOfLike, held_out, with_targets
 from selverify.training.value import train_value_model
-from selverify.types import Sample, State
+from selverify.types import Sample, State, Truth
 
 DOMAIN = domain_by_name("word_problems")
 SMALL = Benchmark(
@@ -215,29 +217,44 @@ def test_problems_that_no_solution_answers_are_left_out():
     assert of_solved_problems(DOMAIN, cut, grader=GRADER) == []
 
 
-def test_every_beginning_of_a_written_solution_is_valued_and_explored():
-    """Where no sample is right, the states that a person wrote are still told apart."""
-    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
-    backend = Exploring([task])
-    sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
-    (right,) = (one for one in sampled if DOMAIN.answer(one.states[-1]) == task.truth.answer)
-    moves = right.states[-1].said
-    written = beginnings(DOMAIN, [task], {task.problem.problem_id: moves})
-    assert [one.states[-1].said for one in written] == [
-        moves[: length + 1] for length in range(len(moves))
-    ]
-    assert all(one.explored for one in written)
-    values = state_values(DOMAIN, backend, written, rollouts=4, grader=GRADER)
-    assert (task.problem.problem_id, ()) not in values, "nothing was sampled at the start"
-    found = explore_candidates(DOMAIN, backend, written, values, proposals=4, explored_from=0.5)
-    assert {one.states[-2].said for one in found} <= {moves[:length] for length in range(1, 9)}
-    rows = value_solutions(
-        [*written, *found], values | state_values(DOMAIN, backend, found, rollouts=4, grader=GRADER)
+def test_what_a_written_solution_computes_is_right_and_all_else_wrong():
+    """Without a rollout; lines in another order count, one that computes nothing new does not."""
+    domain = domain_by_name("grade_school")
+    text = "Tom buys 3 boxes of 4 pens and 2 more pens. He loses 5 pens. How many has he?"
+    task = replace(
+        next(iter(build(DOMAIN, SMALL))),
+        problem=domain.read(text, problem_id="q"),
+        truth=Truth("q", "9", "{}"),
     )
-    assert with_targets(rows, "relative"), "the start is worth 0: its steps are not learned from"
-    broken = {task.problem.problem_id: (moves[0], "nonsense", moves[1])}
-    assert len(beginnings(DOMAIN, [task], broken)) == 1
-    assert beginnings(DOMAIN, [task], {}) == []
+    moves = ("3 * 4 = 12", "12 + 2 = 14", "14 - 5 = 9", "Answer 9")
+    (solution,) = written_solutions(domain, [task], {"q": moves})
+    assert solution.states[-1].said == moves and solution.count == 1
+    start = domain.initial_state(task.problem, budget=1)
+
+    def candidate(*said: str) -> SampledSolution:
+        states, state = [], start
+        for one in said:
+            state = domain.apply(state, domain.parse(one))
+            states.append(state)
+        return SampledSolution(task, tuple(states), 0)
+
+    explored = {
+        candidate("3 + 4 = 7"): 0.0,
+        candidate("4 * 3 = 12"): 1.0,
+        candidate("3 * 4 = 12", "12 - 5 = 7"): 0.0,
+        candidate("3 * 4 = 12", "2 + 12 = 14"): 1.0,
+        candidate("3 * 4 = 12", "4 + 4 + 4 = 12"): 0.0,
+        candidate("3 * 4 = 12", "Answer 12"): 0.0,
+        candidate("3 * 4 = 12", "12 + 2 = 14", "14 - 5 = 9", "Answer 9.0"): 1.0,
+    }
+    values = written_values(domain, [solution], list(explored), grader=GRADER)
+    rows = value_solutions([solution, *explored], values)
+    assert rows[0].values == (1.0, 1.0, 1.0, 1.0) and values["q", ()] == 1.0
+    assert [one.values[-1] for one in rows[1:]] == list(explored.values())
+    assert with_targets(rows, "written") == rows
+    assert written_solutions(domain, [task], {}) == []
+    (short,) = written_solutions(domain, [task], {"q": (moves[0], "9 / 0 = 1", moves[3])})
+    assert short.states[-1].said == moves[:1]
 
 
 class Exploring(Scripted):
