@@ -362,7 +362,7 @@ class Sampling(ParamsSection):
 
 
 class Rollouts(ParamsSection):
-    """Monte-Carlo values of steps (Wang et al. 2024; Snell et al. 2024).
+    """Values of steps, Monte-Carlo (Wang et al. 2024; Snell et al. 2024) or by what is written.
 
     ``share``: which part of the training problems is valued and learned from; the exploration walks
     the others. Of these, as many as ``threshold_share`` of all are valued too, for tau alone.
@@ -627,9 +627,14 @@ class Params(ParamsSection):
         """What cannot go together would otherwise be found out hours later."""
         kind = self.verifier.kind[self.domain]
         targets = self.verifier.targets[self.domain]
-        if kind == "token_logprobs" and targets in ("relative", "written"):
+        if targets == "written" and self.domain != "grade_school":
             raise ValueError(
-                f"verifier.targets.{self.domain}: given {targets}, expected soft or hard: "
+                f"verifier.targets.{self.domain}: given written, expected soft, hard or relative: "
+                "written solutions can be read as moves of grade_school alone"
+            )
+        if kind == "token_logprobs" and targets == "relative":
+            raise ValueError(
+                f"verifier.targets.{self.domain}: given relative, expected soft or hard: "
                 "token_logprobs takes the share that a step leaves from the values itself"
             )
         oracles = [name for name in self.evaluation.methods if name.startswith("oracle")]

@@ -27,8 +27,8 @@ from typing import Any, Protocol, TypeVar
 
 from selverify.data.benchmark import Task
 from selverify.errors import ProtocolError
-from selverify.models.sources import has_source
-from selverify.params import Params
+from selverify.models.sources import has_source, read_generator_source
+from selverify.params import Params, PretrainedParams
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -87,13 +87,19 @@ def workers_and_threads(params: Params, inputs: Mapping[str, Path]) -> tuple[int
     """How many processes of this machine work on the shards of a stage with these inputs, and on
     how many threads each."""
     threads = params.tracking.threads
-    return (1, threads) if asks_large_models(inputs) else (threads, 1)
+    return (1, threads) if _asks_large_models(inputs) else (threads, 1)
 
 
-def asks_large_models(inputs: Mapping[str, Path]) -> bool:
+def _asks_large_models(inputs: Mapping[str, Path]) -> bool:
     """Whether a model of the hub or behind a server is asked."""
     named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
     return any(map(has_source, named))
+
+
+def runs_large_models(inputs: Mapping[str, Path]) -> bool:
+    """Whether the generator is a model of the hub in this process."""
+    folder = inputs["generator"]
+    return has_source(folder) and isinstance(read_generator_source(folder), PretrainedParams)
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:

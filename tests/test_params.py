@@ -57,6 +57,7 @@ def test_the_project_has_valid_parameters() -> None:
         ({"search.tau": 1.5}, r"search\.tau: given 1\.5, expected: "),
         ({"verifier.targets.countdown": "medium"}, r"verifier\.targets\.countdown: given 'medium'"),
         ({"verifier.targets.word_problems": "relative"}, "given relative, expected soft or hard"),
+        ({"verifier.targets.word_problems": "written"}, "of grade_school alone"),
         ({"generator.grade_school.smollm2.tuning.words": True}, "expected alphabet null where"),
         ({"residual.rate": "1e-3"}, r"residual\.rate: given '1e-3', expected: "),  # text in YAML
         ({"difficulty.bins": True}, r"difficulty\.bins: given True, expected: "),

@@ -23,6 +23,7 @@ from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
+from selverify.models.verifiers.loading import number_type
 from selverify.models.verifiers.reward import SEEN
 from selverify.params import Precision, Sampling
 from selverify.search.requests import ProposeItem, VerifyItem
@@ -52,14 +53,14 @@ def main() -> None:
         read.add_argument(name, type=int, required=True)
     given = read.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        save_random(Path(folder), given.dtype)
+        save_random(Path(folder), given.dtype, given.device)
         loaded = load_hub_model(folder, revision=None, dtype=given.dtype, device=given.device)
     measure(loaded, given)
 
 
-def save_random(folder: Path, dtype: str) -> None:
+def save_random(folder: Path, dtype: str, device: str) -> None:
     torch.manual_seed(SEED)
-    torch.set_default_dtype(getattr(torch, dtype))
+    torch.set_default_dtype(number_type(dtype, device))
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
     torch.set_default_dtype(torch.float32)
     tokenizer_of_bytes().save_pretrained(folder)

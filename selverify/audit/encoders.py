@@ -79,7 +79,7 @@ class HubEncoder:
         self._tokenizer.padding_side = "right"
         if self._tokenizer.pad_token_id is None:
             self._tokenizer.pad_token = self._tokenizer.eos_token
-        self._model = load_model(AutoModel, folder, dtype="float32", device="cpu")
+        self._model = load_model(AutoModel, folder, dtype=torch.float32, device="cpu")
         positions = int(self._model.config.get_text_config().max_position_embeddings)
         self._longest = min(positions, self._tokenizer.model_max_length)
         self._pooling = pooling

@@ -15,6 +15,7 @@ gates refuse was measured on the solutions of GSM8K's training split; see ``CONS
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -200,8 +201,12 @@ class GradeSchool(Domain):
         return context_of(state, Sheet).answer
 
     def results(self, state: State) -> frozenset[Hashable]:
-        """The values of its lines."""
-        return frozenset(context_of(state, Sheet).computed)
+        """The exact value of each line, and the how manieth line it is that has it."""
+        seen = Counter[Fraction]()
+        for move in state.derivation:
+            if isinstance(move.args, Computation):
+                seen[_value(state, move.args)] += 1
+        return frozenset((value, nth) for value, count in seen.items() for nth in range(count))
 
     def forced(self, state: State, begun: str) -> str | None:
         """After ``=`` the value of the expression before it, where its operands are known."""

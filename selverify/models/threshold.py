@@ -1,6 +1,6 @@
 """Tau for a verifier: the score at which a move counts as accepted (docs/decisions/0004).
 
-Knows: scores and Monte-Carlo values of training problems' steps, where the number is kept, and
+Knows: scores and values of training problems' steps, where the number is kept, and
 which parameters take it where they give none. Does not know: models, the truth.
 """
 

@@ -4,14 +4,14 @@ Knows: the loss at the end of each step (Wang et al. 2024; Snell et al. 2024). D
 values were made, test problems. The generator stays as it is: the adapter is the verifier's own. It
 computes on all threads, in bfloat16 where that is fast: no two machines give the same weights.
 
-The solutions of a problem are one example: a tree of tokens, in which each sees those that it
-continues. What solutions begin alike with, the question above all, is read once.
+The solutions of a problem are a tree of tokens, in which each sees those that it continues. What
+solutions begin alike with, the question above all, is read once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ from selverify.types import State
 _SCALE = 2.0
 """alpha over rank."""
 _UNSEEN = -1.0e30
+MOST_TOKENS = 1000
+"""A tree to which no further solution is added: attention is over all of its tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,11 @@ def train_adapted_head(
     torch.manual_seed(settings.seed)
     parts = [of_problems(solutions, part) for part in held_out(solutions, settings)]
     training, held = (
-        [_example(own, domain, pretrained, prompting=prompting) for own in _by_problem(part)]
+        [
+            one
+            for own in _by_problem(part)
+            for one in _examples(own, domain, pretrained, prompting=prompting)
+        ]
         for part in parts
     )
     rows = max(1, round(settings.tune_rows * len(training) / len(parts[0])))
@@ -133,35 +139,51 @@ def _by_problem(solutions: Sequence[ValuedSolution]) -> list[list[ValuedSolution
     return list(found.values())
 
 
-def _example(
+def _examples(
     solutions: Sequence[ValuedSolution],
     domain: Domain,
     pretrained: HubModel,
     *,
     prompting: Callable[[State], Prompt],
-) -> _Example:
-    """The tree of a problem's solutions."""
+) -> Iterator[_Example]:
+    """The trees of a problem's solutions."""
     problem = domain.read(solutions[0].text, problem_id=solutions[0].problem_id)
-    tokens = list(pretrained.encode(prompting(domain.initial_state(problem, budget=0))))
-    parents = list(range(-1, len(tokens) - 1))
-    root = len(tokens) - 1
-    children: dict[tuple[int, int], int] = {}
-    ends: list[int] = []
-    targets: list[float] = []
+    shown = pretrained.encode(prompting(domain.initial_state(problem, budget=0)))
+    tree = _Tree(list(shown))
     for one in solutions:
-        at, own = root, []
+        if tree.ends and len(tree.tokens) > MOST_TOKENS:
+            yield tree.example()
+            tree = _Tree(list(shown))
+        at, ends = len(shown) - 1, []
         for move in one.moves:
             text = disarmed(move) + domain.end_of_move
             for token in pretrained.tokenizer.encode(text, add_special_tokens=False):
-                if (at, token) not in children:
-                    children[at, token] = len(tokens)
-                    tokens.append(token)
-                    parents.append(at)
-                at = children[at, token]
-            own.append(at)
-        ends += own[one.fresh :]
-        targets += one.values[one.fresh :]
-    return _Example(tuple(tokens), tuple(parents), tuple(ends), tuple(targets))
+                at = tree.child(at, token)
+            ends.append(at)
+        tree.ends += ends[one.fresh :]
+        tree.targets += one.values[one.fresh :]
+    yield tree.example()
+
+
+class _Tree:
+    def __init__(self, shown: list[int]) -> None:
+        self.tokens = shown
+        self.ends: list[int] = []
+        self.targets: list[float] = []
+        self._parents = list(range(-1, len(shown) - 1))
+        self._children: dict[tuple[int, int], int] = {}
+
+    def child(self, at: int, token: int) -> int:
+        """The place of ``token`` after the one at ``at``, a new one where it is not there yet."""
+        place = self._children.setdefault((at, token), len(self.tokens))
+        if place == len(self.tokens):
+            self.tokens.append(token)
+            self._parents.append(at)
+        return place
+
+    def example(self) -> _Example:
+        places = tuple(self.tokens), tuple(self._parents), tuple(self.ends)
+        return _Example(*places, tuple(self.targets))
 
 
 def _seen(parents: Sequence[int], size: int) -> tuple[Tensor, Tensor]:

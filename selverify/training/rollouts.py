@@ -145,7 +145,7 @@ def written_values(
     grader: Grader,
 ) -> _Values:
     """1 for the states of written ``solutions``, and of ``explored`` ones whose last move computes
-    what such a solution computes and no move before it did, or gives the right answer; else 0.
+    what the solution does, not oftener than it does, or gives the right answer; else 0.
 
     Nothing is rolled out: a label costs the sample that it is of.
     """

@@ -192,8 +192,6 @@ def test_structured_moves_keep_to_the_schema(server: LlamaServer) -> None:
     assert len(whole) > 3
     for text in whole:
         assert set(json.loads(text)) == {"op", "args"}
-        parsed = domain.parse(text)
-        assert isinstance(parsed, Move) or parsed.reason
     assert any(isinstance(domain.parse(text), Move) for text in whole)
 
 

@@ -37,7 +37,8 @@ def test_every_move_is_read_once_where_it_stands() -> None:
             [tuple(rng.choices((1, 2), k=rng.randint(1, 3))) for _ in range(rng.randint(0, 3))]
             for _ in prompts
         ]
-        batches = read(prompts, moves, most_tokens=rng.choice((4, 20)), kept_tokens=30)
+        batches = read(prompts, moves, most_tokens=rng.choice((4, 20)), kept_tokens=1000)
+        check_order(batches)
         found = {}
         for group in (group for batch in batches for group in batch):
             for span in group.spans:
@@ -49,3 +50,23 @@ def test_every_move_is_read_once_where_it_stands() -> None:
             for item, (prompt, own) in enumerate(zip(prompts, moves, strict=True))
             for place, move in enumerate(own)
         }
+
+
+def check_order(batches) -> None:
+    """A prompt that begins with others is read after them."""
+    done: set[tuple[int, ...]] = set()
+    every = {group.prompt for batch in batches for group in batch}
+    for batch in batches:
+        for group in batch:
+            own = group.prompt
+            above = {one for one in every if one != own and own[: len(one)] == one}
+            assert len(above) == group.depth and above <= done
+        done |= {group.prompt for group in batch}
+
+
+def test_no_more_prompts_are_read_ahead_than_are_kept() -> None:
+    """Of ten families with a prompt of 10 tokens and one of 11, two fit in half of 100 tokens."""
+    prompts = [(n, *range(100, 109)) for n in range(10)]
+    prompts += [(*prompt, 7) for prompt in prompts]
+    batches = read(prompts, [[(1,), (2,)] for _ in prompts], kept_tokens=100)
+    assert [len(batch) for batch in batches] == [2, 2] * 5

@@ -56,7 +56,7 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
         for row, prompt in enumerate(some):
             near(past.logits[row], logits_of(pretrained, prompt)[-1])
     past = prefixes.read(prompts)
-    past.spread(3)
+    past.take(torch.arange(len(prompts))[:, None].expand(-1, 3))
     rows = [prompt for prompt in prompts for _ in range(3)]
     found: dict[tuple[int, ...], Tensor] = {}
     for step in range(20):
@@ -91,7 +91,7 @@ def test_moves_that_are_read_after_prompts(pretrained: HubModel) -> None:
     prefixes = SharedPrefixes(pretrained, capacity=100)
     prompts = [(*EXAMPLES, 5), (*EXAMPLES, 6, 7)]
     past = prefixes.read(prompts)
-    past.spread(2)
+    past.take(torch.arange(len(prompts))[:, None].expand(-1, 2))
     moves = torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9], [1, 1, 1]])
     logits, _ = prefixes.extend(past, moves)
     for row, move in enumerate(moves.tolist()):

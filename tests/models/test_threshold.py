@@ -32,6 +32,7 @@ def test_the_hand_computed_case() -> None:
     assert (found.right, found.wrong) == (3, 2)
     assert found.right_accepted == pytest.approx(2 / 3)
     assert found.wrong_accepted == 0.0
+    assert found.auc == pytest.approx(5 / 6)
 
 
 def test_a_few_right_moves_may_be_rejected() -> None:

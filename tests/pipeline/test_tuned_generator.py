@@ -19,7 +19,7 @@ from selverify.storage import read_json
 from tasks import benchmark as benchmark_stage
 from tasks import generator as stage
 from tasks import rollouts
-from tasks.artifacts import read_tasks
+from tasks.artifacts import read_rows, read_tasks, write_rows
 
 ROOT = Path(__file__).parents[2]
 TUNING = Tuning(
@@ -77,6 +77,7 @@ def test_no_problem_of_the_benchmark_and_none_like_a_test_problem_is_learned_fro
 ) -> None:
     """Of 40 solutions 9 train and 4 validation problems are out, and one that is told again."""
     benchmark_stage.run(params, {}, {"benchmark": Path("benchmark")})
+    assert len(read_rows(Path("benchmark"), "benchmark", "written")) == 9
     learned: list[str] = []
     held: list[str] = []
     train = stage.train_adapter
@@ -97,7 +98,21 @@ def test_no_problem_of_the_benchmark_and_none_like_a_test_problem_is_learned_fro
     marks = read_json(folder / "held_out.json", schema="generator.held_out", version=1)["marks"]
     assert len(marks) == 9 + 4 + 3
     rollouts._check_held_out({"generator": folder, "benchmark": Path("benchmark")})
+    check_written_solutions_are_valued(params, folder)
     check_a_run_takes_it(params, folder)
+
+
+def check_written_solutions_are_valued(params: Params, folder: Path) -> None:
+    """Each of the valued problems' solutions, and what the model says beside them."""
+    inputs = {"generator": folder, "benchmark": Path("benchmark")}
+    found = rollouts.run(params, inputs, {"rollouts": Path("rollouts")})
+    rows = read_rows(Path("rollouts"), "rollouts", "values")
+    assert found == {"rows": len(rows)}
+    whole = [row for row in rows if row["count"]]
+    assert whole and all(row["values"] == [1.0, 1.0] for row in whole)
+    write_rows(Path("benchmark"), "benchmark", "written", [])
+    with pytest.raises(ParamsError, match="no written solutions that can be read as moves"):
+        rollouts.run(params, inputs, {"rollouts": Path("rollouts")})
 
 
 def test_questions_to_transfer_to_are_apart_from_all_others(params: Params) -> None:

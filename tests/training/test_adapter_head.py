@@ -19,8 +19,9 @@ from selverify.models.sources import write_source
 from selverify.models.verifiers.head import StepHead, load_head
 from selverify.params import PretrainedParams, Sampling, Tuning, VerifierParams, load_params
 from selverify.search.requests import Verify, VerifyItem
+from selverify.training import adapter_head
 from selverify.training.adapter import train_adapter
-from selverify.training.adapter_head import _by_problem, _example, _loss, train_adapted_head
+from selverify.training.adapter_head import _by_problem, _examples, _loss, train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import whole_solution
 from selverify.training.reproducible import one_thread
@@ -122,20 +123,27 @@ def test_it_learns_values_and_scores_steps_as_reading_them_alone_does(
         )
 
 
-def test_a_tree_of_solutions_gives_the_loss_of_each_read_alone(llama: Path) -> None:
+@pytest.mark.parametrize(("most", "trees"), [(1000, 2), (1, 5)])
+def test_a_tree_of_solutions_gives_the_loss_of_each_read_alone(
+    llama: Path, monkeypatch: pytest.MonkeyPatch, most: int, trees: int
+) -> None:
     """Solutions that begin alike, one of them a beginning and a candidate, of two problems."""
     pretrained = load_hub_model(str(llama), revision=None, dtype="float32", device="cpu")
     pretrained.model.set_attn_implementation("eager")
+    monkeypatch.setattr(adapter_head, "number_type", lambda *_: torch.float32)
     head = StepHead(pretrained.model.config.hidden_size, 0, 8)
     more = [
         ValuedSolution("p3", valued()[0].text, ("3 + 2 = 5", "5 + 2 = 7"), (0.9, 0.2), count=0),
         ValuedSolution("p3", valued()[0].text, ("3 + 2 = 5", "5 - 2 = 3"), (0.9, 0.3), count=0),
     ]
     solutions = [*valued()[:2], *more, valued()[4]]
+    monkeypatch.setattr(adapter_head, "MOST_TOKENS", most)
     examples = [
-        _example(own, DOMAIN, pretrained, prompting=plain(DOMAIN)) for own in _by_problem(solutions)
+        one
+        for own in _by_problem(solutions)
+        for one in _examples(own, DOMAIN, pretrained, prompting=plain(DOMAIN))
     ]
-    assert len(examples) == 2
+    assert len(examples) == trees
     loss = _loss(pretrained.model, head, examples)
     alone = []
     for one in solutions:

@@ -253,7 +253,17 @@ def test_what_a_written_solution_computes_is_right_and_all_else_wrong():
     assert [one.values[-1] for one in rows[1:]] == list(explored.values())
     assert with_targets(rows, "written") == rows
     assert written_solutions(domain, [task], {}) == []
-    (short,) = written_solutions(domain, [task], {"q": (moves[0], "9 / 0 = 1", moves[3])})
+    twice = ("3 * 4 = 12", "2 * 5 = 10", "5 + 5 = 10", "10 / 3 = 3.333", "Answer 9")
+    (solution,) = written_solutions(domain, [task], {"q": twice})
+    explored = {
+        candidate(*twice[:2], "2 + 4 + 4 = 10"): 1.0,
+        candidate(*twice[:3], "3 + 3 + 4 = 10"): 0.0,
+        candidate(*twice[:3], "10 / 3 = 3.33"): 1.0,
+    }
+    values = written_values(domain, [solution], list(explored), grader=GRADER)
+    found = [one.values[-1] for one in value_solutions(list(explored), values)]
+    assert found == list(explored.values())
+    (short,) = written_solutions(domain, [task], {"q": (moves[0], "99 + 77 = 176", moves[3])})
     assert short.states[-1].said == moves[:1]
 
 

@@ -141,6 +141,7 @@ class CausalModel(SamplingGenerator):
         self._read_goals({item.state.problem.goal for item in items})
         prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
         moves = [[self._tokens(move.text) for move in item.moves] for item in items]
+        self._prefixes.check(prompts)
         words = max(len(self._words.ids), LOGITS_AT_ONCE // TOKENS_AT_ONCE)
         found: list[dict[int, Embeddings]] = [{} for _ in items]
         for groups in batches_of_groups(

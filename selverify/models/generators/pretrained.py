@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM
 
@@ -37,7 +38,7 @@ class HubModel:
     model: Any
     tokenizer: Any
     files: str
-    dtype: str
+    dtype: torch.dtype
     positions: int
 
     @property
@@ -112,7 +113,8 @@ def load_hub_model(
     folder, known = local_folder(source, revision=revision)
     tokenizer = load_tokenizer(folder)
     # Sums of weights are made in float32, so that they are rounded once.
-    loaded = "float32" if adapters else dtype
+    kind = number_type(dtype, device)
+    loaded = torch.float32 if adapters else kind
     model = load_model(AutoModelForCausalLM, folder, dtype=loaded, device=device)
     for adapter in adapters:
         model, own = merge_adapter(model, adapter, base=known)
@@ -120,9 +122,9 @@ def load_hub_model(
     if adapters:
         # Not the buffers: frequencies of positions stay as exact as ``load_model`` leaves them.
         for weight in model.parameters():
-            weight.data = weight.data.to(number_type(dtype, device))
+            weight.data = weight.data.to(kind)
         model = model.eval().requires_grad_(False)
-    return HubModel(model, tokenizer, known, dtype, _positions(model.config))
+    return HubModel(model, tokenizer, known, kind, _positions(model.config))
 
 
 def _positions(config: Any) -> int:

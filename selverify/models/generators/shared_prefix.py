@@ -153,12 +153,6 @@ class Past:
     logits: Tensor
     hidden: Tensor
 
-    def spread(self, rows: int) -> None:
-        """Let each prompt be continued by so many rows; for prompts that were just read."""
-        self.memory.rows = rows
-        self.logits = self.logits.repeat_interleave(rows, 0)
-        self.hidden = self.hidden.repeat_interleave(rows, 0)
-
     @torch.inference_mode()
     def take(self, grid: Tensor) -> None:
         """Go on with rows that continue those at the places ``grid`` [G', S'] of the old grid,
@@ -313,15 +307,19 @@ class SharedPrefixes:
         Raises:
             SchemaError: a prompt is empty or has more tokens than the model has positions.
         """
+        self.check(prompts)
+        size = shared_size(prompts) if len(prompts) > 1 else 0
+        shared = self._shared(prompts[0][:size]) if size >= SHARED else ()
+        return self._read(prompts, shared)
+
+    def check(self, prompts: Sequence[tuple[int, ...]]) -> None:
+        """Refuse prompts that cannot be read; errors as in ``read``."""
         for prompt in prompts:
             if not 0 < len(prompt) <= self._positions:
                 raise SchemaError(
                     f"a prompt of {len(prompt)} tokens, expected 1 to {self._positions}, the "
                     "model's positions"
                 )
-        size = shared_size(prompts) if len(prompts) > 1 else 0
-        shared = self._shared(prompts[0][:size]) if size >= SHARED else ()
-        return self._read(prompts, shared)
 
     @torch.inference_mode()
     def extend(self, past: Past, tokens: Tensor) -> tuple[Tensor, Tensor]:
@@ -451,7 +449,7 @@ class SharedPrefixes:
             rounding = 2 * float((model(rows).logits[:, -1].float() - expected).abs().max())
         model.set_attn_implementation(NAME)
         past = self._read([row[:-1] for row in _PROBE], self._shared(_PROBE[0][:2]))
-        past.spread(2)
+        past.take(torch.tensor([[0, 0], [1, 1]], device=rows.device))
         self.step(past, rows[:, -1].repeat_interleave(2))
         self._kept = KeptPrefixes(self._kept.capacity)
         apart = float((past.logits - expected.repeat_interleave(2, 0)).abs().max())

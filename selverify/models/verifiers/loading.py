@@ -103,13 +103,16 @@ def number_type(dtype: str, device: str) -> torch.dtype:
     if dtype != AUTO:
         named: torch.dtype = getattr(torch, dtype)
         return named
-    on_processor = torch.device(device).type == CPU
-    fast = torch.cpu._is_amx_tile_supported() if on_processor else torch.cuda.is_bf16_supported()
+    if torch.device(device).type == CPU:
+        fast = torch.cpu._is_amx_tile_supported()
+    else:
+        with torch.cuda.device(device):
+            fast = torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if fast else torch.float32
 
 
-def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
-    """A model of a transformers auto class, in evaluation mode; ``dtype`` as for ``number_type``.
+def load_model(auto: Any, folder: Path, *, dtype: torch.dtype, device: str) -> Any:
+    """A model of a transformers auto class, in evaluation mode.
 
     Raises:
         ArtifactError: no configuration, or no weights in safetensors.
@@ -118,7 +121,7 @@ def load_model(auto: Any, folder: Path, *, dtype: str, device: str) -> Any:
     try:
         model, info = auto.from_pretrained(
             folder,
-            dtype=number_type(dtype, device),
+            dtype=dtype,
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,

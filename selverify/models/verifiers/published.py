@@ -13,7 +13,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from selverify.models.verifiers.loading import content_id, load_model, load_tokenizer, local_folder
+from selverify.models.verifiers.loading import (
+    content_id,
+    load_model,
+    load_tokenizer,
+    local_folder,
+    number_type,
+)
 from selverify.models.verifiers.prefix_reader import Effort, HiddenStateVerifier
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.params import PretrainedVerifier
@@ -61,12 +67,13 @@ def load_published(
     """
     folder, weights = local_folder(source.model, revision=source.revision)
     encoder = Encoder(load_tokenizer(folder), format.script)
-    model = load_model(format.auto, folder, dtype=source.dtype, device=device)
+    kind = number_type(source.dtype, device)
+    model = load_model(format.auto, folder, dtype=kind, device=device)
     content = content_id(format, encoder.digest)
     return HiddenStateVerifier(
         encoder,
         model.base_model,
         format.head(folder, model, encoder),
-        identity=f"{format.name} {weights} {source.dtype} {content}",
+        identity=f"{format.name} {weights} {kind} {content}",
         effort=Effort(source.batch_tokens, remembered_scores, source.kept_tokens),
     )
