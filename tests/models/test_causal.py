@@ -432,7 +432,7 @@ def test_steps_of_derivations_are_embedded_as_they_are_one_at_a_time(
             torch.testing.assert_close(
                 getattr(one, field.name), getattr(other, field.name), rtol=1e-4, atol=1e-4
             )
-    assert sum(read) == 1 + 3 + 1 + 5  # two steps of the derivation are one row
+    assert sum(read) == 2 + 4 + 5  # the first steps, those after one step, after two
 
 
 def test_moves_beyond_what_fits_at_once_are_read_in_parts(

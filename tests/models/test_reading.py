@@ -2,7 +2,7 @@
 
 import random
 
-from selverify.models.generators.reading import batches_of_groups
+from selverify.models.generators.reading import batches_of_groups, reading_order
 
 
 def read(prompts, moves, *, most_tokens=1000, kept_tokens=10_000):
@@ -70,3 +70,18 @@ def test_no_more_prompts_are_read_ahead_than_are_kept() -> None:
     prompts += [(*prompt, 7) for prompt in prompts]
     batches = read(prompts, [[(1,), (2,)] for _ in prompts], kept_tokens=100)
     assert [len(batch) for batch in batches] == [2, 2] * 5
+
+
+def test_prompts_are_read_after_those_they_begin_with_while_these_are_kept() -> None:
+    """Three problems with a question of 10 tokens and states of 12 and 14; one of these twice."""
+    questions = [(n, *range(100, 109)) for n in range(3)]
+    prompts = [one + more for one in questions for more in ((), (7, 7), (7, 7, 8, 8), (7, 7))]
+    depths = [0, 1, 2, 1]
+    assert reading_order(prompts, kept_tokens=1000) == [(0, one) for one in depths * 3]
+    # 10 + 2 + 4 + 2 tokens a problem.
+    assert [part for part, _ in reading_order(prompts, kept_tokens=72)] == [0] * 8 + [1] * 4
+    assert [part for part, _ in reading_order(prompts, kept_tokens=1)] == [0] * 4 + [1] * 4 + [
+        2
+    ] * 4
+    assert reading_order(questions, kept_tokens=1) == [(0, 0)] * 3, "nothing is read twice"
+    assert reading_order([], kept_tokens=1) == []

@@ -21,7 +21,7 @@ from selverify.domains.base import Domain, close_move
 from selverify.errors import ParamsError
 from selverify.models.generators.decoding import Decoding, Drawn, Words
 from selverify.models.generators.pretrained import HubModel
-from selverify.models.generators.reading import Group, batches_of_groups
+from selverify.models.generators.reading import Group, batches_of_groups, reading_order
 from selverify.models.generators.sampling import (
     Item,
     Replies,
@@ -224,10 +224,16 @@ class CausalModel(SamplingGenerator):
         fitting = [
             place for place, item in enumerate(items) if len(prompts[place]) < room and item.count
         ]
-        order = sorted(fitting, key=lambda place: (items[place].count, len(prompts[place])))
+        first = reading_order(prompts, kept_tokens=self._prefixes.capacity)
+        order = sorted(
+            fitting, key=lambda place: (first[place], items[place].count, len(prompts[place]))
+        )
+
+        def rows(batch: Sequence[int]) -> int:
+            return len(batch) * max(items[place].count for place in batch)
 
         def fits(batch: Sequence[int]) -> bool:
-            return len(batch) * items[batch[-1]].count <= self._batch_rows
+            return rows(batch) <= self._batch_rows
 
         while order:
             chosen = next(in_batches(order, fits))
@@ -242,7 +248,7 @@ class CausalModel(SamplingGenerator):
             except (MemoryError, RuntimeError) as error:
                 if len(chosen) == 1 or not _is_out_of_memory(error):
                     raise
-                self._halve_batches(len(chosen) * items[chosen[-1]].count)
+                self._halve_batches(rows(chosen))
                 continue
             order = order[len(chosen) :]
             for place, samples in zip(chosen, drawn, strict=True):

@@ -9,6 +9,7 @@ are one row, of which every step is a part. Moves of one state are rows after it
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -83,6 +84,40 @@ def batches_of_groups(
         yield from in_batches(parts, fits)
 
 
+def reading_order(prompts: Sequence[Tokens], *, kept_tokens: int) -> list[tuple[int, int]]:
+    """For each prompt its part and its depth, by which prompts are best read.
+
+    ``depth``: how many other prompts it begins with; those should be read before it. Prompts that
+    begin with the same one are in the same part, and those of a part that do fill at most half of
+    ``kept_tokens``, so that they are still kept when the deepest is read.
+    """
+    order = sorted(range(len(prompts)), key=prompts.__getitem__)
+    families: list[list[int]] = []
+    above: list[Tokens] = []
+    depths = [0] * len(prompts)
+    for item in order:
+        prompt = prompts[item]
+        while above and prompt[: len(above[-1])] != above[-1]:
+            above.pop()
+        if not above:
+            families.append([])
+        families[-1].append(item)
+        if not above or prompt != above[-1]:
+            above.append(prompt)
+        depths[item] = len(above) - 1
+    parts = [0] * len(prompts)
+    part = filled = 0
+    for family in sorted(families, key=min):
+        size = len(prompts[family[0]])
+        new = sum(len(prompts[item]) - size for item in family) + size if len(family) > 1 else 0
+        if filled and (filled + new) * 2 > kept_tokens:
+            part, filled = part + 1, 0
+        filled += new
+        for item in family:
+            parts[item] = part
+    return list(zip(parts, depths, strict=True))
+
+
 def _families(
     prompts: Sequence[Tokens], moves: Sequence[Sequence[Tokens]]
 ) -> Iterator[list[_Open]]:
@@ -90,6 +125,9 @@ def _families(
 
     A single move is a row after the nearest prompt; several share the prompt of their own state.
     """
+    several = Counter[Tokens]()
+    for prompt, own in zip(prompts, moves, strict=True):
+        several[prompt] += len(own)
     family: list[_Open] = []
     above: list[_Open] = []
     for item in sorted(range(len(prompts)), key=prompts.__getitem__):
@@ -101,7 +139,7 @@ def _families(
         if not above and family:
             yield family
             family = []
-        if not above or (len(own) > 1 and prompt != above[-1].prompt):
+        if not above or (several[prompt] > 1 and prompt != above[-1].prompt):
             above.append(_Open(prompt, len(above)))
             family.append(above[-1])
         said = prompt[len(above[-1].prompt) :]
