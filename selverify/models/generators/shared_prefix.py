@@ -69,12 +69,20 @@ class Level:
     bias: Tensor | None
 
     def take(self, groups: Tensor) -> Level:
-        """The given groups, in that order; itself where all share it or all stay."""
-        size = self.places.shape[2]
+        """The given groups, in that order; itself where all share it or all stay.
+
+        Used up where groups only leave: the others then move up in place, for gigabytes of new
+        memory cost more than what is done with them.
+        """
+        size, left = self.places.shape[2], len(groups)
         if size == 1 or torch.equal(groups, torch.arange(size, device=groups.device)):
             return self
         bias = None if self.bias is None else self.bias[groups]
-        return Level(self.places[:, :, groups], bias)
+        if bool((groups.diff() <= 0).any()):
+            return Level(self.places[:, :, groups], bias)
+        for layer in self.places:
+            layer[:, :left] = layer[:, groups]
+        return Level(self.places[:, :, :left], bias)
 
 
 class OwnTokens:
