@@ -419,10 +419,17 @@ def _distinct(choices: Sequence[_Choice]) -> list[_Choice]:
 
 
 def _tokens(usage: Any, texts: Sequence[str]) -> list[int]:
-    """Of each text: its share by words of what the server counted, else its words."""
+    """Of each text: its share by words of what the server counted, else its words.
+
+    Of several samples llama.cpp counts the first alone, which is less than the words of all.
+    """
     words = [len(text.split()) for text in texts]
     total = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    if not isinstance(total, int) or isinstance(total, bool) or not 0 <= total <= _MOST_TOKENS:
+    if (
+        not isinstance(total, int)
+        or isinstance(total, bool)
+        or not sum(words) <= total <= _MOST_TOKENS
+    ):
         return words
     weights = [count + 1 for count in words]
     bounds = [total * part // sum(weights) for part in accumulate(weights, initial=0)]
