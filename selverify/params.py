@@ -186,7 +186,7 @@ class PretrainedParams(ParamsSection):
     kind: Literal["transformers"]
     model: str
     revision: str | None
-    dtype: Precision
+    dtype: Precision | Literal["int8"]
     prompt: str | None
     kept_tokens: Positive
     exact_values: bool

@@ -22,7 +22,7 @@ from selverify.models.generators.causal import CausalModel, least_probable
 from selverify.models.generators.checkpoints import RankerCheckpoint
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.sampling import item_seeds, uniforms
-from selverify.models.generators.shared_prefix import SharedPrefixes
+from selverify.models.generators.shared_prefix import Past, SharedPrefixes
 from selverify.models.heuristic.embedding import Embeddings, move_keys
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.models.heuristic.ranker import TrainedRanker
@@ -454,7 +454,7 @@ def test_a_batch_that_finds_no_memory_is_halved(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The samples are the same, and it is said once a size; a single item must fit."""
-    items = [CompleteItem(STATES[at % 3], 2 * at, 2) for at in range(8)]
+    items = [CompleteItem(STATES[0], 2 * at, 2) for at in range(8)]
     expected = causal(pretrained).complete(items)
     usual, most = CausalModel._drawn, 4
 
@@ -479,6 +479,24 @@ def test_a_batch_that_finds_no_memory_is_halved(
     most = 1
     with pytest.raises(RuntimeError, match="can't allocate memory"):
         model.complete(items)
+
+
+def test_what_a_prompt_begins_with_is_read_in_a_batch_before(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[list[tuple[int, ...]]] = []
+    usual = SharedPrefixes.read
+
+    def noted(self: SharedPrefixes, prompts: Sequence[tuple[int, ...]]) -> Past:
+        read.append(list(prompts))
+        return usual(self, prompts)
+
+    model = causal(pretrained)
+    monkeypatch.setattr(SharedPrefixes, "read", noted)
+    model.propose([ProposeItem(state, 0, 1) for state in (*STATES[1::-1], STATES[2])])
+    assert sorted(map(len, read)) == [1, 2]
+    (deep,) = read[-1]
+    assert any(deep[: len(one)] == one for one in read[0])
 
 
 def test_only_words_of_the_alphabet_are_sampled(tmp_path: Path) -> None:

@@ -233,7 +233,8 @@ class CausalModel(SamplingGenerator):
             return len(batch) * max(items[place].count for place in batch)
 
         def fits(batch: Sequence[int]) -> bool:
-            return rows(batch) <= self._batch_rows
+            # What a prompt begins with is read in a batch before, and known.
+            return rows(batch) <= self._batch_rows and first[batch[0]] == first[batch[-1]]
 
         while order:
             chosen = next(in_batches(order, fits))

@@ -15,9 +15,12 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM
 
+from selverify.errors import ParamsError
 from selverify.models.generators.adapter import merge_adapter
+from selverify.models.generators.int8 import round_linears
 from selverify.models.prompting import Prompt, plain_text
 from selverify.models.verifiers.loading import (
+    CPU,
     load_model,
     load_tokenizer,
     local_folder,
@@ -102,28 +105,37 @@ def load_hub_model(
     Args:
         source: as for ``local_folder``.
         revision: a commit or tag of the repository, the package's version; None for a folder.
-        dtype: ``float32``, ``bfloat16``, ``float16`` or ``auto``, as for ``number_type``.
+        dtype: ``float32``, ``bfloat16``, ``float16`` or ``auto``, as for ``number_type``; ``int8``
+            rounds weights and what is multiplied by them, on a processor, all else is in float32.
         device: ``cpu``, ``cuda``, ``cuda:1``, ...
         adapters: folders of adapters that are added to the weights, each made for what is before.
 
     Raises:
+        ParamsError: ``int8`` on another device than a processor.
         ParamsError, ArtifactError, SchemaError: as ``local_folder``, ``load_model`` and
             ``merge_adapter``.
     """
+    if dtype == "int8" and device != CPU:
+        raise ParamsError(
+            f"dtype: given int8 on device {device!r}, expected auto, bfloat16, float16 or float32 "
+            "there: 8-bit products are for processors"
+        )
     folder, known = local_folder(source, revision=revision)
     tokenizer = load_tokenizer(folder)
     # Sums of weights are made in float32, so that they are rounded once.
     kind = number_type(dtype, device)
-    loaded = torch.float32 if adapters else kind
+    loaded = torch.float32 if adapters or kind == torch.int8 else kind
     model = load_model(AutoModelForCausalLM, folder, dtype=loaded, device=device)
     for adapter in adapters:
         model, own = merge_adapter(model, adapter, base=known)
         known = f"{known} {own}"
-    if adapters:
+    if kind == torch.int8:
+        round_linears(model.base_model)
+    elif adapters:
         # Not the buffers: frequencies of positions stay as exact as ``load_model`` leaves them.
         for weight in model.parameters():
             weight.data = weight.data.to(kind)
-        model = model.eval().requires_grad_(False)
+    model = model.eval().requires_grad_(False)
     return HubModel(model, tokenizer, known, kind, _positions(model.config))
 
 

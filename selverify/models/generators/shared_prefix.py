@@ -39,7 +39,7 @@ NAME = "selverify_shared"
 """Of the attention, as transformers knows it."""
 SHARED = 16
 """What all prompts of a batch begin with is read and kept by itself from so many tokens on."""
-READ_AT_LEAST, READ_AT_ONCE = 512, 4096
+READ_AT_LEAST, READ_AT_ONCE = 512, 2048
 """Tokens that go through the model together where prompts are read; less make slow products."""
 ROOM = 16
 """Places by which the rows' own tokens grow."""
@@ -298,6 +298,7 @@ class SharedPrefixes:
         """
         self._model = pretrained.model
         self._positions = pretrained.positions
+        self._dtype = pretrained.dtype
         self._kept = KeptPrefixes(capacity)
         self._hidden: Tensor | None = None
         self._model.base_model.register_forward_hook(self._take_hidden)
@@ -451,7 +452,7 @@ class SharedPrefixes:
         rows = torch.tensor(_PROBE, device=model.device)
         expected = model(rows).logits[:, -1].float()
         rounding = 0.0
-        if model.dtype != torch.float32:
+        if self._dtype != torch.float32:
             # Odd tokens can make large logits: as far apart as two attentions of the model's own.
             model.set_attn_implementation("eager")
             rounding = 2 * float((model(rows).logits[:, -1].float() - expected).abs().max())
@@ -461,7 +462,7 @@ class SharedPrefixes:
         self.step(past, rows[:, -1].repeat_interleave(2))
         self._kept = KeptPrefixes(self._kept.capacity)
         apart = float((past.logits - expected.repeat_interleave(2, 0)).abs().max())
-        allowed = _TOLERANCE.get(model.dtype, _COARSE) * float(expected.abs().max())
+        allowed = _TOLERANCE.get(self._dtype, _COARSE) * float(expected.abs().max())
         if not apart <= max(allowed, rounding):
             raise ParamsError(_UNUSUAL.format(type(model).__name__, f"logits {apart:.2g} apart"))
 

@@ -1,0 +1,81 @@
+"""Products of 8-bit integers, against float32 ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_text_models import build
+from torch import nn
+
+from selverify.errors import ParamsError
+from selverify.models.generators.int8 import Int8Linear, round_linears, rounded
+from selverify.models.generators.pretrained import load_hub_model
+from selverify.models.generators.shared_prefix import SharedPrefixes
+from selverify.models.parameter_count import parameters_of
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_product_is_within_the_rounding_of_both_sides(bias: bool) -> None:
+    torch.manual_seed(1)
+    linear = nn.Linear(48, 20, bias=bias)
+    x = torch.randn(3, 5, 48) * torch.logspace(-6, 6, 15).view(3, 5, 1)
+    with torch.inference_mode():
+        found, expected = Int8Linear(linear)(x), linear(x)
+    # Each factor is off by at most half a step, of which there are 127 to the largest.
+    largest = x.abs().amax(-1, keepdim=True), linear.weight.abs().amax(1)
+    total = x.abs().sum(-1, keepdim=True) * largest[1] + largest[0] * linear.weight.abs().sum(1)
+    assert found.shape == (3, 5, 20)
+    assert bool(((found - expected).abs() <= total / 254 * 1.02 + 1e-6).all())
+
+
+def test_a_row_of_zeros_and_an_empty_weight_give_the_bias() -> None:
+    linear = nn.Linear(8, 3)
+    nn.init.zeros_(linear.weight)
+    with torch.inference_mode():
+        rows = Int8Linear(linear)(torch.stack([torch.zeros(8), torch.ones(8)]))
+    torch.testing.assert_close(rows, linear.bias.detach().expand(2, 3))
+
+
+def test_a_row_does_not_depend_on_those_beside_it() -> None:
+    torch.manual_seed(2)
+    layer, x = Int8Linear(nn.Linear(64, 32)), torch.randn(70, 64)
+    alone = torch.cat([layer(row[None]) for row in x])
+    assert torch.equal(layer(x), alone)
+
+
+def test_codes_of_a_row_reach_127_and_no_further() -> None:
+    codes, step = rounded(torch.tensor([[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]]))
+    assert codes.tolist() == [[64, -127, 32], [0, 0, 0]]
+    assert step[0].item() == pytest.approx(2 / 127)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("llama"), "llama")
+
+
+def test_a_model_in_int8_is_near_the_one_in_float32_and_shares_prefixes(folder: Path) -> None:
+    rough, exact = (
+        load_hub_model(str(folder), revision=None, dtype=dtype, device="cpu")
+        for dtype in ("int8", "float32")
+    )
+    assert rough.digest != exact.digest
+    weights = [one for one in rough.model.modules() if isinstance(one, Int8Linear)]
+    assert weights
+    assert parameters_of(rough.model) == parameters_of(exact.model)
+    tokens = torch.arange(40)[None]
+    with torch.inference_mode():
+        found, expected = (one.model(tokens).logits.softmax(-1) for one in (rough, exact))
+    assert 0 < float((found - expected).abs().max()) < 0.02
+    prompts = [tuple(range(size)) for size in (30, 33, 40)]
+    past = SharedPrefixes(rough, capacity=100).read(prompts)
+    torch.testing.assert_close(past.logits[2].softmax(-1), found[0, -1], rtol=0, atol=0.01)
+
+
+def test_int8_is_for_processors_and_for_linear_layers(folder: Path) -> None:
+    with pytest.raises(ParamsError, match=r"given int8 on device 'cuda', expected auto"):
+        load_hub_model(str(folder), revision=None, dtype="int8", device="cuda")
+    with pytest.raises(ParamsError, match=r"int8 for Embedding, which has no linear layers"):
+        round_linears(nn.Embedding(3, 3))
