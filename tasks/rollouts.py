@@ -61,8 +61,9 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
     settings = shard.params.rollouts
     models = open_models(shard.params, shard.inputs, seed=settings.seed)
     domain, backend = models.domain, models.backend
+    written = _by_what_is_written(shard.params)
     with open_grader(shard.params) as grader:
-        if _by_what_is_written(shard.params):
+        if written:
             sampled = written_solutions(domain, shard.tasks, _written(shard))
             drawn = 0
             valued = partial(written_values, domain, sampled, grader=grader)
@@ -84,9 +85,10 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
             values,
             proposals=settings.proposals,
             explored_from=settings.explored_from,
+            continued=written,
         )
         values |= valued(explored)
-    both = [*sampled, *explored]
+    both = explored if written else [*sampled, *explored]
     rows = solution_rows(domain, value_solutions(both, values), both)
     last = shard.tasks[-1].problem.problem_id
     say(f"rollouts: to {last}, {len(sampled)} solutions, {len(explored)} candidates valued")

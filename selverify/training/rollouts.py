@@ -147,7 +147,8 @@ def written_values(
     """1 for the states of written ``solutions``, and of ``explored`` ones whose last move computes
     what the solution does, not oftener than it does, or gives the right answer; else 0.
 
-    Nothing is rolled out: a label costs the sample that it is of.
+    Nothing is rolled out: a label costs the sample that it is of. Only sampled moves should be
+    learned from: written ones, which are all right, would be told by their style.
     """
     values: _Values = {(one.task.problem.problem_id, ()): 1.0 for one in solutions}
     values |= {_key(state): 1.0 for one in solutions for state in one.states}
@@ -172,11 +173,12 @@ def explore_candidates(
     *,
     proposals: int,
     explored_from: float,
+    continued: bool,
 ) -> list[SampledSolution]:
     """What a search meets: the distinct survivors of ``proposals`` samples at solvable states.
 
     Of the states that the solutions pass through, from which at least ``explored_from`` of the
-    continuations are right. Survivors that a solution goes on with are left out.
+    continuations are right. ``continued``: with survivors that a solution goes on with.
     """
     starts: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
     for one in sampled:
@@ -190,7 +192,7 @@ def explore_candidates(
     for one, state, samples in zip(chosen.values(), places, replies, strict=True):
         for move in sift(domain, state, samples=samples, gates=GATES).survivors:
             after = domain.apply(state, move)
-            if _key(after) not in values:
+            if continued or _key(after) not in values:
                 found.append(SampledSolution(one.task, (*one.states, after), 0))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from selverify.domains.grade_school import GradeSchool
 from selverify.errors import ParamsError, SchemaError
 from selverify.models.sources import SOURCE, read_generator_source
 from selverify.params import Params, PretrainedParams, TextBenchmark, TextSplit, Tuning, load_params
+from selverify.search.backend import Backend
 from selverify.storage import read_json
+from selverify.types import Sample, State
 from tasks import benchmark as benchmark_stage
 from tasks import generator as stage
 from tasks import rollouts
@@ -98,18 +101,26 @@ def test_no_problem_of_the_benchmark_and_none_like_a_test_problem_is_learned_fro
     marks = read_json(folder / "held_out.json", schema="generator.held_out", version=1)["marks"]
     assert len(marks) == 9 + 4 + 3
     rollouts._check_held_out({"generator": folder, "benchmark": Path("benchmark")})
-    check_written_solutions_are_valued(params, folder)
+    check_written_solutions_are_valued(params, folder, monkeypatch)
     check_a_run_takes_it(params, folder)
 
 
-def check_written_solutions_are_valued(params: Params, folder: Path) -> None:
-    """Each of the valued problems' solutions, and what the model says beside them."""
+def check_written_solutions_are_valued(
+    params: Params, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sampled at the states of the valued problems' solutions, and nothing else."""
+
+    def sampled(_: Backend, states: Sequence[State], *, count: int) -> list[tuple[Sample, ...]]:
+        return [tuple(Sample("1 + 1 = 2", 6, -1.0) for _ in range(count)) for _ in states]
+
+    monkeypatch.setattr("selverify.training.rollouts.sample_moves", sampled)
     inputs = {"generator": folder, "benchmark": Path("benchmark")}
     found = rollouts.run(params, inputs, {"rollouts": Path("rollouts")})
     rows = read_rows(Path("rollouts"), "rollouts", "values")
     assert found == {"rows": len(rows)}
-    whole = [row for row in rows if row["count"]]
-    assert whole and all(row["values"] == [1.0, 1.0] for row in whole)
+    assert all(row["count"] == 0 and row["moves"][-1] == "1 + 1 = 2" for row in rows)
+    assert {len(row["moves"]) for row in rows} == {1, 2}
+    assert all(value == 1.0 for row in rows for value in row["values"][:-1])
     write_rows(Path("benchmark"), "benchmark", "written", [])
     with pytest.raises(ParamsError, match="no written solutions that can be read as moves"):
         rollouts.run(params, inputs, {"rollouts": Path("rollouts")})

@@ -4,6 +4,7 @@ import random
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -292,7 +293,8 @@ def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_o
     sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
     values = state_values(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
     assert values[task.problem.problem_id, ()] == 0.5
-    found = explore_candidates(DOMAIN, backend, sampled, values, proposals=4, explored_from=0.5)
+    explore = partial(explore_candidates, DOMAIN, backend, sampled, proposals=4, explored_from=0.5)
+    found = explore(values, continued=False)
     assert found and all(one.count == 0 for one in found)
     assert not any((task.problem.problem_id, one.states[-1].said) in values for one in found)
     values |= state_values(DOMAIN, backend, found, rollouts=4, grader=GRADER)
@@ -301,10 +303,11 @@ def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_o
         assert valued.values[:-1] == tuple(
             values[task.problem.problem_id, state.said] for state in one.states[:-1]
         )
-    hopeless = dict.fromkeys(values, 0.0)
-    assert not explore_candidates(
-        DOMAIN, backend, sampled, hopeless, proposals=4, explored_from=0.5
-    )
+    every = [one.states[-1].said for one in explore(values, continued=True)]
+    assert {one.states[-1].said for one in found} < set(every)
+    assert {one.states[-1].said for one in sampled} & set(every)
+    assert len(set(every)) == len(every)
+    assert not explore(dict.fromkeys(values, 0.0), continued=True)
 
 
 def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:
