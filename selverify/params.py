@@ -34,6 +34,7 @@ KeyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
 Aggregation = Literal["last", "min", "prod"]
 RewardKind = Literal["token_logprobs", "value", "head", "adapter", "source"]
 Precision = Literal["auto", "float32", "bfloat16", "float16"]
+GeneratorPrecision = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 
 
 class ParamsSection(BaseModel):
@@ -186,7 +187,7 @@ class PretrainedParams(ParamsSection):
     kind: Literal["transformers"]
     model: str
     revision: str | None
-    dtype: Precision | Literal["int8"]
+    dtype: GeneratorPrecision
     prompt: str | None
     kept_tokens: Positive
     exact_values: bool

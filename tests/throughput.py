@@ -25,7 +25,7 @@ from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
 from selverify.models.verifiers.loading import number_type
 from selverify.models.verifiers.reward import SEEN
-from selverify.params import Precision, Sampling
+from selverify.params import GeneratorPrecision, Sampling
 from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.types import Move, Sample
 
@@ -48,7 +48,7 @@ def main() -> None:
     """Measure and print."""
     read = argparse.ArgumentParser(description=__doc__)
     read.add_argument("--device", required=True)
-    read.add_argument("--dtype", required=True, choices=get_args(Precision))
+    read.add_argument("--dtype", required=True, choices=get_args(GeneratorPrecision))
     for name in ("--problems", "--samples", "--tokens"):
         read.add_argument(name, type=int, required=True)
     given = read.parse_args()
@@ -60,7 +60,8 @@ def main() -> None:
 
 def save_random(folder: Path, dtype: str, device: str) -> None:
     torch.manual_seed(SEED)
-    torch.set_default_dtype(number_type(dtype, device))
+    if dtype != "int8":
+        torch.set_default_dtype(number_type(dtype, device))
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
     torch.set_default_dtype(torch.float32)
     tokenizer_of_bytes().save_pretrained(folder)

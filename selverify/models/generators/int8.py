@@ -2,7 +2,8 @@
 
 Knows: rounding of weights and of what goes through them. Does not know: models, tokens, attention.
 
-A processor multiplies 8-bit integers some four times as fast as float32 numbers (docs/performance).
+Processors with instructions for it (VNNI, AMX) multiply these some four times as fast as float32
+numbers.
 Each token is rounded by itself, and sums of integers are exact, so a product does not depend on
 what is read with it.
 """
