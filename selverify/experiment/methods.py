@@ -30,6 +30,7 @@ from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
 from selverify.search.protocol import Asking
 from selverify.search.rules import GatedSettings
+from selverify.search.selective_vote import selective_vote
 from selverify.types import Outcome
 
 FULL_SCORER = "hybrid"
@@ -39,7 +40,7 @@ _CALLED = ("k_base", "beta", "tau", "proposals")
 _CAPPED = ("proposals", "width", "expansion")
 """Axes that mean the same at any value of N or more."""
 _Search = Callable[..., Asking[Outcome]]
-Kind = Literal["greedy", "baseline", "gated", "part", "bound"]
+Kind = Literal["greedy", "baseline", "vote", "gated", "part", "bound"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +126,11 @@ class Trial:
 class Method:
     """One row of the table of methods.
 
-    ``kind``: ``greedy`` has no budget; ``baseline``; ``gated`` is gated competition with at most N
-    verifier calls; a ``part`` is the full method with one part taken out, turned round or added; a
-    ``bound`` knows the truth. ``grid`` names the axes between whose points cross-validation
-    chooses. ``drawn``: whether figures show it; they show no part.
+    ``kind``: ``greedy`` has no budget; ``baseline``; ``vote`` is ours over whole solutions, and
+    ``gated`` is gated competition, both with at most N verifier calls; a ``part`` is the full
+    method with one part taken out, turned round or added; a ``bound`` knows the truth. ``grid``
+    names the axes between whose points cross-validation chooses. ``drawn``: whether figures show
+    it; they show no part.
     """
 
     name: str
@@ -363,6 +365,14 @@ _ROWS: tuple[Method, ...] = (
         partial(_steps, search=dvts),
         ("temperature", "expansion"),
         drawn=False,
+    ),
+    Method(
+        "selective_vote",
+        "Ours, selective vote",
+        "#44aa99",
+        partial(_solutions, search=partial(selective_vote, temperature=None), gates=True),
+        ("aggregation", "rule", "confidence"),
+        "vote",
     ),
     Method(
         "verify_all",

@@ -139,7 +139,7 @@ class Searches:
                 search = build.search(trial, decisions.recorded(settings.rules(trial.domain)))
             else:
                 search = build(trial)
-            budget = trial.n if self._method.kind in ("gated", "part") else None
+            budget = trial.n if self._method.kind in ("vote", "gated", "part") else None
             searches[trial.key] = Search(search, budget=budget)
         results = run_lockstep(searches, self._backend, end_of_move=trials[0].domain.end_of_move)
         return {key: _Made(decided.get(key), result) for key, result in results.items()}

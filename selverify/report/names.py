@@ -65,7 +65,7 @@ def baseline_methods() -> tuple[str, ...]:
 
 def our_methods() -> tuple[str, ...]:
     """What is compared with the hull."""
-    return tuple(name for name, one in METHODS.items() if one.kind in ("gated", "part"))
+    return tuple(name for name, one in METHODS.items() if one.kind in ("vote", "gated", "part"))
 
 
 def figure_methods() -> tuple[str, ...]:

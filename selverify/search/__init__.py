@@ -11,6 +11,7 @@ from selverify.search.gated import Rules, gated_competition
 from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
 from selverify.search.rules import GatedSettings
+from selverify.search.selective_vote import selective_vote
 
 __all__ = [
     "CandidateList",
@@ -27,4 +28,5 @@ __all__ = [
     "gated_competition",
     "majority_vote",
     "oracle",
+    "selective_vote",
 ]

@@ -23,14 +23,15 @@ class StoppingRule(NamedTuple):
     """When votes are counted, and how settled they are.
 
     ``following``: from the number of samples drawn, their number at the next count. ``support``:
-    from the votes of each answer, most first and at least one, a number in [0, 1].
+    from the votes of each answer, or their weights, most first and at least one, a number in
+    [0, 1].
     """
 
     following: Callable[[int], int]
-    support: Callable[[Sequence[int]], float]
+    support: Callable[[Sequence[float]], float]
 
 
-def _ahead(votes: Sequence[int]) -> float:
+def _ahead(votes: Sequence[float]) -> float:
     """P(p_1 > 1/2 | v_1, v_2) = 1 - I_{1/2}(v_1 + 1, v_2 + 1) = I_{1/2}(v_2 + 1, v_1 + 1).
 
     p_1 is the leading answer's share of the probability of the two most frequent ones, with a
@@ -40,7 +41,7 @@ def _ahead(votes: Sequence[int]) -> float:
     return float(betainc(second + 1, first + 1, 0.5))
 
 
-def _share(votes: Sequence[int]) -> float:
+def _share(votes: Sequence[float]) -> float:
     return votes[0] / sum(votes)
 
 

@@ -18,6 +18,7 @@ from selverify.search import (
     gated_competition,
     majority_vote,
     oracle,
+    selective_vote,
 )
 from selverify.search.adaptive_consistency import STOPPING_RULES
 from selverify.search.backend import Backend
@@ -109,6 +110,17 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
             aggregation="prod",
             temperature=None,
         )
+    elif name == "selective_vote":
+        search = selective_vote(
+            DOMAIN,
+            problem,
+            n=n,
+            gates=gates,
+            aggregation="prod",
+            rule="beta",
+            confidence=0.9,
+            temperature=None,
+        )
     elif name in STOPPING_RULES:
         search = adaptive_consistency(
             DOMAIN, problem, n=n, rule=name, confidence=0.8, gates=gates, temperature=None
@@ -151,7 +163,7 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
 
 
 NAMES = [
-    *("cot", "majority", *STOPPING_RULES, "best_of_n", "early_stopping"),
+    *("cot", "majority", *STOPPING_RULES, "best_of_n", "early_stopping", "selective_vote"),
     *("beam", "dvts", "granularity", "oracle", "explore"),
 ]
 baseline_runs = st.lists(
