@@ -19,6 +19,7 @@ from tiny_text_models import tokenizer_of_bytes
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from selverify.domains.math_steps import MathSteps
+from selverify.models.assembly import EMBEDDED_AT
 from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import Prompting, load_prompt
@@ -79,6 +80,7 @@ def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
     model = CausalModel(
         pretrained,
         kept_tokens=400_000,
+        depth=EMBEDDED_AT,
         domain=domain,
         exact_values=False,
         prompting=Prompting(prompt, end_of_move=domain.end_of_move),

@@ -45,6 +45,9 @@ from selverify.params import PretrainedParams, PretrainedVerifier, Sampling, Ser
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
 from selverify.types import State
 
+EMBEDDED_AT = 2 / 3
+"""Share of a hub model's layers after which its states embed moves: later ones are about the next
+word. On grade_school a head on them has an AUC of 0.81 on held-out moves, 0.79 after the last."""
 KEPT_MOVES = 25_000
 """Sampled moves whose embeddings wait for the ranker: 16 bytes each by the width."""
 _log = logging.getLogger(__name__)
@@ -212,15 +215,15 @@ def _generator(
         model = load_generator_model(
             source, folder, dtype=source.dtype, device=device, adapters=(adapter,)
         )
-        return causal(model, kept_moves=0), model.digest
+        return causal(model, depth=1.0, kept_moves=0), model.digest
 
-    proposer = causal(pretrained, kept_moves=kept_moves)
+    proposer = causal(pretrained, depth=EMBEDDED_AT, kept_moves=kept_moves)
     # Log probabilities, which rankers and heads read, are shares of what may be sampled.
     of = "" if source.alphabet is None else f" of {source.alphabet!r}"
     return _Parts(
         proposer,
         proposer.embed,
-        f"{pretrained.digest} {shown}{of}",
+        f"{pretrained.digest} {shown}{of} depth {EMBEDDED_AT:.2f}",
         alone=False,
         shown=f"{pretrained.files} {shown}",
         adapted=adapted,

@@ -86,6 +86,7 @@ def causal(
     return CausalModel(
         pretrained,
         kept_tokens=capacity,
+        depth=1.0,
         domain=DOMAIN,
         exact_values=False,
         alphabet=alphabet,
@@ -168,7 +169,7 @@ def test_some_samples_end_with_a_step_and_some_at_the_limit(pretrained: HubModel
 
 def test_only_what_is_new_of_a_prompt_is_read(pretrained: HubModel) -> None:
     read: list[int] = []
-    prefixes = SharedPrefixes(pretrained, capacity=4000)
+    prefixes = SharedPrefixes(pretrained, capacity=4000, depth=1.0)
     hook = pretrained.model.register_forward_pre_hook(
         lambda _, __, named: read.append(named["input_ids"].numel()), with_kwargs=True
     )
@@ -244,7 +245,7 @@ def test_where_the_prompt_leaves_no_room_nothing_is_sampled(pretrained: HubModel
     )
     assert empty == (Sample("", 0, 0.0),) * 2
     assert texts((samples,)) == texts(causal(pretrained).propose([ProposeItem(STATES[0], 0, 2)]))
-    prefixes = SharedPrefixes(pretrained, capacity=100)
+    prefixes = SharedPrefixes(pretrained, capacity=100, depth=1.0)
     with pytest.raises(SchemaError, match="a prompt of 600 tokens, expected 1 to 512"):
         prefixes.read([(1,) * 600])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -40,6 +41,30 @@ def near(found: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def _noted(out: list[Tensor], _: object, __: object, given: Tensor) -> None:
+    out.append(given)
+
+
+@pytest.mark.parametrize(("depth", "layer"), [(0.1, 1), (0.5, 1), (2 / 3, 1), (0.9, 2)])
+def test_hidden_states_are_those_after_a_share_of_the_layers(
+    pretrained: HubModel, depth: float, layer: int
+) -> None:
+    """Of both layers the nearest, brought to one size; of a prompt and of a row after it."""
+    prefixes = SharedPrefixes(pretrained, capacity=100, depth=depth)
+    past = prefixes.read([EXAMPLES])
+    for text in (EXAMPLES, (*EXAMPLES, 7)):
+        if text != EXAMPLES:
+            prefixes.step(past, torch.tensor([7]))
+        with torch.inference_mode():
+            out: list[Tensor] = []
+            at = pretrained.model.base_model.layers[layer - 1]
+            hook = at.register_forward_hook(partial(_noted, out))
+            pretrained.model(torch.tensor([text]))
+            hook.remove()
+        expected = out[0][0, -1]
+        near(past.hidden[0], expected / expected.square().mean().sqrt())
+
+
 @pytest.mark.parametrize("capacity", [1, 60, 10_000])
 @pytest.mark.parametrize("at_once", [7, 4096])
 def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
@@ -48,7 +73,7 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
     """With examples that all share, without; what is kept, what is not; in parts; rows dropped."""
     monkeypatch.setattr(shared_prefix, "READ_AT_ONCE", at_once)
     monkeypatch.setattr(shared_prefix, "READ_AT_LEAST", 1)
-    prefixes = SharedPrefixes(pretrained, capacity=capacity)
+    prefixes = SharedPrefixes(pretrained, capacity=capacity, depth=1.0)
     rng = random.Random(5)
     prompts = [(*EXAMPLES, *(rng.randrange(WORDS) for _ in range(size))) for size in (1, 9, 4)]
     for some in (prompts, [(3, 4), *prompts], [(*one, 8, 9) for one in prompts], prompts[:1]):
@@ -88,7 +113,7 @@ TAKEN = {
 
 
 def test_moves_that_are_read_after_prompts(pretrained: HubModel) -> None:
-    prefixes = SharedPrefixes(pretrained, capacity=100)
+    prefixes = SharedPrefixes(pretrained, capacity=100, depth=1.0)
     prompts = [(*EXAMPLES, 5), (*EXAMPLES, 6, 7)]
     past = prefixes.read(prompts)
     past.take(torch.arange(len(prompts))[:, None].expand(-1, 2))
@@ -124,7 +149,7 @@ def test_attention_that_is_not_by_keys_and_values_alone_is_refused(
 
     monkeypatch.setattr(shared_prefix, "attention", capped)
     with pytest.raises(ParamsError, match="where prefixes are shared, expected"):
-        SharedPrefixes(pretrained, capacity=10)
+        SharedPrefixes(pretrained, capacity=10, depth=1.0)
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
@@ -176,7 +201,7 @@ def test_forced_words_follow_and_count_for_nothing(
         return found
 
     monkeypatch.setattr(decoding, "draw", favoured)
-    prefixes = SharedPrefixes(pretrained, capacity=100)
+    prefixes = SharedPrefixes(pretrained, capacity=100, depth=1.0)
     past = prefixes.read([(*EXAMPLES, 5), (*EXAMPLES, 6, 7)])
     most = np.array([[12] * 8, [5] * 6 + [0] * 2])
     seeds = np.arange(16, dtype=np.uint64).reshape(2, 8) + np.uint64(3)

@@ -145,14 +145,14 @@ def test_a_value_is_forced_behind_white_space_too(llama: Path) -> None:
 def test_a_domain_that_computes_nothing_takes_no_exact_values(llama: Path) -> None:
     with pytest.raises(ParamsError, match="given exact_values true, expected false"):
         CausalModel(
-            loaded(llama), kept_tokens=1000, domain=MathSteps(), exact_values=True,
+            loaded(llama), kept_tokens=1000, depth=1.0, domain=MathSteps(), exact_values=True,
             prompting=plain(MathSteps()), prompting_id="", sampling=SAMPLING, seed=1, kept_moves=0,
         )  # fmt: skip
 
 
 def generator(pretrained: HubModel, *, exact_values: bool) -> CausalModel:
     return CausalModel(
-        pretrained, kept_tokens=1000, domain=DOMAIN, exact_values=exact_values,
+        pretrained, kept_tokens=1000, depth=1.0, domain=DOMAIN, exact_values=exact_values,
         prompting=plain(DOMAIN), prompting_id="plain", sampling=SAMPLING, seed=1, kept_moves=0,
     )  # fmt: skip
 

@@ -69,6 +69,7 @@ class CausalModel(SamplingGenerator):
         pretrained: HubModel,
         *,
         kept_tokens: int,
+        depth: float,
         domain: Domain,
         exact_values: bool,
         alphabet: str | None = None,
@@ -79,9 +80,9 @@ class CausalModel(SamplingGenerator):
         kept_moves: int,
     ) -> None:
         """``prompting_id`` identifies what ``prompting`` shows beside the state; ``kept_tokens``
-        bounds the cache of prefixes. ``exact_values``: what ``domain.forced`` knows is not sampled.
-        ``alphabet``: the characters of the words that are sampled; the model, which is changed in
-        place, computes logits of these alone. None: of all.
+        bounds the cache of prefixes; ``depth`` as for ``SharedPrefixes``. ``exact_values``: what
+        ``domain.forced`` knows is not sampled. ``alphabet``: the characters of the words that are
+        sampled; the model, which is changed in place, computes logits of these alone. None: of all.
         ``kept_moves``: of so many sampled moves the embeddings are kept until ``embed``.
 
         Raises:
@@ -104,7 +105,7 @@ class CausalModel(SamplingGenerator):
             )
         self._mark = domain.computed_after if exact_values else ""
         self._words = _words(pretrained, alphabet, domain, self._mark)
-        self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens)
+        self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens, depth=depth)
         self._prompting = prompting
         self._seed = seed
         self._watched = _watched(pretrained, self._end[-1] + self._mark[-1:], self._words)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -152,8 +152,8 @@ class Past:
     """G groups of S rows each, row s of group g at g * S + s, and what they continue.
 
     ``lengths`` [G] are those of the prompts, to which each row adds ``memory.own.size`` tokens;
-    ``logits`` [B, V] predict the next one of the live rows, ``hidden`` [B, D] is the last layer's
-    state after the last one; both in float32.
+    ``logits`` [B, V] predict the next one of the live rows, ``hidden`` [B, D] is the state after
+    the last one, at the depth that is read; both in float32.
     """
 
     memory: Memory
@@ -289,9 +289,12 @@ def _own_bias(own: OwnTokens, room: int, new: int, like: Tensor) -> Tensor:
 
 
 class SharedPrefixes:
-    """Reads prompts and rows after them; keeps keys and values of at most ``capacity`` tokens."""
+    """Reads prompts and rows after them; keeps keys and values of at most ``capacity`` tokens.
 
-    def __init__(self, pretrained: HubModel, *, capacity: int) -> None:
+    ``depth``: the share of the layers after which hidden states are taken; 1 is after the last.
+    """
+
+    def __init__(self, pretrained: HubModel, *, capacity: int, depth: float) -> None:
         """
         Raises:
             ParamsError: the model attends in another way than by keys and values alone.
@@ -301,7 +304,10 @@ class SharedPrefixes:
         self._dtype = pretrained.dtype
         self._kept = KeptPrefixes(capacity)
         self._hidden: Tensor | None = None
-        self._model.base_model.register_forward_hook(self._take_hidden)
+        if depth < 1:
+            _layer_at(self._model, depth).register_forward_hook(self._take_inner)
+        else:
+            self._model.base_model.register_forward_hook(self._take_last)
         self._probe()
 
     @property
@@ -436,14 +442,19 @@ class SharedPrefixes:
         hidden, self._hidden = self._hidden, None
         if hidden is None:
             raise ProtocolError(
-                f"{type(self._model).__name__}: its decoder gave no last hidden state, expected one"
+                f"{type(self._model).__name__}: its decoder gave no hidden state, expected one"
             )
         memory.own.size += tokens.shape[1]
         return out.logits.float(), hidden.float()
 
-    def _take_hidden(self, _: object, __: object, out: Any) -> None:
+    def _take_last(self, _: object, __: object, out: Any) -> None:
         """The decoder's last state: to ask the model for it would keep every layer's."""
         self._hidden = out.last_hidden_state
+
+    def _take_inner(self, _: object, __: object, out: Any) -> None:
+        """A layer's state, brought to one size, as the decoder's last norm does."""
+        hidden = out[0] if isinstance(out, tuple) else out
+        self._hidden = functional.rms_norm(hidden.float(), hidden.shape[-1:])
 
     @torch.inference_mode()
     def _probe(self) -> None:
@@ -465,6 +476,19 @@ class SharedPrefixes:
         allowed = _TOLERANCE.get(self._dtype, _COARSE) * float(expected.abs().max())
         if not apart <= max(allowed, rounding):
             raise ParamsError(_UNUSUAL.format(type(model).__name__, f"logits {apart:.2g} apart"))
+
+
+def _layer_at(model: Any, depth: float) -> Any:
+    """The layer that ends that share of all, at least the first one.
+
+    Raises:
+        ParamsError: no list of as many layers as the configuration says.
+    """
+    count = int(model.config.get_text_config().num_hidden_layers)
+    for part in model.base_model.modules():
+        if isinstance(part, nn.ModuleList) and len(part) == count:
+            return part[max(0, round(depth * count) - 1)]
+    raise ParamsError(_UNUSUAL.format(type(model).__name__, f"no list of {count} layers"))
 
 
 def _parts(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
