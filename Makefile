@@ -9,6 +9,7 @@ TORCH_INDEX ?=
 PROFILE ?=
 # Where `make throughput` runs.
 DEVICE ?= cuda
+DTYPE ?= bfloat16
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -33,7 +34,7 @@ real: $(INSTALLED)
 
 # Tokens and verifier calls a second of random weights in the shape of Llama 3.2 1B.
 throughput: $(INSTALLED)
-	@$(FLOWS) exec python tests/throughput.py --device $(DEVICE) --dtype bfloat16 \
+	@$(FLOWS) exec python tests/throughput.py --device $(DEVICE) --dtype $(DTYPE) \
 		--problems 64 --samples 16 --tokens 64
 
 # its_hub's searches with the generator and the verifier of PROFILE=smollm2: pip install its_hub first.

@@ -633,6 +633,11 @@ class Params(ParamsSection):
                 f"verifier.targets.{self.domain}: given written, expected soft, hard or relative: "
                 "written solutions can be read as moves of grade_school alone"
             )
+        if targets == "written" and not self.rollouts.proposals:
+            raise ValueError(
+                "rollouts.proposals: given 0, expected at least 1: with targets that are written "
+                "only sampled candidates are learned from"
+            )
         if kind == "token_logprobs" and targets == "relative":
             raise ValueError(
                 f"verifier.targets.{self.domain}: given relative, expected soft or hard: "

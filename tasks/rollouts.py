@@ -1,4 +1,5 @@
-"""Stage ``rollouts``: values of the steps of sampled solutions, or of written ones."""
+"""Stage ``rollouts``: values of steps: of sampled solutions, or of what is sampled beside written
+ones."""
 
 from __future__ import annotations
 

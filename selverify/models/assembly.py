@@ -223,7 +223,7 @@ def _generator(
     return _Parts(
         proposer,
         proposer.embed,
-        f"{pretrained.digest} {shown}{of} depth {EMBEDDED_AT:.2f}",
+        f"{pretrained.digest} {shown}{of} depth {EMBEDDED_AT!r}",
         alone=False,
         shown=f"{pretrained.files} {shown}",
         adapted=adapted,

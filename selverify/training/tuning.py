@@ -71,11 +71,12 @@ def values_before(
     solution: ValuedSolution, solutions: Sequence[ValuedSolution]
 ) -> tuple[float, ...]:
     """The value of the state before each step; at the start the share of the samples of
-    ``solutions`` of the problem that are worth 1, as in ``state_values``; without samples 0."""
+    ``solutions`` of the problem that are worth 1, as in ``state_values``; where there are
+    candidates alone, those at states of a written solution, 1."""
     own = [one for one in solutions if one.problem_id == solution.problem_id]
     right = sum(one.count for one in own if one.values[-1] == 1.0)
     drawn = sum(one.count for one in own)
-    return (right / drawn if drawn else 0.0, *solution.values[:-1])
+    return (right / drawn if drawn else 1.0, *solution.values[:-1])
 
 
 def with_targets(solutions: Sequence[ValuedSolution], targets: str) -> list[ValuedSolution]:

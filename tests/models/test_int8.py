@@ -30,7 +30,7 @@ def test_a_product_is_within_the_rounding_of_both_sides(bias: bool) -> None:
     assert bool(((found - expected).abs() <= total / 254 * 1.02 + 1e-6).all())
 
 
-def test_a_row_of_zeros_and_an_empty_weight_give_the_bias() -> None:
+def test_a_row_of_zeros_and_a_weight_of_zeros_give_the_bias() -> None:
     linear = nn.Linear(8, 3)
     nn.init.zeros_(linear.weight)
     with torch.inference_mode():
@@ -67,11 +67,12 @@ def test_a_model_in_int8_is_near_the_one_in_float32_and_shares_prefixes(folder: 
     assert parameters_of(rough.model) == parameters_of(exact.model)
     tokens = torch.arange(40)[None]
     with torch.inference_mode():
-        found, expected = (one.model(tokens).logits.softmax(-1) for one in (rough, exact))
-    assert 0 < float((found - expected).abs().max()) < 0.02
+        found, expected = (one.model(tokens).logits for one in (rough, exact))
+    assert 0 < float((found - expected).abs().max()) < 0.05 * float(expected.abs().max())
     prompts = [tuple(range(size)) for size in (30, 33, 40)]
     past = SharedPrefixes(rough, capacity=100, depth=1.0).read(prompts)
-    torch.testing.assert_close(past.logits[2].softmax(-1), found[0, -1], rtol=0, atol=0.01)
+    apart = float((past.logits[2] - found[0, -1]).abs().max())
+    assert apart < 0.05 * float(expected.abs().max())
 
 
 def test_int8_is_for_processors_and_for_linear_layers(folder: Path) -> None:

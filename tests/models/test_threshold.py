@@ -125,6 +125,7 @@ def test_a_start_is_worth_the_share_of_right_solutions() -> None:
     assert values_before(several[1], several) == (0.5, 0.25)
     explored = solution("a", 0.0, count=0)
     assert values_before(explored, [*several, explored]) == (0.5,)
+    assert values_before(explored, [explored, several[2]]) == (1.0,), "of a written solution"
     assert values_before(several[2], several) == (0.0, 0.0)
     often = [solution("a", 0.5, 1.0, count=6), *several[1:]]
     assert values_before(often[1], often) == (6 / 7, 0.25)

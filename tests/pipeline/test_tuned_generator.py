@@ -101,11 +101,11 @@ def test_no_problem_of_the_benchmark_and_none_like_a_test_problem_is_learned_fro
     marks = read_json(folder / "held_out.json", schema="generator.held_out", version=1)["marks"]
     assert len(marks) == 9 + 4 + 3
     rollouts._check_held_out({"generator": folder, "benchmark": Path("benchmark")})
-    check_written_solutions_are_valued(params, folder, monkeypatch)
+    check_candidates_at_written_solutions_are_valued(params, folder, monkeypatch)
     check_a_run_takes_it(params, folder)
 
 
-def check_written_solutions_are_valued(
+def check_candidates_at_written_solutions_are_valued(
     params: Params, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is sampled at the states of the valued problems' solutions, and nothing else."""
@@ -209,3 +209,9 @@ def test_other_domains_have_no_written_solutions(params: Params) -> None:
     math = params.model_copy(update={"domain": "math", "generator": {"math": {"tiny": source}}})
     with pytest.raises(ParamsError, match=r"generator\.math\.tiny\.tuning: given a tuning"):
         stage._written(math, TUNING, [])
+
+
+def test_what_else_the_source_says_may_change_beside_a_committed_adapter() -> None:
+    """Its digest is none of the adapter's, so another dtype does not make a damaged checkpoint."""
+    digests = json.loads((ROOT / "models/grade_school-smollm2/digests.json").read_text())["data"]
+    assert "adapter_model.safetensors" in digests and SOURCE not in digests

@@ -116,3 +116,9 @@ def test_a_known_beginning_tells_of_what_was_not_verified(
         scores={"add 2 ;": 0.1, "add 2 ; add 2 ;": 0.9, FOUR: 0.9, "add 1 ;": 0.8, ONE: 0.8},
     )
     assert run(backend, confidence, 4) == ("1", verified)
+
+
+def test_no_call_is_made_where_all_answers_agree() -> None:
+    """However little two votes say of others that were not drawn."""
+    backend = ScriptedBackend(solutions=[THREE, "add 1 ; add 2 ; say 3 ;"])
+    assert run(backend, 0.999, 2) == ("3", [])

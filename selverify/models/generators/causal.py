@@ -234,7 +234,7 @@ class CausalModel(SamplingGenerator):
             return len(batch) * max(items[place].count for place in batch)
 
         def fits(batch: Sequence[int]) -> bool:
-            # What a prompt begins with is read in a batch before, and known.
+            # So that a prompt is in no batch with what it begins with, which is read before.
             return rows(batch) <= self._batch_rows and first[batch[0]] == first[batch[-1]]
 
         while order:

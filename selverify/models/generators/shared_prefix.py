@@ -452,7 +452,7 @@ class SharedPrefixes:
         self._hidden = out.last_hidden_state
 
     def _take_inner(self, _: object, __: object, out: Any) -> None:
-        """A layer's state, brought to one size, as the decoder's last norm does."""
+        """A layer's state, scaled to a root mean square of 1."""
         hidden = out[0] if isinstance(out, tuple) else out
         self._hidden = functional.rms_norm(hidden.float(), hidden.shape[-1:])
 
@@ -488,7 +488,10 @@ def _layer_at(model: Any, depth: float) -> Any:
     for part in model.base_model.modules():
         if isinstance(part, nn.ModuleList) and len(part) == count:
             return part[max(0, round(depth * count) - 1)]
-    raise ParamsError(_UNUSUAL.format(type(model).__name__, f"no list of {count} layers"))
+    raise ParamsError(
+        f"{type(model).__name__}: given no list of the {count} layers that its configuration has, "
+        "expected one, for hidden states are taken after some of them"
+    )
 
 
 def _parts(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
