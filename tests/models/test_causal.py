@@ -14,6 +14,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tiny_text_models import ARCHITECTURES, build
+from torch import Tensor
+from torch.nn import functional
+from transformers.utils import ModelOutput
 
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
@@ -81,12 +84,13 @@ def causal(
     rows: int = 16,
     kept_moves: int = 0,
     alphabet: str | None = None,
+    depth: float = 1.0,
 ) -> CausalModel:
     sampling = SAMPLING.model_copy(update={"batch_rows": rows})
     return CausalModel(
         pretrained,
         kept_tokens=capacity,
-        depth=1.0,
+        depth=depth,
         domain=DOMAIN,
         exact_values=False,
         alphabet=alphabet,
@@ -250,20 +254,28 @@ def test_where_the_prompt_leaves_no_room_nothing_is_sampled(pretrained: HubModel
         prefixes.read([(1,) * 600])
 
 
+@pytest.mark.parametrize("depth", [0.5, 1.0])
 def test_embeddings_are_the_hidden_states_of_the_whole_text_read_at_once(
-    pretrained: HubModel,
+    pretrained: HubModel, depth: float
 ) -> None:
+    """After one of two layers, where they are scaled to a root mean square of 1, or the last."""
+
+    def hidden_of(out: ModelOutput) -> Tensor:
+        if depth == 1.0:
+            return out.hidden_states[-1][0]
+        return functional.rms_norm(out.hidden_states[1][0], out.hidden_states[1].shape[-1:])
+
     items = [
         RankItem(STATES[0], (step_of("Multiply."), step_of("So 6 * 7 = 42, and that is all.")), ""),
         RankItem(STATES[2], (step_of("Three."),), ""),
     ]
-    for item, rows in zip(items, causal(pretrained).embed(items), strict=True):
+    for item, rows in zip(items, causal(pretrained, depth=depth).embed(items), strict=True):
         for place, move in enumerate(item.moves):
             before = list(pretrained.encode(prompting(item.state)))
             own = pretrained.tokenizer.encode(f"{move.text}\n\n", add_special_tokens=False)
             with torch.inference_mode():
                 out = pretrained.model(torch.tensor([before + own]), output_hidden_states=True)
-            hidden, size = out.hidden_states[-1][0], len(before)
+            hidden, size = hidden_of(out), len(before)
             logprobs = out.logits[0, size - 1 : -1].log_softmax(-1)
             said = logprobs[torch.arange(len(own)), torch.tensor(own)]
             near = {"rtol": 1e-4, "atol": 1e-4}
@@ -276,14 +288,16 @@ def test_embeddings_are_the_hidden_states_of_the_whole_text_read_at_once(
         goal = pretrained.encode(Prompt((), item.state.problem.goal))  # the question read alone
         with torch.inference_mode():
             out = pretrained.model(torch.tensor([goal]), output_hidden_states=True)
-        torch.testing.assert_close(rows.goal[0], out.hidden_states[-1][0, -1], **near)
+        torch.testing.assert_close(rows.goal[0], hidden_of(out)[-1], **near)
 
 
+@pytest.mark.parametrize("depth", [0.5, 1.0])
 def test_embeddings_that_decoding_left_are_those_of_a_second_pass(
-    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, depth: float
 ) -> None:
     """Within rounding, for every move whose text has the tokens that were drawn."""
-    keeping, reading = causal(pretrained, kept_moves=1000), causal(pretrained)
+    keeping = causal(pretrained, kept_moves=1000, depth=depth)
+    reading = causal(pretrained, depth=depth)
     items = [ProposeItem(state, 0, 300) for state in STATES]
     replies = keeping.propose(items)
     assert texts(replies) == texts(reading.propose(items))
