@@ -47,8 +47,8 @@ README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
 SECOND_METHODS = (
     "majority_gated",
     "best_of_n_gated",
-    "beam_keep_b_gated",
     HULL,
+    "selective_vote",
     PAPER_METHOD,
     FULL_METHOD,
 )

@@ -50,6 +50,7 @@ SHORT_LIST = (
     "early_stopping_gated",
     "dvts_gated",
     HULL,
+    "selective_vote",
     GATES_ONLY,
     PAPER_METHOD,
     FULL_METHOD,
