@@ -24,13 +24,10 @@ from selverify.training.rollouts import (
 )
 from tasks.artifacts import read_facts, read_rows, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
-from tasks.shards import Mapper, Shard, map_shards, runs_large_models, work_on
+from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 50
 """Problems a shard."""
-LARGE = 8
-"""So many times as many where a model of the hub runs here: a batch lasts as long as its longest
-text."""
 
 
 def run(
@@ -47,8 +44,7 @@ def run(
         return {"rows": 0}
     learned, others = read_training(inputs["benchmark"], params.rollouts.share)
     tasks = *learned, *others[: round(params.rollouts.threshold_share * len(learned + others))]
-    size = SHARD * LARGE if runs_large_models(inputs) else SHARD
-    parts = work_on(value_shard, tasks, params, inputs, size=size, mapper=mapper)
+    parts = work_on(value_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     rows = [row for part, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
     if _by_what_is_written(params):

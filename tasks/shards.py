@@ -33,6 +33,9 @@ from selverify.params import Params, PretrainedParams
 S = TypeVar("S")
 T = TypeVar("T")
 POLL_SECONDS = 0.2
+LARGE = 400
+"""Problems a shard at least where a model of the hub runs here: rounds of few rows take nearly as
+long as large ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,10 @@ def work_on(
 
     ``size`` is fixed by the stage: sums over batches of other sizes, or on several threads, could
     round otherwise. A model of the hub, which is large, or behind a server is asked by one process
-    of this machine, on all threads.
+    of this machine, on all threads; of a model of the hub a shard has at least ``LARGE`` problems.
     """
+    if _runs_large_models(inputs):
+        size = max(size, LARGE)
     workers, threads = workers_and_threads(params, inputs)
     tracking = params.tracking.model_copy(update={"threads": threads})
     each = params.model_copy(update={"tracking": tracking})
@@ -96,10 +101,14 @@ def _asks_large_models(inputs: Mapping[str, Path]) -> bool:
     return any(map(has_source, named))
 
 
-def runs_large_models(inputs: Mapping[str, Path]) -> bool:
+def _runs_large_models(inputs: Mapping[str, Path]) -> bool:
     """Whether the generator is a model of the hub in this process."""
-    folder = inputs["generator"]
-    return has_source(folder) and isinstance(read_generator_source(folder), PretrainedParams)
+    folder = inputs.get("generator")
+    return (
+        folder is not None
+        and has_source(folder)
+        and isinstance(read_generator_source(folder), PretrainedParams)
+    )
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:

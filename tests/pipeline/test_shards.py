@@ -9,15 +9,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from waiting import lives, wait_until
 
 from selverify.errors import ProtocolError
-from tasks.shards import map_shards
+from selverify.params import load_params
+from tasks.shards import LARGE, map_shards, work_on
 
 log = logging.getLogger("tasks.somewhere")
+ROOT = Path(__file__).parents[2]
 FAR = 120.0
 
 
@@ -68,6 +71,23 @@ def test_results_keep_the_order_of_the_shards(caplog: pytest.LogCaptureFixture) 
     assert sorted(lines) == ["squared 1", "squared 2", "squared 3"]
     assert os.getpid() not in {pid for _, pid in several}
     assert {pid for _, pid in alone} == {os.getpid()}
+
+
+@pytest.mark.parametrize(
+    ("model", "size"), [("grade_school-smollm2", LARGE), ("countdown-small", 3)]
+)
+def test_a_model_of_the_hub_gets_large_shards(model: str, size: int) -> None:
+    """Its rounds of few rows take nearly as long as large ones."""
+    given = load_params(ROOT / "params.yaml")
+    folder = {"generator": ROOT / "models" / model}
+    tasks: list[Any] = [*range(2 * LARGE)]
+    shards = work_on(lambda shard: shard, tasks, given, folder, size=3, mapper=_in_order)
+    assert [task for shard in shards for task in shard.tasks] == tasks
+    assert len(shards[0].tasks) == size
+
+
+def _in_order(work: Any, shards: Any, *, workers: int) -> list[Any]:
+    return [work(shard) for shard in shards]
 
 
 def test_a_failed_shard_ends_the_others_at_once() -> None:
