@@ -83,15 +83,16 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
     past = prefixes.read(prompts)
     past.take(torch.arange(len(prompts))[:, None].expand(-1, 3))
     rows = [prompt for prompt in prompts for _ in range(3)]
+    turns = torch.arange(len(rows))
     found: dict[tuple[int, ...], Tensor] = {}
     for step in range(20):
         tokens = [rng.randrange(WORDS) for _ in rows]
-        prefixes.step(past, torch.tensor(tokens))
+        prefixes.step(past, torch.tensor(tokens)[turns])
         rows = [(*row, token) for row, token in zip(rows, tokens, strict=True)]
-        found.update(zip(rows, past.logits, strict=True))
+        found.update(zip([rows[at] for at in turns], past.logits, strict=True))
         if step in TAKEN:
             grid, kept = TAKEN[step]
-            past.take(torch.tensor(grid))
+            turns = past.take(torch.tensor(grid)).argsort().argsort()
             rows = [rows[at] for at in kept]
     known: dict[tuple[int, ...], Tensor] = {}
     for text in sorted(found, key=len, reverse=True):

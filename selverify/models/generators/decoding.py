@@ -180,21 +180,22 @@ class Decoding:
         if fork is None:
             return
         drawn, self._place = drawn[fork.groups], self._place[fork.groups]
-        self._columns = fork.columns
-        groups, wide = fork.parents.shape
-        room = wide if fork.packed or wide <= 0.75 * width else width
-        while room < wide:
-            room *= 2
-        room = min(room, drawn.shape[1])
         lines, rows = (drawn != NONE).nonzero()
-        used = np.zeros((groups, room), dtype=bool)
-        used[lines, self._columns[lines, rows]] = True
-        self._at = (used.cumsum() - 1).reshape(used.shape)
-        grid = np.full((groups, room), NONE)
-        grid[:, :wide] = fork.groups[:, None] * width + fork.parents
+        used = np.zeros(fork.parents.shape, dtype=bool)
+        used[lines, fork.columns[lines, rows]] = True
+        # Gaps cost attention to what is shared; closing them moves no keys and values.
+        columns = used.cumsum(1) - 1
+        self._columns = np.take_along_axis(columns, fork.columns, 1)
+        at = used.nonzero()[0], columns[used]
+        grid = np.full((len(used), columns.max() + 1), NONE)
+        grid[at] = fork.groups[at[0]] * width + fork.parents[used]
         device = self._past.lengths.device
-        self._past.take(torch.from_numpy(np.where(used, grid, NONE)).to(device))
-        words = torch.from_numpy(fork.words[used[:, :wide]]).to(device)
+        order = self._past.take(torch.from_numpy(grid).to(device)).cpu().numpy()
+        self._at = np.zeros(grid.shape, np.int64)
+        self._at.ravel()[order] = np.arange(len(order))
+        words = np.zeros(grid.shape, np.int64)
+        words[at] = fork.words[used]
+        words = torch.from_numpy(words.ravel()[order]).to(device)
         self._prefixes.step(self._past, words)
         if self._hidden is not None:
             hidden = self._past.hidden[self._of_rows(drawn)].cpu()

@@ -42,7 +42,7 @@ SHARED = 16
 READ_AT_LEAST, READ_AT_ONCE = 512, 2048
 """Tokens that go through the model together where prompts are read; less make slow products."""
 ROOM = 16
-"""Places by which the rows' own tokens grow."""
+"""Places that the rows' own tokens begin with; where they are full, they double."""
 NONE = -1
 """No row is at this place of a grid."""
 FULL = 0.75
@@ -86,63 +86,71 @@ class Level:
 
 
 class OwnTokens:
-    """Keys and values of each row's own tokens: a tensor [2, G, heads, S, room, width] a layer.
+    """Keys and values of each row's own tokens: a tensor [2, R, heads, room, width] a layer.
 
-    Of the room the first ``size`` places are used; the others are 0. All of it is multiplied: a
-    part of it would be copied first. ``bias`` [G, T] is that of padding among the tokens, or None.
+    Of the R rows the first B are used, of their room the first ``size`` places. ``padding``
+    [R, T]: which of the tokens are none; None: all are some.
     """
 
-    def __init__(self, bias: Tensor | None = None) -> None:
+    def __init__(self, padding: Tensor | None = None) -> None:
         self.size = 0
-        self.bias = bias
+        self.bias = None if padding is None else padding.float() * _MASKED
         self._layers: list[Tensor] = []
 
     def add(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """A layer's room of keys and of values with those new ones [G, heads, S, n, width]."""
-        new = keys.shape[3]
+        """A layer's keys and values [B * heads, size + n, width] with new ones [B, heads, n,
+        width]."""
+        batch, heads, new, width = keys.shape
         if layer == len(self._layers):
-            self._layers.append(keys.new_empty((2, *keys.shape[:3], 0, keys.shape[4])))
-        held, size = self._layers[layer], self.size
-        if held.shape[4] < size + new:
-            grown = (size + new + ROOM - 1) // ROOM * ROOM
-            wider = held.new_zeros((*held.shape[:4], grown, held.shape[5]))
-            wider[..., :size, :] = held[..., :size, :]
-            self._layers[layer] = held = wider
-        held[0, ..., size : size + new, :] = keys
-        held[1, ..., size : size + new, :] = values
-        return held[0], held[1]
+            rows = batch if self.bias is None else len(self.bias)
+            self._layers.append(self._empty(keys, (2, rows, heads, 0, width)))
+        used = self.size + new
+        held = self._layers[layer]
+        if held.shape[3] < used:
+            held = self._grown(layer, held.shape[1], max(used, 2 * held.shape[3], ROOM))
+        held[0, :batch, :, self.size : used] = keys
+        held[1, :batch, :, self.size : used] = values
+        seen = held[:, :batch, :, :used].view(2, batch * heads, used, width)
+        return seen[0], seen[1]
 
-    def take(self, groups: Tensor, slots: Tensor) -> None:
-        """Keep the rows ``slots`` [G', S'] of the given groups [G'], in that order."""
-        for layer, held in enumerate(self._layers):
-            rows = held.transpose(2, 3)[:, groups[:, None], slots]
-            self._layers[layer] = rows.transpose(2, 3).contiguous()
+    def move(self, sources: Tensor, places: Tensor) -> None:
+        """Put what some rows hold at other rows, too; none of those is a source."""
+        rows = 1 + int(places.max()) if len(places) else 0
+        for layer, old in enumerate(self._layers):
+            held = old
+            if len(old[0]) < rows:
+                held = self._grown(layer, max(rows, 2 * len(old[0])), old.shape[3])
+            held[:, places, :, : self.size] = held[:, sources, :, : self.size]
 
-    def copy(self, sources: Tensor, places: Tensor) -> None:
-        """Put what is at some places of the grid at others, too."""
-        for held in self._layers if len(places) else ():
-            rows = held.shape[3]
-            (g, s), (to_g, to_s) = ((one // rows, one % rows) for one in (sources, places))
-            held.transpose(2, 3)[:, to_g, to_s] = held.transpose(2, 3)[:, g, s]
+    def stacked(self, rows: Tensor) -> Tensor:
+        """Those of some rows: [layers, 2, B, heads, size, width]."""
+        return torch.stack([held[:, rows, :, : self.size] for held in self._layers])
 
-    def stacked(self) -> Tensor:
-        """[layers, 2, G, heads, S, size, width]."""
-        return torch.stack([held[..., : self.size, :] for held in self._layers])
+    def _grown(self, layer: int, rows: int, room: int) -> Tensor:
+        old = self._layers[layer]
+        new = self._empty(old, (2, rows, old.shape[2], room, old.shape[4]))
+        new[:, : old.shape[1], :, : self.size] = old[..., : self.size, :]
+        self._layers[layer] = new
+        return new
+
+    def _empty(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Room for tokens. Padding is multiplied by 0, and must be finite for that."""
+        return like.new_empty(shape) if self.bias is None else like.new_zeros(shape)
 
 
 @dataclass(slots=True)
 class Memory:
     """What a forward pass sees beside its own tokens.
 
-    ``groups`` and ``rows`` are G and S, the grid; ``live`` [B] are its places whose rows are read,
-    in order; None: all.
+    ``groups`` and ``rows`` are G and S, the grid; ``live`` [B] are the places in it of the rows
+    that are read, in the order in which they are read.
     """
 
     levels: tuple[Level, ...]
     own: OwnTokens
     groups: int
     rows: int
-    live: Tensor | None = None
+    live: Tensor
     layers: int = 0
     """How many layers have attended."""
 
@@ -152,8 +160,8 @@ class Past:
     """G groups of S rows each, row s of group g at g * S + s, and what they continue.
 
     ``lengths`` [G] are those of the prompts, to which each row adds ``memory.own.size`` tokens;
-    ``logits`` [B, V] predict the next one of the live rows, ``hidden`` [B, D] is the state after
-    the last one, at the depth that is read; both in float32.
+    ``logits`` [B, V] predict the next one of the rows, ``hidden`` [B, D] is the state after the
+    last one, at the depth that is read; both in float32, in the order of ``memory.live``.
     """
 
     memory: Memory
@@ -162,29 +170,49 @@ class Past:
     hidden: Tensor
 
     @torch.inference_mode()
-    def take(self, grid: Tensor) -> None:
+    def take(self, grid: Tensor) -> Tensor:
         """Go on with rows that continue those at the places ``grid`` [G', S'] of the old grid,
         ``NONE`` where no row is; several may continue one.
 
         The rows of a group stay together; where the groups are as many as before, some may be
-        empty.
-        ``logits`` and ``hidden`` are those of the old rows until the next step.
+        empty. ``logits`` and ``hidden`` are those of the old rows until the next step.
+
+        Returns:
+            ``memory.live``, the places of the rows in the new grid, in the order of rows.
         """
         memory, wanted = self.memory, grid != NONE
-        every = torch.arange(grid.numel(), device=grid.device).view(grid.shape)
         groups, olds = grid.amax(1) // memory.rows, torch.arange(len(grid), device=grid.device)
         if len(grid) == memory.groups:
             groups = groups.where(groups >= 0, olds)
-        same = tuple(grid.shape) == (memory.groups, memory.rows)
-        if same and torch.equal(groups, olds):
-            moved = wanted & (grid != every)
-            memory.own.copy(grid[moved], every[moved])
-        else:
-            memory.own.take(groups, (grid % memory.rows).where(wanted, 0))
+        places = wanted.flatten().nonzero().flatten()
+        memory.live = self._in_turn(grid.flatten()[places], places)
+        if len(grid) != memory.groups or not torch.equal(groups, olds):
             memory.levels = tuple(level.take(groups) for level in memory.levels)
             self.lengths = self.lengths[groups]
-            memory.groups, memory.rows = grid.shape
-        memory.live = None if bool(wanted.all()) else wanted.flatten().nonzero().flatten()
+        memory.groups, memory.rows = grid.shape
+        return memory.live
+
+    def _in_turn(self, parents: Tensor, places: Tensor) -> Tensor:
+        """The ``places`` [B] of rows that continue those at ``parents``, in the order of rows.
+
+        Own tokens stay where they are: the first that continues a row has its turn, where there
+        are so many, and all others fill the gaps.
+        """
+        memory, count = self.memory, len(places)
+        if not memory.own.size:
+            return places
+        news = torch.arange(count, device=places.device)
+        olds = torch.arange(len(memory.live), device=places.device)
+        turns = places.new_zeros(memory.groups * memory.rows).index_copy_(0, memory.live, olds)
+        turns = turns[parents]
+        firsts = torch.full_like(olds, count).scatter_reduce_(0, turns, news, "amin")
+        stays = (firsts[turns] == news) & (turns < count)
+        taken = torch.zeros(count, dtype=torch.bool, device=places.device)
+        taken[turns[stays]] = True
+        gaps = (~taken).nonzero().flatten()
+        memory.own.move(turns[~stays], gaps)
+        turns = turns.masked_scatter(~stays, gaps)
+        return torch.empty_like(places).index_copy_(0, turns, places)
 
 
 def _attend(
@@ -210,82 +238,67 @@ def attention(
     """What each token sees, [B, n, all heads, width], of queries [B, all heads, n, width].
 
     ``key`` and ``value`` [B, heads, n, width] are of the same n tokens, which are remembered. One
-    softmax goes over the scores of all levels and of the row's own tokens up to each one. Rows that
-    are not live are there for this alone: all else of the model costs what live rows do.
+    softmax goes over the scores of all levels and of the row's own tokens up to each one.
     """
-    groups, rows = memory.groups, memory.rows
-    if memory.live is not None:
-        size = groups * rows
-        query, key, value = (_spread(part, memory.live, size) for part in (query, key, value))
     batch, heads, new, width = query.shape
     kinds = key.shape[1]
-    repeats = heads // kinds
-
-    def grouped(part: Tensor) -> Tensor:
-        return part.view(groups, rows, kinds, new, width).transpose(1, 2)
-
-    keys, values = memory.own.add(layer, grouped(key), grouped(value))
-    asked = (query * scaling).reshape(groups, rows, kinds, repeats * new, width).transpose(1, 2)
-    flat = asked.reshape(groups, kinds, rows * repeats * new, width)
-    shape = (groups, kinds, rows, repeats, new, -1)
-    scores = [_level_scores(level, layer, flat).view(shape) for level in memory.levels]
-    own = torch.matmul(asked, keys.transpose(-1, -2)).view(shape).float()
-    scores.append(own + _own_bias(memory.own, keys.shape[3], new, own))
-    weights = torch.cat(scores, -1).softmax(-1).to(value.dtype)
-    parts = torch.split(weights, [one.shape[-1] for one in scores], -1)
-    mixed = torch.matmul(parts[-1].reshape(*asked.shape[:-1], -1), values)
-    mixed = mixed.view(groups, kinds, rows * repeats * new, width)
-    for level, part in zip(memory.levels, parts, strict=False):
-        mixed = mixed + _level_mix(level, layer, part.reshape(*flat.shape[:-1], -1))
-    mixed = mixed.view(groups, kinds, rows, repeats, new, width)
-    mixed = mixed.permute(0, 2, 4, 1, 3, 5).reshape(batch, new, heads, width)
-    return mixed if memory.live is None else mixed[memory.live]
+    keys, values = memory.own.add(layer, key, value)
+    asked = (query * scaling).reshape(batch * kinds, -1, width)
+    own = torch.bmm(asked, keys.transpose(1, 2)).float()
+    if new > 1 or memory.own.bias is not None:
+        own.view(batch, kinds, -1, new, own.shape[-1]).add_(_own_bias(memory.own, batch, new, own))
+    grid = _Grid(memory, kinds)
+    scores = [grid.scores(level, layer, asked) for level in memory.levels]
+    weights = torch.cat((*scores, own), -1).softmax(-1).to(value.dtype)
+    *parts, last = torch.split(weights, [one.shape[-1] for one in (*scores, own)], -1)
+    mixed = torch.bmm(last, values)
+    for level, part in zip(memory.levels, parts, strict=True):
+        mixed += grid.product(part, level.places[layer, 1])
+    mixed = mixed.view(batch, kinds, -1, new, width).permute(0, 3, 1, 2, 4)
+    return mixed.reshape(batch, new, heads, width)
 
 
-def _spread(part: Tensor, live: Tensor, size: int) -> Tensor:
-    """Live rows at their places of a grid of so many, 0 elsewhere."""
-    return part.new_zeros((size, *part.shape[1:])).index_copy_(0, live, part)
+class _Grid:
+    """Where the rows [B] are among the places [G, heads, S] of their groups."""
+
+    def __init__(self, memory: Memory, heads: int) -> None:
+        self._shape = memory.groups, heads, memory.rows
+        self._group, row = memory.live // memory.rows, memory.live % memory.rows
+        head = torch.arange(heads, device=row.device)
+        places = (self._group[:, None] * heads + head) * memory.rows + row[:, None]
+        self._places = places.flatten()
+
+    def scores(self, level: Level, layer: int, asked: Tensor) -> Tensor:
+        """[B * heads, m, P] in float32 of queries [B * heads, m, width]."""
+        scores = self.product(asked, level.places[layer, 0].transpose(-1, -2)).float()
+        if level.bias is not None:
+            bias = level.bias if len(level.bias) == 1 else level.bias[self._group]
+            scores.view(-1, self._shape[1], *scores.shape[1:]).add_(bias[:, None, None])
+        return scores
+
+    def product(self, given: Tensor, shared: Tensor) -> Tensor:
+        """[B * heads, m, N] of rows [B * heads, m, K] with what groups share, [G or 1, heads, K,
+        N]: few large products, with room for rows that are not there."""
+        groups, heads, rows = self._shape
+        several, size = given.shape[1:]
+        if len(shared) == 1:
+            given = given.view(-1, heads, several, size).transpose(0, 1).reshape(heads, -1, size)
+            found = torch.matmul(given, shared[0]).view(heads, -1, several, shared.shape[-1])
+            return found.transpose(0, 1).flatten(0, 1)
+        room = given.new_zeros((groups * heads * rows, several, size))
+        room.index_copy_(0, self._places, given)
+        found = torch.matmul(room.view(groups, heads, rows * several, size), shared)
+        return found.view(len(room), several, -1)[self._places]
 
 
-def _level_scores(level: Level, layer: int, asked: Tensor) -> Tensor:
-    """[G, heads, M, P] in float32 of queries [G, heads, M, width]."""
-    keys = level.places[layer, 0]
-    if len(keys) == len(asked):
-        scores = torch.matmul(asked, keys.transpose(-1, -2)).float()
-    else:
-        scores = torch.matmul(_together(asked), keys[0].transpose(-1, -2)).float()
-        scores = _apart(scores, len(asked))
-    return scores if level.bias is None else scores + level.bias[:, None, None]
-
-
-def _level_mix(level: Level, layer: int, weights: Tensor) -> Tensor:
-    """[G, heads, M, width] of weights [G, heads, M, P]."""
-    values = level.places[layer, 1]
-    if len(values) == len(weights):
-        return torch.matmul(weights, values)
-    return _apart(torch.matmul(_together(weights), values[0]), len(weights))
-
-
-def _together(parts: Tensor) -> Tensor:
-    """[heads, G * M, _] of [G, heads, M, _]: one matrix for all groups."""
-    groups, heads, size, width = parts.shape
-    return parts.transpose(0, 1).reshape(heads, groups * size, width)
-
-
-def _apart(parts: Tensor, groups: int) -> Tensor:
-    heads, size, width = parts.shape
-    return parts.view(heads, groups, size // groups, width).transpose(0, 1).contiguous()
-
-
-def _own_bias(own: OwnTokens, room: int, new: int, like: Tensor) -> Tensor:
-    """What hides later tokens from earlier ones, and padding and unused room from all:
-    [G or 1, 1, 1, 1, n, room]."""
-    unseen = torch.ones((new, room), dtype=torch.bool, device=like.device).triu(own.size + 1)
-    bias = like.new_zeros((new, room)).masked_fill(unseen, _MASKED)[None, None, None, None]
-    if own.bias is None:
-        return bias
-    padding = functional.pad(own.bias, (0, max(0, room - own.bias.shape[1])))[:, :room]
-    return bias + padding[:, None, None, None, None]
+def _own_bias(own: OwnTokens, batch: int, new: int, like: Tensor) -> Tensor:
+    """What hides later tokens from earlier ones, and padding from all: [B or 1, 1, 1, n, T]."""
+    used = own.size + new
+    unseen = torch.ones((new, used), dtype=torch.bool, device=like.device).triu(own.size + 1)
+    bias = like.new_zeros((1, new, used)).masked_fill(unseen, _MASKED)
+    if own.bias is not None:
+        bias = bias + own.bias[:batch, None, :used]
+    return bias[:, None, None]
 
 
 class SharedPrefixes:
@@ -352,9 +365,8 @@ class SharedPrefixes:
         past.logits, past.hidden = logits[:, -1], hidden[:, -1]
 
     def _next_positions(self, past: Past, count: int) -> Tensor:
-        first = past.lengths.repeat_interleave(past.memory.rows) + past.memory.own.size
-        if past.memory.live is not None:
-            first = first[past.memory.live]
+        memory = past.memory
+        first = past.lengths[memory.live // memory.rows] + memory.own.size
         return first[:, None] + torch.arange(count, device=first.device)
 
     def _shared(self, tokens: tuple[int, ...]) -> Pieces:
@@ -386,7 +398,8 @@ class SharedPrefixes:
         level = _level([(*own, row) for own, row in zip(behind, rows, strict=True)])
         levels = levels if level is None else (*levels, level)
         lengths = torch.tensor(list(map(len, prompts)), device=logits.device)
-        return Past(Memory(levels, OwnTokens(), len(prompts), 1), lengths, logits, hidden)
+        live = torch.arange(len(prompts), device=logits.device)
+        return Past(Memory(levels, OwnTokens(), len(prompts), 1, live), lengths, logits, hidden)
 
     def _made(
         self,
@@ -400,24 +413,22 @@ class SharedPrefixes:
 
         ``lengths``: tokens of the whole prompts, whose last ones are new.
         """
-        fresh = right_aligned(list(map(len, new))).to(self._model.device)
+        order = sorted(range(len(new)), key=lambda row: -len(new[row]))
+        fresh = right_aligned([len(new[row]) for row in order]).to(self._model.device)
         tokens = torch.zeros_like(fresh)
-        tokens[fresh.bool()] = torch.tensor([one for part in new for one in part]).to(fresh)
-        before = _level(known)
-        memory = Memory(
-            levels if before is None else (*levels, before),
-            OwnTokens((1.0 - fresh.float()) * _MASKED),
-            len(new),
-            1,
-        )
-        first = torch.tensor(lengths).to(fresh)[:, None] - fresh.sum(1, keepdim=True)
-        positions = (first + fresh.cumsum(1) - 1).clamp(0)
+        tokens[fresh.bool()] = torch.tensor([one for row in order for one in new[row]]).to(fresh)
+        before, own = _level(known), OwnTokens(1 - fresh)
+        places = torch.tensor(order, device=fresh.device)
+        memory = Memory(levels if before is None else (*levels, before), own, len(new), 1, places)
+        whole = torch.tensor(lengths, device=fresh.device)[places, None]
+        positions = (whole - fresh.sum(1, keepdim=True) + fresh.cumsum(1) - 1).clamp(0)
         for start, stop in _parts(list(map(len, new))):
-            live = fresh[:, stop - 1].nonzero().flatten()
-            memory.live = None if len(live) == len(new) else live
-            part = live, slice(start, stop)
+            count = int(fresh[:, stop - 1].sum())  # the longest come first
+            memory.live = places[:count]
+            part = slice(count), slice(start, stop)
             logits, hidden = self._forward(tokens[part], positions[part], memory, last=True)
-        return memory.own.stacked()[..., 0, :, :], logits[:, -1], hidden[:, -1]
+        back = places.argsort()
+        return own.stacked(back), logits[back, -1], hidden[back, -1]
 
     def _forward(
         self, tokens: Tensor, positions: Tensor, memory: Memory, *, last: bool = False
