@@ -41,8 +41,11 @@ SHARED = 16
 """What all prompts of a batch begin with is read and kept by itself from so many tokens on."""
 READ_AT_LEAST, READ_AT_ONCE = 512, 2048
 """Tokens that go through the model together where prompts are read; less make slow products."""
-ROOM = 16
+ROOM = 64
 """Places that the rows' own tokens begin with; where they are full, they double."""
+MORE = 4
+"""So many times the rows have room where there is too little for them: what is not used is no
+memory yet, and what is used is costly where it is new."""
 NONE = -1
 """No row is at this place of a grid."""
 FULL = 0.75
@@ -89,7 +92,8 @@ class OwnTokens:
     """Keys and values of each row's own tokens: a tensor [2, R, heads, room, width] a layer.
 
     Of the R rows the first B are used, of their room the first ``size`` places. ``padding``
-    [R, T]: which of the tokens are none; None: all are some.
+    [R, T]: which of the T tokens that there will be are none; None: all are some, and there may be
+    any number of them.
     """
 
     def __init__(self, padding: Tensor | None = None) -> None:
@@ -101,13 +105,12 @@ class OwnTokens:
         """A layer's keys and values [B * heads, size + n, width] with new ones [B, heads, n,
         width]."""
         batch, heads, new, width = keys.shape
-        if layer == len(self._layers):
-            rows = batch if self.bias is None else len(self.bias)
-            self._layers.append(self._empty(keys, (2, rows, heads, 0, width)))
         used = self.size + new
+        if layer == len(self._layers):
+            self._layers.append(self._first(keys))
+        elif self._layers[layer].shape[3] < used:
+            self._grow(layer, batch, max(used, 2 * self._layers[layer].shape[3]))
         held = self._layers[layer]
-        if held.shape[3] < used:
-            held = self._grown(layer, held.shape[1], max(used, 2 * held.shape[3], ROOM))
         held[0, :batch, :, self.size : used] = keys
         held[1, :batch, :, self.size : used] = values
         seen = held[:, :batch, :, :used].view(2, batch * heads, used, width)
@@ -117,25 +120,28 @@ class OwnTokens:
         """Put what some rows hold at other rows, too; none of those is a source."""
         rows = 1 + int(places.max()) if len(places) else 0
         for layer, old in enumerate(self._layers):
-            held = old
-            if len(old[0]) < rows:
-                held = self._grown(layer, max(rows, 2 * len(old[0])), old.shape[3])
+            if old.shape[1] < rows:
+                self._grow(layer, MORE * rows, old.shape[3])
+            held = self._layers[layer]
             held[:, places, :, : self.size] = held[:, sources, :, : self.size]
 
     def stacked(self, rows: Tensor) -> Tensor:
         """Those of some rows: [layers, 2, B, heads, size, width]."""
         return torch.stack([held[:, rows, :, : self.size] for held in self._layers])
 
-    def _grown(self, layer: int, rows: int, room: int) -> Tensor:
-        old = self._layers[layer]
-        new = self._empty(old, (2, rows, old.shape[2], room, old.shape[4]))
-        new[:, : old.shape[1], :, : self.size] = old[..., : self.size, :]
-        self._layers[layer] = new
-        return new
+    def _first(self, keys: Tensor) -> Tensor:
+        batch, heads, new, width = keys.shape
+        if self.bias is None:
+            return keys.new_empty((2, batch, heads, max(new, ROOM), width))
+        # Padding is multiplied by 0, and must be finite for that.
+        return keys.new_zeros((2, len(self.bias), heads, self.bias.shape[1], width))
 
-    def _empty(self, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-        """Room for tokens. Padding is multiplied by 0, and must be finite for that."""
-        return like.new_empty(shape) if self.bias is None else like.new_zeros(shape)
+    def _grow(self, layer: int, rows: int, room: int) -> None:
+        old = self._layers[layer]
+        kept = min(rows, old.shape[1])
+        new = old.new_empty((2, rows, old.shape[2], room, old.shape[4]))
+        new[:, :kept, :, : self.size] = old[:, :kept, :, : self.size]
+        self._layers[layer] = new
 
 
 @dataclass(slots=True)
