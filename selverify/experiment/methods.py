@@ -370,7 +370,19 @@ _ROWS: tuple[Method, ...] = (
         "selective_vote",
         "Ours, selective vote",
         "#44aa99",
-        partial(_solutions, search=partial(selective_vote, temperature=None), gates=True),
+        partial(
+            _solutions, search=partial(selective_vote, ranked=False, temperature=None), gates=True
+        ),
+        ("aggregation", "rule", "confidence"),
+        "vote",
+    ),
+    Method(
+        "ranked_vote",
+        "Ours, ranked vote",
+        "#117777",
+        partial(
+            _solutions, search=partial(selective_vote, ranked=True, temperature=None), gates=True
+        ),
         ("aggregation", "rule", "confidence"),
         "vote",
     ),

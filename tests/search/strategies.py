@@ -110,12 +110,13 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
             aggregation="prod",
             temperature=None,
         )
-    elif name == "selective_vote":
+    elif name in ("selective_vote", "ranked_vote"):
         search = selective_vote(
             DOMAIN,
             problem,
             n=n,
             gates=gates,
+            ranked=name == "ranked_vote",
             aggregation="prod",
             rule="beta",
             confidence=0.9,
@@ -164,7 +165,7 @@ def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> S
 
 NAMES = [
     *("cot", "majority", *STOPPING_RULES, "best_of_n", "early_stopping", "selective_vote"),
-    *("beam", "dvts", "granularity", "oracle", "explore"),
+    *("ranked_vote", "beam", "dvts", "granularity", "oracle", "explore"),
 ]
 baseline_runs = st.lists(
     st.tuples(

@@ -36,8 +36,8 @@ def fork_of(
 ) -> Fork | None:
     """The distinct texts of the rows ``going`` [G, S] after one more word each.
 
-    To pack columns is to copy their keys and values, so it is done only once it leaves at most
-    three quarters of them.
+    To pack them can be to copy keys and values: it is done once it leaves at most three quarters of
+    the columns.
 
     Args:
         columns: the column of each row [G, S], below ``width``.

@@ -95,6 +95,7 @@ class Decoding:
         rows, longest = seeds.size, int(most.max())
         self._prefixes = prefixes
         self._past = past
+        past.memory.own.rows = int(np.count_nonzero(most))
         self._rules = rules
         self._words = words
         self._seeds = seeds.ravel()
@@ -183,7 +184,7 @@ class Decoding:
         lines, rows = (drawn != NONE).nonzero()
         used = np.zeros(fork.parents.shape, dtype=bool)
         used[lines, fork.columns[lines, rows]] = True
-        # Gaps cost attention to what is shared; closing them moves no keys and values.
+        # Gaps enlarge products with shared keys; to close them moves nothing.
         columns = used.cumsum(1) - 1
         self._columns = np.take_along_axis(columns, fork.columns, 1)
         at = used.nonzero()[0], columns[used]
@@ -195,8 +196,7 @@ class Decoding:
         self._at.ravel()[order] = np.arange(len(order))
         words = np.zeros(grid.shape, np.int64)
         words[at] = fork.words[used]
-        words = torch.from_numpy(words.ravel()[order]).to(device)
-        self._prefixes.step(self._past, words)
+        self._prefixes.step(self._past, torch.from_numpy(words.ravel()[order]).to(device))
         if self._hidden is not None:
             hidden = self._past.hidden[self._of_rows(drawn)].cpu()
             kept = torch.from_numpy(drawn[drawn != NONE])

@@ -42,10 +42,8 @@ SHARED = 16
 READ_AT_LEAST, READ_AT_ONCE = 512, 2048
 """Tokens that go through the model together where prompts are read; less make slow products."""
 ROOM = 64
-"""Places that the rows' own tokens begin with; where they are full, they double."""
-MORE = 4
-"""So many times the rows have room where there is too little for them: what is not used is no
-memory yet, and what is used is costly where it is new."""
+"""Places that the rows' own tokens begin with; where they are full, they double. Room that was
+never written to is no memory yet on a processor, and copies are costly."""
 NONE = -1
 """No row is at this place of a grid."""
 FULL = 0.75
@@ -91,13 +89,13 @@ class Level:
 class OwnTokens:
     """Keys and values of each row's own tokens: a tensor [2, R, heads, room, width] a layer.
 
-    Of the R rows the first B are used, of their room the first ``size`` places. ``padding``
-    [R, T]: which of the T tokens that there will be are none; None: all are some, and there may be
-    any number of them.
+    The first B of R rows are used, and the first ``size`` places of their room. ``padding`` [R, T]:
+    1 where a token is padding; None: none is, and there may be any number of tokens. ``rows``: the
+    most rows that there will be, where it is known.
     """
 
     def __init__(self, padding: Tensor | None = None) -> None:
-        self.size = 0
+        self.size = self.rows = 0
         self.bias = None if padding is None else padding.float() * _MASKED
         self._layers: list[Tensor] = []
 
@@ -117,22 +115,28 @@ class OwnTokens:
         return seen[0], seen[1]
 
     def move(self, sources: Tensor, places: Tensor) -> None:
-        """Put what some rows hold at other rows, too; none of those is a source."""
-        rows = 1 + int(places.max()) if len(places) else 0
+        """Copy what some rows hold to other rows; none of those is a source."""
+        if not len(places):
+            return
+        rows = 1 + int(places.max())
         for layer, old in enumerate(self._layers):
             if old.shape[1] < rows:
-                self._grow(layer, MORE * rows, old.shape[3])
+                self._grow(layer, max(rows, 2 * old.shape[1]), old.shape[3])
             held = self._layers[layer]
             held[:, places, :, : self.size] = held[:, sources, :, : self.size]
 
     def stacked(self, rows: Tensor) -> Tensor:
         """Those of some rows: [layers, 2, B, heads, size, width]."""
-        return torch.stack([held[:, rows, :, : self.size] for held in self._layers])
+        (two, _, heads, _, width), layers = self._layers[0].shape, len(self._layers)
+        found = self._layers[0].new_empty((layers, two, len(rows), heads, self.size, width))
+        for layer, held in enumerate(self._layers):
+            torch.index_select(held[..., : self.size, :], 1, rows, out=found[layer])
+        return found
 
     def _first(self, keys: Tensor) -> Tensor:
         batch, heads, new, width = keys.shape
         if self.bias is None:
-            return keys.new_empty((2, batch, heads, max(new, ROOM), width))
+            return keys.new_empty((2, max(batch, self.rows), heads, max(new, ROOM), width))
         # Padding is multiplied by 0, and must be finite for that.
         return keys.new_zeros((2, len(self.bias), heads, self.bias.shape[1], width))
 
@@ -163,7 +167,7 @@ class Memory:
 
 @dataclass(slots=True)
 class Past:
-    """G groups of S rows each, row s of group g at g * S + s, and what they continue.
+    """Rows of G groups, at most S of each: place s of group g of the grid is g * S + s.
 
     ``lengths`` [G] are those of the prompts, to which each row adds ``memory.own.size`` tokens;
     ``logits`` [B, V] predict the next one of the rows, ``hidden`` [B, D] is the state after the
@@ -184,41 +188,41 @@ class Past:
         empty. ``logits`` and ``hidden`` are those of the old rows until the next step.
 
         Returns:
-            ``memory.live``, the places of the rows in the new grid, in the order of rows.
+            ``memory.live`` [B]: the place of each row in the new grid.
         """
         memory, wanted = self.memory, grid != NONE
         groups, olds = grid.amax(1) // memory.rows, torch.arange(len(grid), device=grid.device)
         if len(grid) == memory.groups:
             groups = groups.where(groups >= 0, olds)
         places = wanted.flatten().nonzero().flatten()
-        memory.live = self._in_turn(grid.flatten()[places], places)
+        memory.live = self._slots_filled(grid.flatten()[places], places)
         if len(grid) != memory.groups or not torch.equal(groups, olds):
             memory.levels = tuple(level.take(groups) for level in memory.levels)
             self.lengths = self.lengths[groups]
         memory.groups, memory.rows = grid.shape
         return memory.live
 
-    def _in_turn(self, parents: Tensor, places: Tensor) -> Tensor:
-        """The ``places`` [B] of rows that continue those at ``parents``, in the order of rows.
+    def _slots_filled(self, parents: Tensor, places: Tensor) -> Tensor:
+        """The place of each row, where those at ``places`` [B] continue those at ``parents``.
 
-        Own tokens stay where they are: the first that continues a row has its turn, where there
-        are so many, and all others fill the gaps.
+        The first row that continues another keeps that one's slot, if it is below B; own tokens of
+        every other one are copied to a slot that is free.
         """
         memory, count = self.memory, len(places)
         if not memory.own.size:
             return places
         news = torch.arange(count, device=places.device)
         olds = torch.arange(len(memory.live), device=places.device)
-        turns = places.new_zeros(memory.groups * memory.rows).index_copy_(0, memory.live, olds)
-        turns = turns[parents]
-        firsts = torch.full_like(olds, count).scatter_reduce_(0, turns, news, "amin")
-        stays = (firsts[turns] == news) & (turns < count)
+        slots = places.new_zeros(memory.groups * memory.rows).index_copy_(0, memory.live, olds)
+        slots = slots[parents]
+        firsts = torch.full_like(olds, count).scatter_reduce_(0, slots, news, "amin")
+        stays = (firsts[slots] == news) & (slots < count)
         taken = torch.zeros(count, dtype=torch.bool, device=places.device)
-        taken[turns[stays]] = True
-        gaps = (~taken).nonzero().flatten()
-        memory.own.move(turns[~stays], gaps)
-        turns = turns.masked_scatter(~stays, gaps)
-        return torch.empty_like(places).index_copy_(0, turns, places)
+        taken[slots[stays]] = True
+        free = (~taken).nonzero().flatten()
+        memory.own.move(slots[~stays], free)
+        slots = slots.masked_scatter(~stays, free)
+        return torch.empty_like(places).index_copy_(0, slots, places)
 
 
 def _attend(
