@@ -11,6 +11,7 @@ before any call.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -54,15 +55,16 @@ def selective_vote(
 ) -> Asking[Outcome]:
     """The answer of the largest sum of scores over N sampled solutions, ties to the first seen.
 
-    A step without a score counts as the mean of the known scores, or where it is ``ranked`` as what
-    is expected of it. The solution of the largest weight among those with such a step is verified
-    next, until none is left or the vote is settled: the support of ``rule`` (adaptive consistency)
-    for the weights, scaled to sum to the number of votes, is at least ``confidence``. With a
-    ``confidence`` of 0 and no ranker this is ``majority_vote``, above 1 ``best_of_n``. Gates, free
+    A step without a score counts as the mean of the known scores. Where steps are ``ranked``, what
+    the ranker expects counts beside the score, and instead of it where there is none. The solution
+    of the largest weight among those with a step without a score is verified next, until none is
+    left or the vote is settled: the support of ``rule`` (adaptive consistency) for the weights,
+    scaled to sum to the number of votes, is at least ``confidence``. Without a ranker this is
+    ``majority_vote`` with a ``confidence`` of 0, and ``best_of_n`` with one above 1. Gates, free
     checks and solutions that do not answer are treated as there.
 
     Args:
-        ranked: whether the trained ranker tells what score to expect of a step.
+        ranked: whether the trained ranker tells the probability that the verifier accepts a step.
         aggregation: ``last``, ``min`` or ``prod`` of the step scores.
         rule: a name of ``STOPPING_RULES``.
         confidence: in [0, 1].
@@ -121,19 +123,16 @@ def _weights(
 ) -> list[float]:
     """How often each solution was sampled, times what its steps' scores come to.
 
-    What is expected of a step is scaled as the known scores are to what was expected of them.
+    A step is worth the geometric mean of its score and of what is expected of it, or the one that
+    is known.
     """
     mean = fmean(scores.values() or expected.values() or [1.0])
-    before = [expected[step] for step in scores if step in expected]
-    known = sum(scores[step] for step in scores if step in expected)
-    scale = known / sum(before) if before else 1.0
 
-    def score(step: _Step) -> float:
-        if step in scores:
-            return scores[step]
-        return min(1.0, scale * expected[step]) if step in expected else mean
+    def worth(step: _Step) -> float:
+        known = [table[step] for table in (scores, expected) if step in table]
+        return math.prod(known) ** (1 / len(known)) if known else mean
 
-    return [one.count * aggregate([score(step) for step in one.steps]) for one in voters]
+    return [one.count * aggregate([worth(step) for step in one.steps]) for one in voters]
 
 
 def _support(voters: Sequence[_Voter], weights: Sequence[float], *, rule: str) -> float:
