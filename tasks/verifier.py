@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import torch
 
+from selverify.data.benchmark import Task
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.statistics import area_under_roc
-from selverify.models.assembly import load_generator_model, prompting_of
+from selverify.models.assembly import OpenModels, load_generator_model, prompting_of
 from selverify.models.sources import read_generator_source, write_source
 from selverify.models.threshold import choose_threshold, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
@@ -25,7 +26,13 @@ from selverify.search.requests import Verify, VerifyItem
 from selverify.training.adapter_head import train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import train_head, whole_solution
-from selverify.training.rollouts import ValuedSolution, solutions_from
+from selverify.training.rollouts import (
+    ValuedSolution,
+    sample_training_solutions,
+    solutions_from,
+    state_values,
+    value_solutions,
+)
 from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import held_out, of_problems, values_before, with_targets
 from selverify.training.value import train_value_model
@@ -34,6 +41,7 @@ from tasks.artifacts import read_rows, read_tasks, read_training, say
 from tasks.models import open_grader, open_models
 
 REPORT_EVERY = 5
+MOST = 0.5
 TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
 """The training of each kind of reward model that is a model of its own."""
 
@@ -174,7 +182,8 @@ def _answers(domain: Domain, item: VerifyItem) -> bool:
 
 
 def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
-    """Step AUC against exact truth on validation problems, of all steps and of first errors."""
+    """Step AUC on validation problems against exact truth, of all steps and of first errors; where
+    there is none, against answers and against rollouts."""
     models = open_models(params, inputs, seed=params.verifier.seed)
     tasks = read_tasks(inputs["benchmark"], "validation")
     with open_grader(params) as grader:
@@ -193,7 +202,34 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
         "validation_step_auc": area_under_roc(*_columns(rows if known else decided)),
         "validation_decision_auc": area_under_roc(*_columns(decided)),
     }
+    if not known and params.verifier.audit_rollouts:
+        found |= _audit_by_rollouts(params, models, tasks)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _audit_by_rollouts(
+    params: Params, models: OpenModels, tasks: Sequence[Task]
+) -> dict[str, float | None]:
+    """Step AUC against whether most continuations of a state reach the right answer."""
+    domain, backend = models.domain, models.backend
+    samples, rollouts = params.verifier.audit_samples, params.verifier.audit_rollouts
+    sampled = sample_training_solutions(domain, backend, tasks, solutions=samples)
+    with open_grader(params) as grader:
+        values = state_values(domain, backend, sampled, rollouts=rollouts, grader=grader)
+    valued = value_solutions(sampled, values)
+    items = tuple(whole_solution(one, domain) for one in valued)
+    verdicts = cast(tuple[Verdict, ...], backend.answer(Verify(items)))
+    steps = {
+        (one.problem_id, one.moves[: step + 1]): (score, one.values[step] > MOST)
+        for one, verdict in zip(valued, verdicts, strict=True)
+        for step, score in enumerate(verdict.step_scores)
+    }
+    scores, right = ([pair[place] for pair in steps.values()] for place in (0, 1))
+    return {
+        "validation_rollout_auc": area_under_roc(scores, right),
+        "validation_rollout_steps": float(len(steps)),
+        "validation_rollout_right": float(sum(right)),
+    }
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[list[float], list[bool]]:

@@ -48,8 +48,8 @@ from selverify.types import State
 EMBEDDED_AT = 2 / 3
 """Share of a hub model's layers after which its states embed moves: later ones are about the next
 word. On grade_school a head on them has an AUC of 0.81 on held-out moves, 0.79 after the last."""
-KEPT_MOVES = 25_000
-"""Sampled moves whose embeddings wait for the ranker: 16 bytes each by the width."""
+KEPT_MOVES = 60_000
+"""Sampled moves whose embeddings wait for ranker and verifier: 16 bytes each by the width."""
 _log = logging.getLogger(__name__)
 
 
@@ -149,7 +149,7 @@ def open_models(
             folder=generator,
             seed=seed,
             device=device,
-            kept_moves=KEPT_MOVES if policy is not None else 0,
+            kept_moves=KEPT_MOVES if policy is not None or trained_here is not None else 0,
         )
         own = None if trained_here is None else _head(trained_here, parts)
     trained = load_ranker_checkpoint(policy, parts.backbone) if policy is not None else None

@@ -47,10 +47,10 @@ GATED = "_gated"
 SHORT_LIST = (
     "cot",
     "best_of_n_gated",
-    "early_stopping_gated",
     "dvts_gated",
     HULL,
     "selective_vote",
+    "ranked_vote",
     GATES_ONLY,
     PAPER_METHOD,
     FULL_METHOD,

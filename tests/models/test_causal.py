@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import json
 import logging
 from collections.abc import Sequence
@@ -26,7 +27,7 @@ from selverify.models.generators.checkpoints import RankerCheckpoint
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.sampling import item_seeds, uniforms
 from selverify.models.generators.shared_prefix import Past, SharedPrefixes
-from selverify.models.heuristic.embedding import Embeddings, move_keys
+from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.models.heuristic.ranker import TrainedRanker
 from selverify.models.prompting import Prompt, Prompting, load_prompt
@@ -292,29 +293,37 @@ def test_embeddings_are_the_hidden_states_of_the_whole_text_read_at_once(
 
 
 @pytest.mark.parametrize("depth", [0.5, 1.0])
+@pytest.mark.parametrize("whole", [False, True])
 def test_embeddings_that_decoding_left_are_those_of_a_second_pass(
-    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, depth: float
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, depth: float, whole: bool
 ) -> None:
-    """Within rounding, for every move whose text has the tokens that were drawn."""
-    keeping = causal(pretrained, kept_moves=1000, depth=depth)
-    reading = causal(pretrained, depth=depth)
-    items = [ProposeItem(state, 0, 300) for state in STATES]
-    replies = keeping.propose(items)
-    assert texts(replies) == texts(reading.propose(items))
+    """Within rounding, for every move whose text has the tokens that were drawn: a move that was
+    sampled, or any of a solution."""
+    few = "ab. \n"  # with which random weights say text, and end moves
+    keeping = causal(copy.deepcopy(pretrained), kept_moves=1000, depth=depth, alphabet=few)
+    reading = causal(copy.deepcopy(pretrained), depth=depth, alphabet=few)
+    if whole:
+        solutions = [CompleteItem(state, 0, 60) for state in STATES]
+        assert texts(keeping.complete(solutions)) == texts(reading.complete(solutions))
+    else:
+        items = [ProposeItem(state, 0, 60) for state in STATES]
+        assert texts(keeping.propose(items)) == texts(reading.propose(items))
     read: list[int] = []
     monkeypatch.setattr(
         keeping, "_read_items", lambda absent: read.append(len(absent)) or reading.embed(absent)
     )
-    kept = []
-    for item, drawn in zip(items, texts(replies), strict=True):
-        moves = [dataclasses.replace(step_of("Add."), text=text) for text in sorted(set(drawn))]
-        keys = move_keys(item.state, (move.text for move in moves))
-        known = [move for move, key in zip(moves, keys, strict=True) if key in keeping._kept]
-        if known:  # what random weights say is seldom text at all
-            kept.append(RankItem(item.state, tuple(known), "likelihood"))
+    kept, depths = [], set()
+    for question, _, said, text in keeping._kept._places:
+        (start,) = {state.problem for state in STATES if state.problem.text == question}
+        steps = [dataclasses.replace(step_of("Add."), text=one) for one in (*said, text)]
+        state = functools.reduce(DOMAIN.apply, steps[:-1], DOMAIN.initial_state(start, budget=4))
+        kept.append(RankItem(state, (steps[-1],), "likelihood"))
+        depths.add(len(said))
     found, expected = keeping.embed(kept), reading.embed(kept)
     assert read == [0]
-    assert sum(len(item.moves) for item in kept) > 1
+    assert len(kept) > 1
+    assert depths >= {0, 1, 2}
+    assert (max(depths) > 2) == whole
     for one, other in zip(found, expected, strict=True):
         for field in dataclasses.fields(Embeddings):
             torch.testing.assert_close(

@@ -190,6 +190,9 @@ class Rules:
     def ended(self, _: int, tokens: list[int]) -> bool:
         return tokens[-1] == 9
 
+    def closed(self, tokens: list[int]) -> bool:
+        return tokens[-1] == 9
+
     def forced(self, _: int, tokens: list[int]) -> list[int]:
         return [8, 8] if tokens[-1] == 7 else []
 
@@ -226,7 +229,7 @@ def test_forced_words_follow_and_count_for_nothing(
         total = drawn.said[row, :size][torch.tensor(free, dtype=torch.bool)].sum()
         assert drawn.logprobs[row] == pytest.approx(float(total), abs=1e-4)
     assert forced_rows > 5
-    assert (drawn.mean is not None) == keep
+    assert (drawn.moves is not None) == keep
 
 
 @pytest.mark.parametrize("seed", range(5))

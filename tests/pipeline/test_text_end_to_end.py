@@ -59,7 +59,12 @@ def stated_by_profile(model: Path) -> Params:
         },
         "sampling.math": {"max_move_tokens": 16, "max_solution_tokens": 48, "max_moves": 6},
         "rollouts": {"solutions": 6, "rollouts": 4, "share": 0.5},
-        "verifier": {"kind": {"math": "head"}, "audit_samples": 2, "epochs": 40},
+        "verifier": {
+            "kind": {"math": "head"},
+            "audit_samples": 2,
+            "audit_rollouts": 4,
+            "epochs": 40,
+        },
         "difficulty.samples": 8,
         "residual.epochs": 3,
         "evaluation.problems": 12,

@@ -87,6 +87,7 @@ VERIFIER = VerifierParams(
     rate=1e-2,
     validation_fraction=0.2,
     audit_samples=1,
+    audit_rollouts=0,
     seed=6,
 )
 

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from selverify.domains.base import Domain, close_move
+from selverify.domains.base import Domain, close_move, split_moves
 from selverify.errors import ParamsError
-from selverify.models.generators.decoding import Decoding, Drawn, Words
+from selverify.models.generators.decoding import Closed, Decoding, Drawn, Words
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.generators.reading import Group, batches_of_groups, reading_order
 from selverify.models.generators.sampling import (
@@ -32,6 +32,7 @@ from selverify.models.generators.sampling import (
 from selverify.models.generators.shared_prefix import NONE, SharedPrefixes
 from selverify.models.heuristic.embedding import (
     Embeddings,
+    MoveKey,
     concatenate,
     embeddings_of,
     move_keys,
@@ -277,7 +278,6 @@ class CausalModel(SamplingGenerator):
     ) -> Replies:
         """The samples of a batch of items; a group of rows each, as wide as the widest."""
         past = self._prefixes.read(prompts)
-        before = past.hidden
         counts = np.array([item.count for item in items])
         width = int(counts.max())
         seeds = np.zeros((len(items), width), np.uint64)
@@ -300,7 +300,7 @@ class CausalModel(SamplingGenerator):
             seeds=seeds,
             most=np.where(np.arange(width) < counts[:, None], most[:, None], 0),
             temperature=temperature,
-            keep=one_move and self._kept.capacity > 0,
+            keep=self._kept.capacity > 0,
         ).run()
         replies = tuple(
             tuple(
@@ -309,46 +309,57 @@ class CausalModel(SamplingGenerator):
             )
             for place, item in enumerate(items)
         )
-        if drawn.mean is not None and drawn.after is not None:
-            self._keep(items, replies, drawn, before=before, mean=drawn.mean, after=drawn.after)
+        if drawn.moves is not None:
+            self._keep(items, prompts, drawn, drawn.moves)
         return replies
 
     def _keep(
-        self,
-        items: Sequence[Item],
-        replies: Replies,
-        drawn: Drawn,
-        *,
-        before: Tensor,
-        mean: Tensor,
-        after: Tensor,
+        self, items: Sequence[Item], prompts: Sequence[tuple[int, ...]], drawn: Drawn, moves: Closed
     ) -> None:
-        """Keep the embeddings of moves whose tokens are those that would be read of their texts."""
+        """Keep the embeddings of moves that would be read of their texts as they were drawn."""
         width = len(drawn.tokens) // len(items)
-        new = {
-            key: (place, row)
-            for place, item in enumerate(items)
-            for row, sample in enumerate(replies[place], start=place * width)
-            for key in move_keys(item.state, [sample.text])
-            if key not in self._kept
-            and tuple(drawn.tokens[row, : drawn.lengths[row]]) == self._tokens(sample.text)
-        }
+        states = {(place, ()): item.state for place, item in enumerate(items)}
+        new: dict[MoveKey, tuple[int, str]] = {}
+        for at, (row, start, stop) in enumerate(
+            zip(moves.rows, moves.starts, moves.stops, strict=True)
+        ):
+            place, tokens = row // width, tuple(drawn.tokens[row, :stop].tolist())
+            state = states.get((place, tokens[:start]))
+            move = None if state is None else self._said(tokens[start:])
+            if state is None or move is None:
+                continue
+            states[place, tokens] = self._domain.apply(state, move)
+            (key,) = move_keys(state, [move.text])
+            prompt = (*prompts[place], *tokens[:start])
+            known = key in self._kept or key in new
+            if not known and self._pretrained.encode(self._prompting(state)) == prompt:
+                new[key] = at, state.problem.goal
         if not new:
             return
-        goals = [items[place].state.problem.goal for place, _ in new.values()]
-        self._read_goals(set(goals))
-        places, rows = torch.tensor(list(new.values())).T
-        said, lengths = drawn.said[rows], torch.from_numpy(drawn.lengths)[rows]
-        mask = torch.arange(said.shape[1]) < lengths[:, None]
-        known = Embeddings(
-            state=before.cpu()[places],
-            move=mean[rows],
-            after=after[rows],
-            goal=torch.stack([self._goals[goal] for goal in goals]),
-            token_logprobs=least_probable(said, drawn.behind[rows], mask),
+        self._read_goals({goal for _, goal in new.values()})
+        chosen = torch.tensor([at for at, _ in new.values()])
+        rows, starts, stops = (
+            torch.from_numpy(part)[chosen] for part in (moves.rows, moves.starts, moves.stops)
+        )
+        inside = torch.arange(int((stops - starts).max()))
+        mask = inside < (stops - starts)[:, None]
+        places = rows[:, None], (starts[:, None] + inside).clamp(max=drawn.said.shape[1] - 1)
+        said, behind = drawn.said[places], drawn.behind[places]
+        known_moves = Embeddings(
+            state=moves.before[chosen],
+            move=moves.mean[chosen],
+            after=moves.after[chosen],
+            goal=torch.stack([self._goals[goal] for _, goal in new.values()]),
+            token_logprobs=least_probable(said, behind, mask),
             logprob=(said * mask).sum(1),
         )
-        self._kept.add(list(new), known)
+        self._kept.add(list(new), known_moves)
+
+    def _said(self, tokens: tuple[int, ...]) -> Move | None:
+        """The one move that is said by just these tokens, if it is one."""
+        texts = list(split_moves(self._pretrained.decode(list(tokens)), self._end))
+        move = self._domain.parse(texts[0]) if len(texts) == 1 else None
+        return move if isinstance(move, Move) and self._tokens(move.text) == tokens else None
 
     def _seeds(self, item: Item) -> list[int]:
         said = "\x1f".join(item.state.said)
@@ -390,6 +401,11 @@ class _Ends:
         self._mark = mark
         self._words = words
         self.watched = watched
+
+    def closed(self, tokens: list[int]) -> bool:
+        tail = tokens[-TAIL:]
+        before, after = self._pretrained.decode(tail[:-1]), self._pretrained.decode(tail)
+        return after.count(self._end) > before.count(self._end)
 
     def ended(self, row: int, tokens: list[int]) -> bool:
         if tokens[-1] in self._ends:

@@ -42,9 +42,26 @@ class Rules(Protocol):
         """Whether the last of a row's tokens, a watched one, ends it."""
         ...
 
+    def closed(self, tokens: list[int]) -> bool:
+        """Whether the last of a row's tokens, a watched one, ends a move."""
+        ...
+
     def forced(self, row: int, tokens: list[int]) -> list[int]:
         """The tokens that must come next, after a watched one that did not end the row."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """K moves: the tokens ``starts`` to ``stops`` [K] of ``rows`` [K], one row of those that agree
+    so far. Hidden states [K, D]: ``before`` the tokens, their ``mean``, and ``after`` the last."""
+
+    rows: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    before: Tensor
+    mean: Tensor
+    after: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +70,8 @@ class Drawn:
 
     ``tokens`` [R, T]. ``logprobs`` [R]: log probability of the tokens that were drawn, not forced,
     at temperature 1, in nats. ``said`` and ``behind`` [R, T]: of all tokens, and their distance
-    from the most probable ones'. ``mean`` and ``after`` [R, D]: of the hidden states after the
-    tokens, and the last of them; None where they were not asked for.
+    from the most probable ones'. ``moves``: one after another in each row; None where they were not
+    asked for.
     """
 
     tokens: np.ndarray
@@ -62,8 +79,7 @@ class Drawn:
     logprobs: np.ndarray
     said: Tensor
     behind: Tensor
-    mean: Tensor | None
-    after: Tensor | None
+    moves: Closed | None
 
 
 class Decoding:
@@ -90,7 +106,8 @@ class Decoding:
             words: what its logits are of; forced tokens are among them.
             seeds: of each row [G, S].
             most: how many tokens each row may have [G, S]; 0 for one that is not to be drawn.
-            keep: whether hidden states are asked for; each row then takes one more step.
+            keep: whether moves and their hidden states are asked for; what ends with a move then
+                takes one more step.
         """
         rows, longest = seeds.size, int(most.max())
         self._prefixes = prefixes
@@ -109,26 +126,22 @@ class Decoding:
         self._lengths = np.zeros(rows, np.int64)
         self._logprobs = np.zeros(rows)
         self._said, self._behind = torch.zeros((2, rows, longest))
-        self._hidden = torch.zeros((2, rows, past.hidden.shape[1])) if keep else None
+        self._moves = _Moves(past.hidden) if keep else None
 
     def run(self) -> Drawn:
         """Draw until every row has ended."""
         step = 0
         while (self._place != NONE).any():
             picked = self._pick(step)
-            drawn = self._place.copy()
-            self._end_rows(step)
-            if self._hidden is None:
-                drawn = self._place
+            before = self._place.copy()
+            closed = self._end_rows(step)
+            drawn = np.where(closed, before, self._place)
             if (drawn != NONE).any():
-                self._go_on(drawn, picked)
+                self._go_on(drawn, picked, closed)
             step += 1
-        mean = after = None
-        if self._hidden is not None:
-            total, after = self._hidden
-            mean = total / torch.from_numpy(self._lengths).clamp(min=1)[:, None]
         numbers = (self._tokens, self._lengths, self._logprobs)
-        return Drawn(*numbers, self._said, self._behind, mean, after)
+        moves = None if self._moves is None else self._moves.closed()
+        return Drawn(*numbers, self._said, self._behind, moves)
 
     def _of_rows(self, places: np.ndarray) -> Tensor:
         """Which row of ``past`` the rows at ``places`` [G, S], but for ``NONE``, are part of."""
@@ -161,20 +174,27 @@ class Decoding:
         picked: np.ndarray = np.where(self._place != NONE, self._tokens[self._place, step], 0)
         return picked
 
-    def _end_rows(self, step: int) -> None:
-        """Take out the rows that have ended; queue what others must say next."""
+    def _end_rows(self, step: int) -> np.ndarray:
+        """Take out the rows that have ended; queue what others must say next.
+
+        Returns:
+            Where rows have closed a move [G, S], if moves are asked for.
+        """
+        closed = np.zeros(self._place.shape, dtype=bool)
         self._place[self._most[self._place] == step + 1] = NONE
         rows = self._place.ravel()
         watched = self._rules.watched[torch.from_numpy(self._tokens[rows, step])].numpy()
         for at in np.flatnonzero(watched & (rows != NONE)):
             row = int(rows[at])
             tokens = self._tokens[row, : step + 1].tolist()
+            closed.ravel()[at] = self._moves is not None and self._rules.closed(tokens)
             if self._rules.ended(row, tokens):
                 self._place.ravel()[at] = NONE
             elif not self._queues.get(row) and (queue := self._rules.forced(row, tokens)):
                 self._queues[row] = queue
+        return closed
 
-    def _go_on(self, drawn: np.ndarray, picked: np.ndarray) -> None:
+    def _go_on(self, drawn: np.ndarray, picked: np.ndarray, closed: np.ndarray) -> None:
         """Read the token that each of the rows ``drawn`` was given, once for those that agree."""
         width = self._past.memory.rows
         fork = fork_of(drawn != NONE, self._columns, picked, width=width)
@@ -192,16 +212,55 @@ class Decoding:
         grid[at] = fork.groups[at[0]] * width + fork.parents[used]
         device = self._past.lengths.device
         order = self._past.take(torch.from_numpy(grid).to(device)).cpu().numpy()
+        parents = self._at.ravel()[grid.ravel()[order]]
         self._at = np.zeros(grid.shape, np.int64)
         self._at.ravel()[order] = np.arange(len(order))
         words = np.zeros(grid.shape, np.int64)
         words[at] = fork.words[used]
         self._prefixes.step(self._past, torch.from_numpy(words.ravel()[order]).to(device))
-        if self._hidden is not None:
-            hidden = self._past.hidden[self._of_rows(drawn)].cpu()
-            kept = torch.from_numpy(drawn[drawn != NONE])
-            self._hidden[0, kept] += hidden
-            self._hidden[1, kept] = hidden
+        if self._moves is not None:
+            lines, rows = (fork.first & closed)[fork.groups].nonzero()
+            columns = self._at[lines, self._columns[lines, rows]]
+            self._moves.read(self._past.hidden, parents, drawn[lines, rows], columns)
+
+
+class _Moves:
+    """Hidden states of the moves that the B rows of a ``Past`` have begun, and of those closed."""
+
+    def __init__(self, hidden: Tensor) -> None:
+        self._before = hidden
+        self._total = torch.zeros_like(hidden)
+        self._starts = np.zeros(len(hidden), np.int64)
+        self._size = 0
+        self._closed: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._states: list[Tensor] = []
+
+    def read(
+        self, hidden: Tensor, parents: np.ndarray, rows: np.ndarray, columns: np.ndarray
+    ) -> None:
+        """One more token, after which the rows have ``hidden`` [B, D], continued those at
+        ``parents`` [B]; of ``rows`` [K] it closed a move, which are at ``columns`` [K] of the B."""
+        self._size += 1
+        old = torch.from_numpy(parents).to(hidden.device)
+        self._before, self._total = self._before[old], self._total[old] + hidden
+        self._starts = self._starts[parents]
+        if not len(rows):
+            return
+        starts, at = self._starts[columns], torch.from_numpy(columns).to(hidden.device)
+        self._closed.append((rows, starts, np.full(len(rows), self._size)))
+        sizes = torch.from_numpy(self._size - starts).to(hidden)
+        mean = self._total[at] / sizes[:, None]
+        self._states.append(torch.stack((self._before[at], mean, hidden[at])).cpu())
+        self._before[at], self._total[at] = hidden[at], 0.0
+        self._starts[columns] = self._size
+
+    def closed(self) -> Closed:
+        """All moves, each after those before it in its row."""
+        if not self._closed:
+            nothing = np.zeros(0, np.int64)
+            return Closed(nothing, nothing, nothing, *self._before.new_zeros((3, 0, 0)))
+        rows, starts, stops = map(np.concatenate, zip(*self._closed, strict=True))
+        return Closed(rows, starts, stops, *torch.cat(self._states, 1))
 
 
 def draw(
