@@ -45,9 +45,9 @@ MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
 README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
 """What the README shows of the main table; the page of results shows all of it."""
 SECOND_METHODS = (
+    "majority_gated",
     "best_of_n_gated",
     HULL,
-    "selective_vote",
     "ranked_vote",
     PAPER_METHOD,
     FULL_METHOD,

@@ -404,8 +404,8 @@ class VerifierParams(ParamsSection):
     ``tune_*``: the backbone is tuned for so many epochs; that of token_logprobs on solutions up
     to their last step whose target is ``tune_value`` or more. ``share``: of its batches, after
     which every training of a model of that strength stops; one that stops early is the
-    deliberately poor one. ``audit_samples``: solutions of each validation problem, whose steps are
-    scored; where the truth of a step is not known, each is continued ``audit_rollouts`` times.
+    deliberately poor one. ``audit_samples``: solutions of each validation problem whose steps are
+    scored. Where their truth is not known, each step is continued ``audit_rollouts`` times.
     """
 
     kind: dict[KeyName, RewardKind]

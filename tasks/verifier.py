@@ -42,6 +42,7 @@ from tasks.models import open_grader, open_models
 
 REPORT_EVERY = 5
 MOST = 0.5
+"""More than this share of a state's continuations is the majority of them."""
 TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
 """The training of each kind of reward model that is a model of its own."""
 

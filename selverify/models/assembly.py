@@ -49,7 +49,7 @@ EMBEDDED_AT = 2 / 3
 """Share of a hub model's layers after which its states embed moves: later ones are about the next
 word. On grade_school a head on them has an AUC of 0.81 on held-out moves, 0.79 after the last."""
 KEPT_MOVES = 60_000
-"""Sampled moves whose embeddings wait for ranker and verifier: 16 bytes each by the width."""
+"""Sampled moves whose embeddings wait for ranker and verifier, of 16 bytes times the width each."""
 _log = logging.getLogger(__name__)
 
 
@@ -142,6 +142,7 @@ def open_models(
             kept_moves=KEPT_MOVES if policy is not None else 0,
         )
     else:
+        reads = trained_here is not None and not has_adapter(trained_here)
         parts = _generator(
             domain_by_name(domain),
             source,
@@ -149,7 +150,7 @@ def open_models(
             folder=generator,
             seed=seed,
             device=device,
-            kept_moves=KEPT_MOVES if policy is not None or trained_here is not None else 0,
+            kept_moves=KEPT_MOVES if policy is not None or reads else 0,
         )
         own = None if trained_here is None else _head(trained_here, parts)
     trained = load_ranker_checkpoint(policy, parts.backbone) if policy is not None else None

@@ -55,8 +55,8 @@ def selective_vote(
 ) -> Asking[Outcome]:
     """The answer of the largest sum of scores over N sampled solutions, ties to the first seen.
 
-    A step without a score counts as the mean of the known scores. Where steps are ``ranked``, what
-    the ranker expects counts beside the score, and instead of it where there is none. The solution
+    A step without a score counts as the mean of the known scores. Where steps are ``ranked`` it
+    counts as what the ranker expects, and that stays in the weight beside a score. The solution
     of the largest weight among those with a step without a score is verified next, until none is
     left or the vote is settled: the support of ``rule`` (adaptive consistency) for the weights,
     scaled to sum to the number of votes, is at least ``confidence``. Without a ranker this is
@@ -123,14 +123,18 @@ def _weights(
 ) -> list[float]:
     """How often each solution was sampled, times what its steps' scores come to.
 
-    A step is worth the geometric mean of its score and of what is expected of it, or the one that
-    is known.
+    A step without a score has the one that the ranker expects, scaled as the known scores are to
+    what was expected of them; of a step that the ranker does not know it expects its mean. With a
+    ranker a step is worth the geometric mean of its score and of what was expected.
     """
-    mean = fmean(scores.values() or expected.values() or [1.0])
+    prior = fmean(expected.values() or [1.0])
+    before = sum(expected.get(step, prior) for step in scores)
+    scale = sum(scores.values()) / before if scores else 1.0
 
     def worth(step: _Step) -> float:
-        known = [table[step] for table in (scores, expected) if step in table]
-        return math.prod(known) ** (1 / len(known)) if known else mean
+        chance = expected.get(step, prior)
+        score = scores[step] if step in scores else min(1.0, scale * chance)
+        return math.sqrt(chance * score) if expected else score
 
     return [one.count * aggregate([worth(step) for step in one.steps]) for one in voters]
 

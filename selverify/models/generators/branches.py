@@ -36,7 +36,7 @@ def fork_of(
 ) -> Fork | None:
     """The distinct texts of the rows ``going`` [G, S] after one more word each.
 
-    To pack them can be to copy keys and values: it is done once it leaves at most three quarters of
+    Packing may cost a copy of keys and values: it is done once it leaves at most three quarters of
     the columns.
 
     Args:

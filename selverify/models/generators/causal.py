@@ -328,12 +328,12 @@ class CausalModel(SamplingGenerator):
             move = None if state is None else self._said(tokens[start:])
             if state is None or move is None:
                 continue
-            states[place, tokens] = self._domain.apply(state, move)
             (key,) = move_keys(state, [move.text])
-            prompt = (*prompts[place], *tokens[:start])
-            known = key in self._kept or key in new
-            if not known and self._pretrained.encode(self._prompting(state)) == prompt:
+            if key not in self._kept and key not in new:
                 new[key] = at, state.problem.goal
+            after = self._domain.apply(state, move)
+            if self._pretrained.encode(self._prompting(after)) == (*prompts[place], *tokens):
+                states[place, tokens] = after
         if not new:
             return
         self._read_goals({goal for _, goal in new.values()})
@@ -403,6 +403,8 @@ class _Ends:
         self.watched = watched
 
     def closed(self, tokens: list[int]) -> bool:
+        if self._end[-1] not in self._pretrained.decode(tokens[-1:]):
+            return False
         tail = tokens[-TAIL:]
         before, after = self._pretrained.decode(tail[:-1]), self._pretrained.decode(tail)
         return after.count(self._end) > before.count(self._end)

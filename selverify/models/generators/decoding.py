@@ -53,8 +53,9 @@ class Rules(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """K moves: the tokens ``starts`` to ``stops`` [K] of ``rows`` [K], one row of those that agree
-    so far. Hidden states [K, D]: ``before`` the tokens, their ``mean``, and ``after`` the last."""
+    """K moves: the tokens ``starts`` to ``stops`` [K] of ``rows`` [K]. Of rows that agree up to
+    there one is given. Hidden states [K, D]: ``before`` the tokens, their ``mean``, and ``after``
+    the last."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -238,8 +239,9 @@ class _Moves:
     def read(
         self, hidden: Tensor, parents: np.ndarray, rows: np.ndarray, columns: np.ndarray
     ) -> None:
-        """One more token, after which the rows have ``hidden`` [B, D], continued those at
-        ``parents`` [B]; of ``rows`` [K] it closed a move, which are at ``columns`` [K] of the B."""
+        """One more token: row b of the B has ``hidden`` [B, D] after it and continues the old row
+        ``parents[b]``. It closes a move in those at ``columns`` [K], which are drawn as ``rows``.
+        """
         self._size += 1
         old = torch.from_numpy(parents).to(hidden.device)
         self._before, self._total = self._before[old], self._total[old] + hidden

@@ -121,9 +121,9 @@ class Heuristic(nn.Module):
         return scores
 
     def reject_probabilities(self, rows: Embeddings) -> Tensor:
-        """The probability that the verifier rejects the move [rows]."""
+        """The probability that the verifier rejects the move [rows], below 1."""
         chances: Tensor = torch.sigmoid(-self.acceptance(rows))
-        return chances
+        return chances.clamp(max=1.0 - torch.finfo(chances.dtype).eps)
 
     def guarded_reject_probabilities(self, rows: Embeddings) -> Tensor:
         """The same, and 1 at an unfamiliar state: what a move is trusted by [rows]."""
