@@ -55,7 +55,12 @@ def propose(state: State, rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def conditions() -> Conditions:
-    evaluation = PARAMS.evaluation.model_copy(update={"budgets": (2, 8), "headline_budget": 8})
+    grid = PARAMS.evaluation.grid.model_copy(
+        update={"tau": (0.4,), "skip_below": (0.0, 0.3, 0.8)}
+    )
+    evaluation = PARAMS.evaluation.model_copy(
+        update={"budgets": (2, 8), "headline_budget": 8, "grid": grid}
+    )
     params = PARAMS.model_copy(update={"evaluation": evaluation})
     sigmas = {"hybrid": 0.3, "distance": 0.3}
     return Conditions(params=params, dispersion=sigmas, patterns=("answer",))
