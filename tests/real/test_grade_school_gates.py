@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import pytest
 import recorded
@@ -43,7 +43,7 @@ class Step:
     candidate: Candidate
     right: bool
 
-    @property
+    @cached_property
     def reason(self) -> str | None:
         """The first word of why a gate refuses it."""
         refusal = reject(DOMAIN, self.state, candidate=self.candidate)
