@@ -86,6 +86,8 @@ def is_parameter(dotted: str) -> bool:
     """Whether a dotted name leads to a value of params.yaml."""
     value = PARAMS
     for part in dotted.split("."):
+        if value is None:  # a section that a run can set
+            return True
         if not isinstance(value, dict) or part not in value:
             return False
         value = value[part]
