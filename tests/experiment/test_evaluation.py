@@ -55,9 +55,7 @@ def propose(state: State, rng: random.Random) -> str:
 
 @pytest.fixture(scope="module")
 def conditions() -> Conditions:
-    grid = PARAMS.evaluation.grid.model_copy(
-        update={"tau": (0.4,), "skip_below": (0.0, 0.3, 0.8)}
-    )
+    grid = PARAMS.evaluation.grid.model_copy(update={"tau": (0.4,), "skip_below": (0.0, 0.3, 0.8)})
     evaluation = PARAMS.evaluation.model_copy(
         update={"budgets": (2, 8), "headline_budget": 8, "grid": grid}
     )
