@@ -200,8 +200,8 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
     known = knows_truth(models.domain)
     found = {
         # Without exact truth of a step, only steps with an answer can be counted.
-        "validation_step_auc": area_under_roc(*_columns(rows if known else decided)),
-        "validation_decision_auc": area_under_roc(*_columns(decided)),
+        "validation_step_auc": _area(*_columns(rows if known else decided)),
+        "validation_decision_auc": _area(*_columns(decided)),
     }
     if not known and params.verifier.audit_rollouts:
         found |= _audit_by_rollouts(params, models, tasks)
@@ -225,12 +225,18 @@ def _audit_by_rollouts(
         for one, verdict in zip(valued, verdicts, strict=True)
         for step, score in enumerate(verdict.step_scores)
     }
-    scores, right = ([pair[place] for pair in steps.values()] for place in (0, 1))
+    scores = [score for score, _ in steps.values()]
+    right = [label for _, label in steps.values()]
     return {
-        "validation_rollout_auc": area_under_roc(scores, right),
+        "validation_rollout_auc": _area(scores, right),
         "validation_rollout_steps": float(len(steps)),
         "validation_rollout_right": float(sum(right)),
     }
+
+
+def _area(scores: list[float], right: list[bool]) -> float | None:
+    """The area under the curve; None where nothing was sampled that can be judged."""
+    return area_under_roc(scores, right) if scores else None
 
 
 def _columns(rows: list[dict[str, Any]]) -> tuple[list[float], list[bool]]:

@@ -279,6 +279,13 @@ def _baseline(
     return Method(name, label, colour, partial(build, gates=False), grid, drawn=drawn), with_gates
 
 
+def _vote(name: str, label: str, colour: str, *, ranked: bool) -> Method:
+    """Ours over whole solutions, with gates."""
+    search = partial(selective_vote, ranked=ranked, temperature=None)
+    axes = ("aggregation", "rule", "confidence")
+    return Method(name, label, colour, partial(_solutions, search=search, gates=True), axes, "vote")
+
+
 def _part(name: str, label: str, **changes: Any) -> Method:
     """Our method with ``changes`` to its settings."""
     return Method(name, label, OTHER_COLOUR, _with(**changes), _GATED, "part")
@@ -366,26 +373,8 @@ _ROWS: tuple[Method, ...] = (
         ("temperature", "expansion"),
         drawn=False,
     ),
-    Method(
-        "selective_vote",
-        "Ours, selective vote",
-        "#44aa99",
-        partial(
-            _solutions, search=partial(selective_vote, ranked=False, temperature=None), gates=True
-        ),
-        ("aggregation", "rule", "confidence"),
-        "vote",
-    ),
-    Method(
-        "ranked_vote",
-        "Ours, ranked vote",
-        "#117777",
-        partial(
-            _solutions, search=partial(selective_vote, ranked=True, temperature=None), gates=True
-        ),
-        ("aggregation", "rule", "confidence"),
-        "vote",
-    ),
+    _vote("selective_vote", "Ours, selective vote", "#44aa99", ranked=False),
+    _vote("ranked_vote", "Ours, ranked vote", "#117777", ranked=True),
     Method(
         "verify_all",
         "Verify-all (no gates)",

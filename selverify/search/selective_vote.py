@@ -124,8 +124,9 @@ def _weights(
     """How often each solution was sampled, times what its steps' scores come to.
 
     A step without a score has the one that the ranker expects, scaled as the known scores are to
-    what was expected of them; of a step that the ranker does not know it expects its mean. With a
-    ranker a step is worth the geometric mean of its score and of what was expected.
+    what was expected of them; of a step that the ranker does not know its mean is expected, and
+    without a ranker the same of all. With a ranker a step is worth the geometric mean of its score
+    and of what was expected.
     """
     prior = fmean(expected.values() or [1.0])
     before = sum(expected.get(step, prior) for step in scores)
