@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from selverify.domains import domain_by_name
+from selverify.domains.base import knows_truth
 from selverify.experiment.audits import gate_table, reliability_table, verifier_table
 from selverify.experiment.equal_cost import (
     OperatingPoints,
@@ -42,7 +43,7 @@ from selverify.report.names import (
     baseline_methods,
     ordered_methods,
 )
-from selverify.report.sections import ReportData, metrics
+from selverify.report.sections import ReportData, judged, metrics
 from selverify.report.targets import targets
 from selverify.search.traces import read_events
 from selverify.storage import write_plain_json
@@ -106,7 +107,7 @@ def run(
             bootstrap=bootstrap,
         ),
         **outcome_tables(main, by_backbone, by_strength, budget=budget, bootstrap=bootstrap),
-        **step_tables(steps, tau, bootstrap),
+        **step_tables(steps, tau, bootstrap, known=knows_truth(domain_by_name(params.domain))),
         "transfer": transfer_table(
             main.cross,
             read_frame(_main_folder(params, inputs), "evaluation", "transfer"),
@@ -267,17 +268,23 @@ def outcome_tables(
     }
 
 
-def step_tables(steps: pd.DataFrame, tau: float, bootstrap: Bootstrap) -> dict[str, pd.DataFrame]:
+def step_tables(
+    steps: pd.DataFrame, tau: float, bootstrap: Bootstrap, *, known: bool
+) -> dict[str, pd.DataFrame]:
     """What was measured on single steps, of the verifier where it decides.
 
     It decides on steps that pass the gates where the right answer was still in reach: by the score
-    of the step alone, beside which is the product of the scores of all steps up to it.
+    of the step alone, beside which is the product of the scores of all steps up to it. Where the
+    truth of steps is not ``known``, only answers are judged, and the product comes first: metrics
+    take what comes first. An answer's own score says nothing of the steps that it follows from.
     """
     steps = steps.astype({"score": float})  # where all are refused no score says so
     so_far = steps.groupby(["problem_id", "sample"])["score"].cumprod()
     seen = steps.assign(product=so_far)[(steps["gate"] == "") & steps["before"]]
     truth, problems, bins = seen["alive"], seen["problem_id"], RELIABILITY_BINS
     kinds = {STEP: seen["score"], PRODUCT: seen["product"]}
+    if not known:
+        kinds = dict(reversed(kinds.items()))
     measured = [
         verifier_table(scores, truth, problems, tau=tau, bins=bins, bootstrap=bootstrap)
         for scores in kinds.values()
@@ -374,7 +381,7 @@ def _measures(
     difficulty: pd.DataFrame, steps: pd.DataFrame, verifier: pd.DataFrame
 ) -> dict[str, float]:
     """What the targets take from other stages, each a share in [0, 1]."""
-    own = verifier[verifier["of"] == STEP].set_index("metric")["value"]
+    own = judged(verifier).set_index("metric")["value"]
     return {
         "pass_at_1": float(difficulty["pass_at_1"].mean()),
         "pass_at_64": float((difficulty["right_derivation_rate"] > 0).mean()),

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
+import pandas as pd
 import torch
 
 from selverify.data.benchmark import Task
@@ -195,11 +196,13 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
             samples=params.verifier.audit_samples,
             grader=grader,
         )
-    rows = [row for row in add_scores(models.backend, walked, items) if row["score"] is not None]
-    decided = [row for row in rows if row["before"]]
+    scored = pd.DataFrame(add_scores(models.backend, walked, items)).astype({"score": float})
     known = knows_truth(models.domain)
+    if not known:  # only an answer can be counted, and it is as good as all that leads to it
+        scored["score"] = scored.groupby(["problem_id", "sample"])["score"].cumprod()
+    rows = scored[scored["score"].notna()]
+    decided = rows[rows["before"]]
     found = {
-        # Without exact truth of a step, only steps with an answer can be counted.
         "validation_step_auc": _area(*_columns(rows if known else decided)),
         "validation_decision_auc": _area(*_columns(decided)),
     }
@@ -239,8 +242,8 @@ def _area(scores: list[float], right: list[bool]) -> float | None:
     return area_under_roc(scores, right) if scores else None
 
 
-def _columns(rows: list[dict[str, Any]]) -> tuple[list[float], list[bool]]:
-    return [row["score"] for row in rows], [row["alive"] for row in rows]
+def _columns(rows: pd.DataFrame) -> tuple[list[float], list[bool]]:
+    return rows["score"].tolist(), rows["alive"].tolist()
 
 
 def _report(epoch: Epoch) -> None:

@@ -36,6 +36,7 @@ from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.policy import TrainedPolicy, load_policy
 from selverify.search.aggregation import AGGREGATIONS
+from selverify.search.driver import Search, run_lockstep
 from selverify.search.requests import (
     Complete,
     CompleteItem,
@@ -44,11 +45,13 @@ from selverify.search.requests import (
     Verify,
     VerifyItem,
 )
+from selverify.search.selective_vote import selective_vote
 from selverify.types import Move, Sample, State, Verdict
 from tasks.artifacts import read_tasks
 
 END = "\x03"
 """Added to a line that ends a solution."""
+CONFIDENCE = 0.8
 
 
 @dataclass
@@ -206,6 +209,7 @@ def main() -> None:
     asked.add_argument("--problems", type=int, default=100)
     asked.add_argument("--budgets", type=int, nargs="+", default=[4, 16])
     asked.add_argument("--aggregation", default="prod")
+    asked.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     given = asked.parse_args()
     logging.disable(logging.INFO)
     tasks = read_tasks(given.benchmark, "test", limit=given.problems)
@@ -213,12 +217,12 @@ def main() -> None:
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     with Grader(seconds=5.0, workers=1) as grader:
         for budget in given.budgets:
-            for name, run in METHODS.items():
+            for name in given.methods:
                 # Anew, so that none finds what one before it had computed.
                 policy = load_policy(given.policy)
                 bench = Bench(policy, {one.problem.text: one for one in tasks}, given.aggregation)
                 began = time.perf_counter()
-                answers = run(bench, budget)
+                answers = METHODS[name](bench, budget)
                 seconds = time.perf_counter() - began
                 right = sum(
                     grader.matches(task.truth.answer, answer)
@@ -261,6 +265,28 @@ def ours(bench: Bench, budget: int) -> list[str | None]:
     return [one.answer for one in solved]
 
 
+def voted(bench: Bench, budget: int) -> list[str | None]:
+    """The answers of ranked vote, which is settled at the middle of the profile's confidences."""
+    domain = bench.policy.domain
+    searches = {
+        task.problem.problem_id: Search(
+            selective_vote(
+                domain, task.problem, n=budget, gates=True, ranked=True,
+                aggregation=bench.aggregation, rule="beta", confidence=CONFIDENCE,
+                temperature=None,
+            ),
+            budget=None,
+        )
+        for task in bench.tasks.values()
+    }  # fmt: skip
+    found = run_lockstep(searches, bench.policy.backend, end_of_move=domain.end_of_move)
+    for one in found.values():
+        bench.calls += one.ledger.verifier_calls
+        bench.tokens += one.ledger.generated_tokens
+        bench.step_scores += one.ledger.verifier_steps
+    return [one.outcome.answer for one in found.values()]
+
+
 METHODS: dict[str, Callable[[Bench, int], list[str | None]]] = {
     "its_hub best-of-N": partial(
         theirs, lambda _, scores, __: BestOfN(scores, LMOrchestrator(max_concurrency=-1))
@@ -274,6 +300,7 @@ METHODS: dict[str, Callable[[Bench, int], list[str | None]]] = {
         theirs, lambda line, scores, _: ParticleFiltering(line, scores)
     ),
     "selverify, full": ours,
+    "selverify, ranked vote": voted,
 }
 
 

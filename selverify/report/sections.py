@@ -22,7 +22,7 @@ from selverify.report.formatting import (
     verbatim,
     wide,
 )
-from selverify.report.names import FULL_METHOD, PART_SETS, SHORT_LIST, STEP, our_methods
+from selverify.report.names import FULL_METHOD, PART_SETS, SHORT_LIST, our_methods
 from selverify.report.targets import Target
 from selverify.report.variants import rank_agreement
 
@@ -161,13 +161,19 @@ def metrics(report: ReportData) -> dict[str, float | int | bool]:
         flat[f"equal_calls.{name}"] = value
     for record in rankers[rankers["metric"].isin(_RANKER_METRICS)].to_dict("records"):
         flat[f"ranker.{record['ranker']}.{record['metric']}"] = float(record["value"])
-    for record in verifier[verifier["of"] == STEP].to_dict("records"):
+    for record in judged(verifier).to_dict("records"):
         flat[f"verifier.{record['metric']}"] = float(record["value"])
     for target in report.targets:
         if target.measured is not None:
             flat[f"target.{target.name}.measured"] = float(target.measured)
         flat[f"target.{target.name}.met"] = target.met
     return flat
+
+
+def judged(verifier: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the verifier's table by which it is judged: those of the score that is first."""
+    rows: pd.DataFrame = verifier[verifier["of"] == verifier["of"].iloc[0]]
+    return rows
 
 
 def _equal_calls(table: pd.DataFrame) -> Iterator[tuple[str, float]]:

@@ -56,7 +56,12 @@ _OF_OTHER_STAGES = (
     ("pass_at_1", "pass@1 of the generator", 0.25, 0.45),
     ("pass_at_64", "pass@64 of the generator", 0.90, None),
     ("gated_share", "Share of sampled moves that the gates refuse", 0.05, 0.30),
-    ("step_auc", "Verifier's step AUC against exact truth", 0.90, 0.97),
+    (
+        "step_auc",
+        "Verifier's AUC on steps, or on solutions where the truth of steps is unknown",
+        0.90,
+        0.97,
+    ),
 )
 """Name, text, minimum and maximum of the targets that other stages measure."""
 

@@ -171,7 +171,7 @@ def report() -> sections.ReportData:
     others = outcomes().assign(correct=lambda rows: ~rows["correct"].astype(bool))
     tables["transfer"] = transfer_table(cross, others, calls=(1, 2, 4, 8), bootstrap=BOOTSTRAP)
     tables["rankers"] = ranker_table(candidate_lists(), ks=[1, 2], bootstrap=BOOTSTRAP)
-    tables |= step_tables(steps(), 0.5, BOOTSTRAP)
+    tables |= step_tables(steps(), 0.5, BOOTSTRAP, known=True)
     tables["within"] = by_depth.within_table(VISITS)
     measures = {"pass_at_1": 0.3, "pass_at_64": 0.85, "gated_share": 0.3, "step_auc": 0.93}
     return sections.ReportData(

@@ -251,7 +251,23 @@ def test_steps_that_are_all_refused_are_a_sentence() -> None:
     """Their column of scores holds nothing but None."""
     refused = steps().query("gate != ''").astype({"score": object})
     with pytest.raises(SchemaError, match="given"):
-        step_tables(refused.assign(score=None), 0.5, BOOTSTRAP)
+        step_tables(refused.assign(score=None), 0.5, BOOTSTRAP, known=True)
+
+
+@pytest.mark.parametrize(("known", "auc"), [(True, 0.5), (False, 1.0)])
+def test_answers_are_judged_with_the_steps_before_them(known: bool, auc: float) -> None:
+    """Scores of answers that say nothing, after steps whose scores do."""
+    names = ["problem_id", "sample", "before", "alive", "score"]
+    rows = [
+        (f"p{problem}", right, answers, answers and bool(right), score)
+        for problem in range(3)
+        for right in (0, 1)
+        for answers, score in ((False, 0.9 if right else 0.1), (True, 0.7))
+    ]
+    walked = pd.DataFrame(rows, columns=names).assign(gate="", reason="", right=False)
+    tables = step_tables(walked, 0.5, BOOTSTRAP, known=known)
+    judged = sections.judged(tables["verifier"]).set_index("metric")["value"]
+    assert judged["step_auc"] == pytest.approx(auc)
 
 
 def draw_everything(built: ReportData, folder: Path) -> dict[str, bytes]:
