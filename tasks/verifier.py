@@ -196,7 +196,9 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
             samples=params.verifier.audit_samples,
             grader=grader,
         )
-    scored = pd.DataFrame(add_scores(models.backend, walked, items)).astype({"score": float})
+    kinds = {"problem_id": str, "sample": int, "before": bool, "alive": bool, "score": float}
+    scores = add_scores(models.backend, walked, items)
+    scored = pd.DataFrame(scores, columns=list(kinds)).astype(kinds)  # of no sample, too
     known = knows_truth(models.domain)
     if not known:  # only an answer can be counted, and it is as good as all that leads to it
         scored["score"] = scored.groupby(["problem_id", "sample"])["score"].cumprod()
