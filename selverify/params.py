@@ -87,13 +87,15 @@ class TextSplit(ParamsSection):
 class TextBenchmark(ParamsSection):
     """Which problems of a domain of text: no two splits may share one.
 
-    ``transfer``: questions of another benchmark, on which all that was trained and chosen on this
-    one is measured, too; null: none.
+    ``further``: training questions of which the generator may have learned, for the verifier alone;
+    null: none. ``transfer``: questions of another benchmark, on which all that was trained and
+    chosen on this one is measured, too; null: none.
     """
 
     train: TextSplit
     validation: TextSplit
     test: TextSplit
+    further: TextSplit | None
     transfer: TextSplit | None
 
 
@@ -399,7 +401,7 @@ class VerifierParams(ParamsSection):
     here. ``aggregation``: how the scores of its moves make the score of a state.
     ``targets``: the value of the state after a step (``soft``), whether it is above 0 (``hard``),
     the share of the value before that is left of it, where there was some (``relative``), or
-    whether the step computes what the problem's written solution does, without rollouts
+    whether what was computed so far is part of the problem's written solution, without rollouts
     (``written``).
     ``tune_*``: the backbone is tuned for so many epochs; that of token_logprobs on solutions up
     to their last step whose target is ``tune_value`` or more. ``share``: of its batches, after
@@ -634,11 +636,6 @@ class Params(ParamsSection):
             raise ValueError(
                 f"verifier.targets.{self.domain}: given written, expected soft, hard or relative: "
                 "written solutions can be read as moves of grade_school alone"
-            )
-        if targets == "written" and not self.rollouts.proposals:
-            raise ValueError(
-                "rollouts.proposals: given 0, expected at least 1: with targets that are written "
-                "only sampled candidates are learned from"
             )
         if kind == "token_logprobs" and targets == "relative":
             raise ValueError(

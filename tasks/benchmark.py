@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from selverify.data.benchmark import SPLITS, TRANSFER, Task, benchmark_rows, build, check_leaks
+from selverify.data.benchmark import (
+    FURTHER,
+    SPLITS,
+    TRANSFER,
+    Task,
+    benchmark_rows,
+    build,
+    check_leaks,
+)
 from selverify.data.gold_moves import gold_solutions
 from selverify.data.near_duplicates import PHRASE, apart_from
 from selverify.data.text_benchmarks import (
@@ -46,6 +54,8 @@ def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
     Questions to transfer to leave out what is in any file of the benchmark, or nearly so.
     """
     splits = {name: getattr(settings, name) for name in SPLITS}
+    if settings.further is not None:
+        splits[FURTHER] = settings.further
     pools = {name: split_questions(split) for name, split in splits.items()}
     test = pools["test"]
     others = {name: pool for name, pool in pools.items() if pool != test}
@@ -65,7 +75,7 @@ def _written(
         return []
     path = None if settings.train.path is None else Path(settings.train.path)
     found, _ = gold_solutions(settings.train.source, path, words=False)
-    wanted = {task.problem.problem_id for task in tasks if task.split == "train"}
+    wanted = {task.problem.problem_id for task in tasks if task.split in ("train", FURTHER)}
     return [
         {"problem_id": one.question_id, "moves": list(one.moves)}
         for one in found

@@ -27,7 +27,12 @@ log = logging.getLogger(__name__)
 
 
 def open_models(
-    params: Params, inputs: Mapping[str, Path], *, seed: int, cached: bool = False
+    params: Params,
+    inputs: Mapping[str, Path],
+    *,
+    seed: int,
+    cached: bool = False,
+    embeds: bool = False,
 ) -> OpenModels:
     """The domain and what answers its requests, from the models that are among ``inputs``.
 
@@ -35,6 +40,7 @@ def open_models(
         cached: whether replies come from the reply cache where they are there. Where a model was
             not trained here they always do, and what it says or is read for, which costs money or
             hours, is kept at once. What models say that were trained here is kept by ``write``.
+        embeds: as for ``assembly.open_models``.
 
     Raises:
         SchemaError: the generator's folder names another model than the parameters.
@@ -54,6 +60,7 @@ def open_models(
         generator=inputs["generator"],
         verifier=inputs.get("verifier"),
         policy=inputs.get("residual"),
+        embeds=embeds,
     )
     at_once = _at_once(inputs)
     log.info("%s: models are open", inputs["generator"])

@@ -1,23 +1,28 @@
-"""Stage ``rollouts``: values of steps: of sampled solutions, or of what is sampled beside written
-ones."""
+"""Stage ``rollouts``: values of the steps of sampled solutions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from selverify.data.benchmark import SPLITS, check_held_out
+from selverify.data.benchmark import FURTHER, SPLITS, check_held_out
+from selverify.data.grading import Grader
+from selverify.domains.base import Domain
 from selverify.errors import ParamsError
 from selverify.models.sources import has_adapter, has_source
 from selverify.params import Params
 from selverify.storage import check_digests
 from selverify.training.rollouts import (
+    SampledSolution,
+    Values,
     explore_candidates,
     of_solved_problems,
     sample_training_solutions,
     solution_rows,
     state_values,
+    up_to_the_first_wrong,
     value_solutions,
     written_solutions,
     written_values,
@@ -25,6 +30,9 @@ from selverify.training.rollouts import (
 from tasks.artifacts import read_facts, read_rows, read_tasks, read_training, say, write_rows
 from tasks.models import open_grader, open_models
 from tasks.shards import Mapper, Shard, map_shards, work_on
+
+if TYPE_CHECKING:
+    from selverify.models.assembly import OpenModels
 
 SHARD = 50
 """Problems a shard."""
@@ -43,73 +51,80 @@ def run(
         write_rows(outputs["rollouts"], "rollouts", "values", [])
         return {"rows": 0}
     learned, others = read_training(inputs["benchmark"], params.rollouts.share)
-    tasks = *learned, *others[: round(params.rollouts.threshold_share * len(learned + others))]
+    for_tau = others[: round(params.rollouts.threshold_share * len(learned + others))]
+    tasks = *learned, *read_tasks(inputs["benchmark"], FURTHER), *for_tau
     parts = work_on(value_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
-    rows = [row for part, _ in parts for row in part]
+    rows = [row for part, _, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)
-    if _by_what_is_written(params):
-        return {"rows": len(rows)}
-    parsed = sum(count for _, count in parts) / (params.rollouts.solutions * len(tasks))
-    return {"rows": len(rows), "parsed_share": parsed}
+    parsed, drawn = sum(one for _, one, _ in parts), sum(one for _, _, one in parts)
+    return {"rows": len(rows), "parsed_share": parsed / max(1, drawn)}
 
 
-def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int]:
-    """The valued solutions of one shard, and how many samples could be parsed."""
-    settings = shard.params.rollouts
-    models = open_models(shard.params, shard.inputs, seed=settings.seed)
-    domain, backend = models.domain, models.backend
-    written = _by_what_is_written(shard.params)
-    with open_grader(shard.params) as grader:
-        if written:
-            sampled = written_solutions(domain, shard.tasks, _written(shard))
-            drawn = 0
-            valued = partial(written_values, domain, sampled, grader=grader)
-            values = valued([])
-        else:
-            count = settings.solutions
-            sampled = sample_training_solutions(domain, backend, shard.tasks, solutions=count)
-            drawn = sum(one.count for one in sampled)
-            if shard.params.verifier.targets[shard.params.domain] == "relative":
-                sampled = of_solved_problems(domain, sampled, grader=grader)
-            valued = partial(
-                state_values, domain, backend, rollouts=settings.rollouts, grader=grader
-            )
-            values = valued(sampled)
-        explored = explore_candidates(
-            domain,
-            backend,
-            sampled,
-            values,
-            proposals=settings.proposals,
-            explored_from=settings.explored_from,
-            continued=written,
-        )
-        values |= valued(explored)
-    both = explored if written else [*sampled, *explored]
-    rows = solution_rows(domain, value_solutions(both, values), both)
-    last = shard.tasks[-1].problem.problem_id
-    say(f"rollouts: to {last}, {len(sampled)} solutions, {len(explored)} candidates valued")
-    return rows, drawn
-
-
-def _by_what_is_written(params: Params) -> bool:
-    return params.verifier.targets[params.domain] == "written"
-
-
-def _written(shard: Shard) -> dict[str, tuple[str, ...]]:
-    """The moves of the problems' written solutions.
+def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int, int]:
+    """The valued solutions of one shard, how many samples could be parsed and how many there were.
 
     Raises:
-        ParamsError: the benchmark has none.
+        ParamsError: the benchmark has no written solutions, and they are to say what is right.
     """
+    settings = shard.params.rollouts
+    by_what_is_written = shard.params.verifier.targets[shard.params.domain] == "written"
+    embeds = shard.params.verifier.kind[shard.params.domain] == "head"
+    models = open_models(shard.params, shard.inputs, seed=settings.seed, embeds=embeds)
+    domain, backend = models.domain, models.backend
+    written = _written(shard, domain) if by_what_is_written else []
+    tasks = [one.task for one in written] if by_what_is_written else shard.tasks
+    sampled = sample_training_solutions(domain, backend, tasks, solutions=settings.solutions)
+    parsed = sum(one.count for one in sampled)
+    explored: list[SampledSolution] = []
+    with open_grader(shard.params) as grader:
+        if by_what_is_written:
+            values = written_values(domain, written, sampled, grader=grader)
+            sampled = up_to_the_first_wrong(sampled, values)
+        else:
+            sampled, explored, values = _roll_out(shard.params, models, sampled, grader)
+    both = [*sampled, *explored]
+    valued = value_solutions(both, values)
+    if embeds:  # what was sampled need not be read again
+        from selverify.training.head import embed_moves  # imports torch
+
+        valued = embed_moves(valued, domain, models.embedding())
+    rows = solution_rows(domain, valued, both)
+    last = shard.tasks[-1].problem.problem_id
+    say(f"rollouts: to {last}, {len(sampled)} solutions, {len(explored)} candidates valued")
+    return rows, parsed, settings.solutions * len(tasks)
+
+
+def _roll_out(
+    params: Params, models: OpenModels, sampled: list[SampledSolution], grader: Grader
+) -> tuple[list[SampledSolution], list[SampledSolution], Values]:
+    """Those of the solutions that are rolled out, what is explored beside them, all values."""
+    domain, backend, settings = models.domain, models.backend, params.rollouts
+    if params.verifier.targets[params.domain] == "relative":
+        sampled = of_solved_problems(domain, sampled, grader=grader)
+    valued = partial(state_values, domain, backend, rollouts=settings.rollouts, grader=grader)
+    values = valued(sampled)
+    explored = explore_candidates(
+        domain,
+        backend,
+        sampled,
+        values,
+        proposals=settings.proposals,
+        explored_from=settings.explored_from,
+    )
+    return sampled, explored, values | valued(explored)
+
+
+def _written(shard: Shard, domain: Domain) -> list[SampledSolution]:
+    """The problems' written solutions, of those that have one."""
     rows = read_rows(shard.inputs["benchmark"], "benchmark", "written")
     if not rows:
-        domain = shard.params.domain
         raise ParamsError(
-            f"verifier.targets.{domain}: given written, expected other targets: the benchmark has "
-            "no written solutions that can be read as moves"
+            f"verifier.targets.{domain.name}: given written, expected other targets: the benchmark "
+            "has no written solutions that can be read as moves"
         )
-    return {row["problem_id"]: tuple(row["moves"]) for row in rows}
+    return written_solutions(
+        domain, shard.tasks, {row["problem_id"]: tuple(row["moves"]) for row in rows}
+    )
 
 
 def _check_held_out(inputs: Mapping[str, Path]) -> None:

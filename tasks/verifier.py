@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import reduce
@@ -12,7 +11,7 @@ from typing import cast
 import pandas as pd
 import torch
 
-from selverify.data.benchmark import Task
+from selverify.data.benchmark import FURTHER, Task
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
@@ -35,7 +34,7 @@ from selverify.training.rollouts import (
     value_solutions,
 )
 from selverify.training.token_logprobs import train_token_logprob_model
-from selverify.training.tuning import held_out, of_problems, values_before, with_targets
+from selverify.training.tuning import held_out, of_problems, with_targets
 from selverify.training.value import train_value_model
 from selverify.types import Verdict
 from tasks.artifacts import read_rows, read_tasks, read_training, say
@@ -55,7 +54,8 @@ def run(
     torch.set_num_threads(params.tracking.threads)
     solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
-    valued = of_problems(solutions, [task.problem.problem_id for task in tasks])
+    further = read_tasks(inputs["benchmark"], FURTHER)
+    valued = of_problems(solutions, [task.problem.problem_id for task in (*tasks, *further)])
     learned = with_targets(valued, params.verifier.targets[params.domain])
     folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
@@ -68,7 +68,8 @@ def run(
     chosen = {}
     if leaves_tau(params):
         trained = frozenset(held_out(learned, params.verifier)[0])
-        new = [one for one in solutions if one.problem_id not in trained]
+        known = trained | {task.problem.problem_id for task in further}
+        new = [one for one in solutions if one.problem_id not in known]
         chosen = _choose_tau(new, params, with_verifier, folder)
     return {**losses, **chosen, **_audit(params, with_verifier)}
 
@@ -152,13 +153,6 @@ def _choose_tau(
     models = open_models(params, inputs, seed=params.verifier.seed)
     items = tuple(whole_solution(one, models.domain) for one in held)
     verdicts = cast(tuple[Verdict, ...], models.backend.answer(Verify(items)))
-    of_problem: dict[str, list[ValuedSolution]] = defaultdict(list)
-    for one in held:
-        of_problem[one.problem_id].append(one)
-
-    def before(one: ValuedSolution) -> tuple[float, ...]:
-        return values_before(one, of_problem[one.problem_id])
-
     relative = params.verifier.targets[params.domain] == "relative"
     chosen = [
         slice(one.fresh, len(one.moves) - (relative and _answers(models.domain, item)))
@@ -170,7 +164,7 @@ def _choose_tau(
             for part, verdict in zip(chosen, verdicts, strict=True)
             for score in verdict.step_scores[part]
         ],
-        [value for part, one in zip(chosen, held, strict=True) for value in before(one)[part]],
+        [value for part, one in zip(chosen, held, strict=True) for value in one.before[part]],
         [value for part, one in zip(chosen, held, strict=True) for value in one.values[part]],
         solvable=params.rollouts.explored_from,
     )

@@ -30,7 +30,7 @@ from types import MappingProxyType
 
 from huggingface_hub import hf_hub_download
 
-from selverify.data.benchmark import TRANSFER, Task, check_leaks
+from selverify.data.benchmark import FURTHER, TRANSFER, Task, check_leaks
 from selverify.data.grading import MAX_ANSWER
 from selverify.data.question_files import (
     ANSWER_FIELDS,
@@ -223,9 +223,16 @@ def fingerprint(text: str) -> str:
 
 
 def tasks_from(
-    domain: Domain, *, train: Draw, validation: Draw, test: Draw, transfer: Draw | None = None
+    domain: Domain,
+    *,
+    train: Draw,
+    validation: Draw,
+    test: Draw,
+    further: Draw | None = None,
+    transfer: Draw | None = None,
 ) -> tuple[Task, ...]:
-    """Tasks of the splits, test first, then validation, train, and questions to transfer to.
+    """Tasks of the splits, test first, then validation, train, further ones for the verifier, and
+    questions to transfer to.
 
     A split is the first ``problems`` of its pool, shuffled with its seed, that no earlier split
     took: more of them keep the fewer. A test that takes its whole pool keeps the file's order, so
@@ -238,6 +245,8 @@ def tasks_from(
         SchemaError: two different pools share an id, or the domain cannot read a question.
     """
     draws = [("test", test), ("validation", validation), ("train", train)]
+    if further is not None:
+        draws.append((FURTHER, further))
     if transfer is not None:
         draws.append((TRANSFER, transfer))
     for (split, draw), (other_split, other) in combinations(draws, 2):

@@ -104,10 +104,12 @@ def open_models(
     generator: Path,
     verifier: Path | None = None,
     policy: Path | None = None,
+    embeds: bool = False,
 ) -> OpenModels:
     """The models of these folders, ready to answer.
 
     Args:
+        embeds: whether sampled moves will be embedded even without a policy and a verifier.
         device: where models of the hub run. Where there are none of them it is not used, and a
             warning says so: models that were trained here are small and stay on the CPU.
 
@@ -139,7 +141,7 @@ def open_models(
             seed=seed,
             folder=generator,
             reward=trained_here,
-            kept_moves=KEPT_MOVES if policy is not None else 0,
+            kept_moves=KEPT_MOVES if policy is not None or embeds else 0,
         )
     else:
         reads = trained_here is not None and not has_adapter(trained_here)
@@ -150,7 +152,7 @@ def open_models(
             folder=generator,
             seed=seed,
             device=device,
-            kept_moves=KEPT_MOVES if policy is not None or reads else 0,
+            kept_moves=KEPT_MOVES if policy is not None or reads or embeds else 0,
         )
         own = None if trained_here is None else _head(trained_here, parts)
     trained = load_ranker_checkpoint(policy, parts.backbone) if policy is not None else None

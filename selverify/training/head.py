@@ -7,16 +7,18 @@ were made, test problems.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from selverify.domains.base import Domain
-from selverify.models.heuristic.embedding import Embed, Embeddings, concatenate
-from selverify.models.verifiers.head import StepHead, save_head, single_steps
+from selverify.models.heuristic.embedding import Embed, concatenate
+from selverify.models.verifiers.head import StepHead, StepRead, read_of, save_head, single_steps
+from selverify.models.verifiers.reward import SEEN
 from selverify.params import VerifierParams
 from selverify.search.requests import VerifyItem
 from selverify.training.exploration import parse_moves
@@ -41,17 +43,21 @@ def train_head(
 
     Binary cross-entropy with the values as targets. The epoch of the lowest loss on the held-out
     problems is kept; after ``share`` of all batches the training stops.
+
+    Args:
+        embed: what reads the moves of solutions without ``embedded``.
     """
     torch.manual_seed(settings.seed)
-    parts = [of_problems(solutions, part) for part in held_out(solutions, settings)]
-    (rows, wanted), held = (_embedded(part, domain, embed) for part in parts)
+    embedded = embed_moves(solutions, domain, embed)
+    parts = [of_problems(embedded, part) for part in held_out(solutions, settings)]
+    (rows, wanted), held = map(_read, parts)
     sizes = (rows.after.shape[1], rows.token_logprobs.shape[1], settings.hidden)
     head = StepHead(*sizes)
     with one_thread():
         lowest = fit(
             "head",
             head,
-            lambda chosen: _loss(head, rows.take(chosen), wanted[chosen]),
+            lambda chosen: _loss(head, StepRead(*(one[chosen] for one in rows)), wanted[chosen]),
             Batches(len(wanted), settings.rows_per_batch, settings.epochs, share),
             update=adamw(head, rate=settings.rate, decay=0.01).step,
             report=report,
@@ -62,21 +68,37 @@ def train_head(
     return {"verifier_validation_loss": lowest, "verifier_training_solutions": len(parts[0])}
 
 
-def _loss(head: StepHead, rows: Embeddings, wanted: Tensor) -> Tensor:
-    return functional.binary_cross_entropy_with_logits(head(rows), wanted)
+def _loss(head: StepHead, read: StepRead, wanted: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(head(read), wanted)
 
 
-def _embedded(
+def embed_moves(
     solutions: Sequence[ValuedSolution], domain: Domain, embed: Embed
-) -> tuple[Embeddings, Tensor]:
-    """A row a step, as tensors that can be learned from, and the steps' targets."""
-    items = [
-        item for one in solutions for item in single_steps(whole_solution(one, domain))[one.fresh :]
+) -> list[ValuedSolution]:
+    """The same with ``embedded``: a row in float16 a move to learn from, z_w', z_m and the token
+    logprobs side by side. Those that have it stay as they are.
+    """
+    bare = [one for one in solutions if not one.embedded]
+    items = [single_steps(whole_solution(one, domain))[one.fresh :] for one in bare]
+    rows = concatenate(embed([item for own in items for item in own])) if any(items) else None
+    if rows is None:
+        return list(solutions)
+    joined = torch.cat(read_of(rows), 1).cpu().half().numpy()
+    ends = np.cumsum([len(own) for own in items])[:-1]
+    made = iter(np.split(joined, ends))
+    return [
+        one if one.embedded else replace(one, embedded=next(made).tobytes()) for one in solutions
     ]
-    rows = concatenate(embed(items))
-    fresh = [value for one in solutions for value in one.values[one.fresh :]]
-    learnable = Embeddings(*(getattr(rows, field.name).clone() for field in fields(Embeddings)))
-    return learnable, torch.tensor(fresh)
+
+
+def _read(solutions: Sequence[ValuedSolution]) -> tuple[StepRead, Tensor]:
+    """What is read of the moves to learn from, and their targets."""
+    wanted = [value for one in solutions for value in one.values[one.fresh :]]
+    kept = np.frombuffer(b"".join(one.embedded for one in solutions), np.float16)
+    rows = torch.from_numpy(kept.reshape(len(wanted), -1).astype(np.float32))
+    width = (rows.shape[1] - SEEN) // 2
+    read = StepRead(rows[:, :width], rows[:, width:-SEEN], rows[:, -SEEN:])
+    return read, torch.tensor(wanted)
 
 
 def whole_solution(solution: ValuedSolution, domain: Domain) -> VerifyItem:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from selverify.data.benchmark import Task
@@ -21,7 +21,7 @@ from selverify.search.gates import GATES, reject
 from selverify.search.solutions import Solution, read_solution
 from selverify.types import Sample, State
 
-_Values = dict[tuple[str, tuple[str, ...]], float]
+Values = dict[tuple[str, tuple[str, ...]], float]
 """The value of each state, by its problem and its moves' texts."""
 
 
@@ -29,7 +29,9 @@ _Values = dict[tuple[str, tuple[str, ...]], float]
 class ValuedSolution:
     """One sampled solution, or the beginning of one, with a value in [0, 1] a move.
 
-    ``count`` as in ``SampledSolution``: of one that is 0 only the last move is to be learned from.
+    ``count`` as in ``SampledSolution``. ``start`` is the value of the problem's start. ``fresh`` is
+    the first move to learn from: those before it stand in another solution too. ``embedded`` is
+    what a head reads of the moves from there on (``embed_moves``), or empty.
     """
 
     problem_id: str
@@ -37,16 +39,19 @@ class ValuedSolution:
     moves: tuple[str, ...]
     values: tuple[float, ...]
     count: int
+    start: float
+    fresh: int = 0
+    embedded: bytes = b""
+
+    @property
+    def before(self) -> tuple[float, ...]:
+        """The value of the state before each move."""
+        return (self.start, *self.values[:-1])
 
     @property
     def explored(self) -> bool:
         """Whether it is a solution's beginning and a candidate."""
         return self.count == 0
-
-    @property
-    def fresh(self) -> int:
-        """The first move to learn from: those before it stand in a solution too."""
-        return len(self.moves) - 1 if self.explored else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +59,13 @@ class SampledSolution:
     """A solution of a training problem and the states after its moves, up to the first refused.
 
     ``count`` samples begin like this; 0: its last move is a candidate, explored at a state of a
-    solution.
+    solution. ``fresh`` as in ``ValuedSolution``.
     """
 
     task: Task
     states: tuple[State, ...]
     count: int
+    fresh: int = 0
 
     @property
     def explored(self) -> bool:
@@ -139,46 +145,67 @@ def written_solutions(
 
 def written_values(
     domain: Domain,
-    solutions: Sequence[SampledSolution],
-    explored: Sequence[SampledSolution],
+    written: Sequence[SampledSolution],
+    sampled: Sequence[SampledSolution],
     *,
     grader: Grader,
-) -> _Values:
-    """1 for the states of written ``solutions``, and of ``explored`` ones whose last move computes
-    what the solution does, not oftener than it does, or gives the right answer; else 0.
+) -> Values:
+    """1 for the states of ``sampled`` solutions that have computed only what the written one of
+    their problem does, not oftener than it does, and for all of those with the right answer; else
+    0. A problem's start is worth 1.
 
     Nothing is rolled out: a label costs the sample that it is of. Only sampled moves should be
     learned from: written ones, which are all right, would be told by their style.
     """
-    values: _Values = {(one.task.problem.problem_id, ()): 1.0 for one in solutions}
-    values |= {_key(state): 1.0 for one in solutions for state in one.states}
-    results = {one.task.problem.problem_id: domain.results(one.states[-1]) for one in solutions}
-    for one in explored:
-        before = one.states[-2] if len(one.states) > 1 else _start(domain, one)
-        after = one.states[-1]
-        if domain.is_final(after):
-            right = grader.matches(one.task.truth.answer, domain.answer(after))
-        else:
-            new = domain.results(after) - domain.results(before)
-            right = bool(new) and new <= results[one.task.problem.problem_id]
-        values[_key(after)] = float(right)
+    results = {one.task.problem.problem_id: domain.results(one.states[-1]) for one in written}
+    values: Values = {(problem_id, ()): 1.0 for problem_id in results}
+    for one in sampled:
+        end, known = one.states[-1], results[one.task.problem.problem_id]
+        right = domain.is_final(end) and grader.matches(one.task.truth.answer, domain.answer(end))
+        for state in one.states:
+            on_the_way = not domain.is_final(state) and domain.results(state) <= known
+            values[_key(state)] = max(values.get(_key(state), 0.0), float(right or on_the_way))
     return values
+
+
+def up_to_the_first_wrong(
+    sampled: Sequence[SampledSolution], values: Values
+) -> list[SampledSolution]:
+    """The distinct solutions, each cut after its first move that is worth 0.
+
+    After it no step is right, so that none could be told from another. Each move is to be learned
+    from in the first solution that it stands in.
+    """
+    found: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
+    known: set[tuple[str, tuple[str, ...]]] = set()
+    for one in sampled:
+        right = [values[_key(state)] > 0 for state in one.states]
+        states = one.states[: (*right, False).index(False) + 1]
+        keys = [_key(state) for state in states]
+        same = found.get(keys[-1])
+        if same is None:
+            fresh = sum(key in known for key in keys)
+            found[keys[-1]] = SampledSolution(one.task, states, one.count, fresh)
+        else:
+            found[keys[-1]] = replace(same, count=same.count + one.count)
+        known.update(keys)
+    return list(found.values())
 
 
 def explore_candidates(
     domain: Domain,
     backend: Backend,
     sampled: Sequence[SampledSolution],
-    values: _Values,
+    values: Values,
     *,
     proposals: int,
     explored_from: float,
-    continued: bool,
 ) -> list[SampledSolution]:
-    """What a search meets: the distinct survivors of ``proposals`` samples at solvable states.
+    """What a search meets: the distinct survivors of ``proposals`` samples at solvable states that
+    no solution goes on with.
 
     Of the states that the solutions pass through, from which at least ``explored_from`` of the
-    continuations are right. ``continued``: with survivors that a solution goes on with.
+    continuations are right.
     """
     starts: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
     for one in sampled:
@@ -192,8 +219,9 @@ def explore_candidates(
     for one, state, samples in zip(chosen.values(), places, replies, strict=True):
         for move in sift(domain, state, samples=samples, gates=GATES).survivors:
             after = domain.apply(state, move)
-            if continued or _key(after) not in values:
-                found.append(SampledSolution(one.task, (*one.states, after), 0))
+            if _key(after) not in values:
+                states = *one.states, after
+                found.append(SampledSolution(one.task, states, 0, fresh=len(one.states)))
     return found
 
 
@@ -204,7 +232,7 @@ def state_values(
     *,
     rollouts: int,
     grader: Grader,
-) -> _Values:
+) -> Values:
     """The share of ``rollouts`` continuations of each state that reach the gold answer.
 
     Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
@@ -236,8 +264,8 @@ def state_values(
     return values | {key: right_ends[key] / count for key, count in drawn.items() if count}
 
 
-def value_solutions(sampled: Sequence[SampledSolution], values: _Values) -> list[ValuedSolution]:
-    """Each solution with the values of the states after its moves."""
+def value_solutions(sampled: Sequence[SampledSolution], values: Values) -> list[ValuedSolution]:
+    """Each solution with the values of its states."""
     return [
         ValuedSolution(
             one.task.problem.problem_id,
@@ -245,6 +273,8 @@ def value_solutions(sampled: Sequence[SampledSolution], values: _Values) -> list
             one.states[-1].said,
             tuple(values[_key(state)] for state in one.states),
             one.count,
+            values[one.task.problem.problem_id, ()],
+            one.fresh,
         )
         for one in sampled
     ]
@@ -272,6 +302,9 @@ def solution_rows(
             if knows_truth(domain)
             else None,
             "count": one.count,
+            "start": one.start,
+            "fresh": one.fresh,
+            "embedded": one.embedded,
         }
         for one, source in zip(valued, sampled, strict=True)
     ]
@@ -286,6 +319,9 @@ def solutions_from(rows: Sequence[dict[str, Any]]) -> list[ValuedSolution]:
             tuple(row["moves"]),
             tuple(row["values"]),
             row["count"],
+            row["start"],
+            row["fresh"],
+            row["embedded"],
         )
         for row in rows
     ]

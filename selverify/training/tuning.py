@@ -6,7 +6,6 @@ Knows: how a backbone is tuned on batches of solutions. Does not know: which los
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,18 +66,6 @@ def of_problems(
     return [solution for solution in solutions if solution.problem_id in chosen]
 
 
-def values_before(
-    solution: ValuedSolution, solutions: Sequence[ValuedSolution]
-) -> tuple[float, ...]:
-    """The value of the state before each step; at the start the share of the samples of
-    ``solutions`` of the problem that are worth 1, as in ``state_values``; where there are
-    candidates alone, those at states of a written solution, 1."""
-    own = [one for one in solutions if one.problem_id == solution.problem_id]
-    right = sum(one.count for one in own if one.values[-1] == 1.0)
-    drawn = sum(one.count for one in own)
-    return (right / drawn if drawn else 1.0, *solution.values[:-1])
-
-
 def with_targets(solutions: Sequence[ValuedSolution], targets: str) -> list[ValuedSolution]:
     """The same with what a reward model is to learn of each step in place of its value.
 
@@ -99,15 +86,10 @@ def relative(solutions: Sequence[ValuedSolution]) -> list[ValuedSolution]:
     does. A solution ends before its first step to learn from at a state from which nothing is
     solved, where a wrong step could not be seen; one without other steps is left out.
     """
-    of_problem: dict[str, list[ValuedSolution]] = defaultdict(list)
-    for one in solutions:
-        of_problem[one.problem_id].append(one)
     found = []
     for one in solutions:
         shares: list[float] = []
-        for before, after in zip(
-            values_before(one, of_problem[one.problem_id]), one.values, strict=True
-        ):
+        for before, after in zip(one.before, one.values, strict=True):
             if not before and len(shares) >= one.fresh:
                 break
             shares.append(min(1.0, after / before) if before else 1.0)

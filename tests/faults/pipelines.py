@@ -346,6 +346,7 @@ def served_params(url: str) -> dict[str, object]:
             "train": {**split, "problems": 24, "seed": 1},
             "validation": {**split, "problems": 4, "seed": 2},
             "test": {"source": "file", "path": "test.jsonl", "problems": SERVED, "seed": 3},
+            "further": None,
             "transfer": None,
         },
         "generator.math": {

@@ -20,7 +20,7 @@ from selverify.models.threshold import (
 )
 from selverify.params import check_params
 from selverify.training.rollouts import ValuedSolution
-from selverify.training.tuning import relative, values_before
+from selverify.training.tuning import relative
 
 choose_threshold = partial(threshold.choose_threshold, solvable=0.5)
 
@@ -116,31 +116,22 @@ def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
             load_threshold(tmp_path)
 
 
-def solution(name: str, *values: float, count: int = 1) -> ValuedSolution:
-    return ValuedSolution(name, "", ("",) * len(values), values, count)
-
-
-def test_a_start_is_worth_the_share_of_right_solutions() -> None:
-    several = [solution("a", 0.5, 1.0), solution("a", 0.25, 0.0), solution("b", 0.0, 0.0)]
-    assert values_before(several[1], several) == (0.5, 0.25)
-    explored = solution("a", 0.0, count=0)
-    assert values_before(explored, [*several, explored]) == (0.5,)
-    assert values_before(explored, [explored, several[2]]) == (1.0,), "of a written solution"
-    assert values_before(several[2], several) == (0.0, 0.0)
-    often = [solution("a", 0.5, 1.0, count=6), *several[1:]]
-    assert values_before(often[1], often) == (6 / 7, 0.25)
+def solution(name: str, start: float, *values: float, count: int = 1) -> ValuedSolution:
+    fresh = 0 if count else len(values) - 1
+    return ValuedSolution(name, "", ("",) * len(values), values, count, start, fresh)
 
 
 def test_a_relative_value_is_the_share_that_a_step_leaves() -> None:
     """A step after which more is solved leaves all; where nothing was solved before it, as of
     problems b and c, a wrong step could not be told from a right one."""
     several = [
-        solution("a", 0.25, 0.5, 1.0),
-        solution("a", 0.125, 0.0, 0.0),
-        solution("b", 0.25, 0.0, 0.0, 0.0),
-        solution("c", 0.0, 0.0),
+        solution("a", 0.5, 0.25, 0.5, 1.0),
+        solution("a", 0.5, 0.125, 0.0, 0.0),
+        solution("b", 0.0, 0.25, 0.0, 0.0, 0.0),
+        solution("c", 0.0, 0.0, 0.0),
     ]
-    explored = solution("a", 0.25, 0.0625, count=0)
+    assert several[0].before == (0.5, 0.25, 0.5)
+    explored = solution("a", 0.5, 0.25, 0.0625, count=0)
     found = relative([*several, explored])
     assert [(one.problem_id, one.values) for one in found] == [
         ("a", (0.5, 1.0, 1.0)),
@@ -149,7 +140,7 @@ def test_a_relative_value_is_the_share_that_a_step_leaves() -> None:
     ]
     assert all(len(one.moves) == len(one.values) for one in found)
     assert found[-1].fresh == 1
-    hopeless = solution("c", 0.0, 0.0, count=0)
+    hopeless = solution("c", 0.0, 0.0, 0.0, count=0)
     assert relative([*several, hopeless]) == found[:-1]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -68,7 +69,7 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
             "backbones": ("tiny",),
             "benchmark": {
                 **loaded.benchmark,
-                GradeSchool.name: TextBenchmark(**split, transfer=None),
+                GradeSchool.name: TextBenchmark(**split, further=None, transfer=None),
             },
             "generator": {**loaded.generator, GradeSchool.name: {"tiny": source}},
         }
@@ -101,26 +102,32 @@ def test_no_problem_of_the_benchmark_and_none_like_a_test_problem_is_learned_fro
     marks = read_json(folder / "held_out.json", schema="generator.held_out", version=1)["marks"]
     assert len(marks) == 9 + 4 + 3
     rollouts._check_held_out({"generator": folder, "benchmark": Path("benchmark")})
-    check_candidates_at_written_solutions_are_valued(params, folder, monkeypatch)
+    check_what_is_written_values_what_is_sampled(params, folder, monkeypatch)
     check_a_run_takes_it(params, folder)
 
 
-def check_candidates_at_written_solutions_are_valued(
+def check_what_is_written_values_what_is_sampled(
     params: Params, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is sampled at the states of the valued problems' solutions, and nothing else."""
+    """Whole solutions of the problems that have a written one, without a rollout."""
 
     def sampled(_: Backend, states: Sequence[State], *, count: int) -> list[tuple[Sample, ...]]:
-        return [tuple(Sample("1 + 1 = 2", 6, -1.0) for _ in range(count)) for _ in states]
+        return [tuple(sample(state, index) for index in range(count)) for state in states]
 
-    monkeypatch.setattr("selverify.training.rollouts.sample_moves", sampled)
+    def sample(state: State, index: int) -> Sample:
+        first, second = map(int, re.findall(r"(\d+) (?:rolls|cakes)", state.problem.text))
+        line = f"{first} + {second} = {first + second}"
+        texts = f"{line}\nAnswer {first + second}", f"1 + 1 = 2\nAnswer {first}", "none"
+        return Sample(texts[index % 3], 6, -1.0)
+
+    monkeypatch.setattr("selverify.training.rollouts.sample_completions", sampled)
     inputs = {"generator": folder, "benchmark": Path("benchmark")}
     found = rollouts.run(params, inputs, {"rollouts": Path("rollouts")})
     rows = read_rows(Path("rollouts"), "rollouts", "values")
-    assert found == {"rows": len(rows)}
-    assert all(row["count"] == 0 and row["moves"][-1] == "1 + 1 = 2" for row in rows)
-    assert {len(row["moves"]) for row in rows} == {1, 2}
-    assert all(value == 1.0 for row in rows for value in row["values"][:-1])
+    assert found == {"rows": 16, "parsed_share": 11 / 16}
+    assert [row["values"] for row in rows] == [[1.0, 1.0], [0.0]] * 8
+    assert [row["count"] for row in rows] == [6, 5] * 8
+    assert {row["start"] for row in rows} == {1.0}
     write_rows(Path("benchmark"), "benchmark", "written", [])
     with pytest.raises(ParamsError, match="no written solutions that can be read as moves"):
         rollouts.run(params, inputs, {"rollouts": Path("rollouts")})

@@ -56,7 +56,9 @@ def valued() -> list[ValuedSolution]:
         text = f"Tom has {number} pens and buys 2. How many?"
         for sign, total, value in (("+", number + 2, 0.9), ("-", number - 2, 0.1)):
             moves = f"{number} {sign} 2 = {total}", f"Answer {total}"
-            found.append(ValuedSolution(f"p{number}", text, moves, (value, value), count=1))
+            found.append(
+                ValuedSolution(f"p{number}", text, moves, (value, value), count=1, start=0.5)
+            )
     return found
 
 
@@ -133,8 +135,11 @@ def test_a_tree_of_solutions_gives_the_loss_of_each_read_alone(
     monkeypatch.setattr(adapter_head, "number_type", lambda *_: torch.float32)
     head = StepHead(pretrained.model.config.hidden_size, 0, 8)
     more = [
-        ValuedSolution("p3", valued()[0].text, ("3 + 2 = 5", "5 + 2 = 7"), (0.9, 0.2), count=0),
-        ValuedSolution("p3", valued()[0].text, ("3 + 2 = 5", "5 - 2 = 3"), (0.9, 0.3), count=0),
+        ValuedSolution("p3", valued()[0].text, moves, values, count=0, start=0.5, fresh=1)
+        for moves, values in (
+            (("3 + 2 = 5", "5 + 2 = 7"), (0.9, 0.2)),
+            (("3 + 2 = 5", "5 - 2 = 3"), (0.9, 0.3)),
+        )
     ]
     solutions = [*valued()[:2], *more, valued()[4]]
     monkeypatch.setattr(adapter_head, "MOST_TOKENS", most)

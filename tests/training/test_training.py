@@ -18,13 +18,13 @@ from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.models.generators.checkpoints import load_backbone, load_reward_model
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.tokenizer import Words
-from selverify.models.verifiers.head import load_head, single_steps
-from selverify.models.verifiers.reward import TokenLogprobHead
+from selverify.models.verifiers.head import load_head, read_of, single_steps
+from selverify.models.verifiers.reward import SEEN, TokenLogprobHead
 from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
 from selverify.search.requests import Complete, Propose, RankItem
 from selverify.training.fit import Batches, Epoch, adamw, fit, one_cycle
 from selverify.training.generator import _drill, train_generator
-from selverify.training.head import train_head, whole_solution
+from selverify.training.head import embed_moves, train_head, whole_solution
 from selverify.training.reproducible import side_by_side
 from selverify.training.rollouts import (
     SampledSolution,
@@ -35,6 +35,7 @@ from selverify.training.rollouts import (
     solution_rows,
     solutions_from,
     state_values,
+    up_to_the_first_wrong,
     value_solutions,
     written_solutions,
     written_values,
@@ -42,7 +43,7 @@ from selverify.training.rollouts import (
 from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import BatchesOfLike, held_out, with_targets
 from selverify.training.value import train_value_model
-from selverify.types import Sample, State, Truth
+from selverify.types import Move, Sample, State, Truth
 
 DOMAIN = domain_by_name("word_problems")
 SMALL = Benchmark(
@@ -220,7 +221,7 @@ def test_problems_that_no_solution_answers_are_left_out():
 
 
 def test_what_a_written_solution_computes_is_right_and_all_else_wrong():
-    """Without a rollout; lines in another order count, one that computes nothing new does not."""
+    """Without a rollout; lines in another order count, and all of a right solution's."""
     domain = domain_by_name("grade_school")
     text = "Tom buys 3 boxes of 4 pens and 2 more pens. He loses 5 pens. How many has he?"
     task = replace(
@@ -233,38 +234,41 @@ def test_what_a_written_solution_computes_is_right_and_all_else_wrong():
     assert solution.states[-1].said == moves and solution.count == 1
     start = domain.initial_state(task.problem, budget=1)
 
-    def candidate(*said: str) -> SampledSolution:
+    def sampled(*said: str) -> SampledSolution:
         states, state = [], start
         for one in said:
             state = domain.apply(state, domain.parse(one))
             states.append(state)
-        return SampledSolution(task, tuple(states), 0)
+        return SampledSolution(task, tuple(states), 1)
 
-    explored = {
-        candidate("3 + 4 = 7"): 0.0,
-        candidate("4 * 3 = 12"): 1.0,
-        candidate("3 * 4 = 12", "12 - 5 = 7"): 0.0,
-        candidate("3 * 4 = 12", "2 + 12 = 14"): 1.0,
-        candidate("3 * 4 = 12", "4 + 4 + 4 = 12"): 0.0,
-        candidate("3 * 4 = 12", "Answer 12"): 0.0,
-        candidate("3 * 4 = 12", "12 + 2 = 14", "14 - 5 = 9", "Answer 9.0"): 1.0,
-    }
-    values = written_values(domain, [solution], list(explored), grader=GRADER)
-    rows = value_solutions([solution, *explored], values)
-    assert rows[0].values == (1.0, 1.0, 1.0, 1.0) and values["q", ()] == 1.0
-    assert [one.values[-1] for one in rows[1:]] == list(explored.values())
-    assert with_targets(rows, "written") == rows
+    def check(wanted: dict[SampledSolution, tuple[float, ...]]) -> None:
+        values = written_values(domain, [solution], list(wanted), grader=GRADER)
+        rows = value_solutions(list(wanted), values)
+        assert [one.values for one in rows] == list(wanted.values())
+        assert {one.start for one in rows} == {1.0}
+        assert with_targets(rows, "written") == rows
+
+    check(
+        {
+            sampled("3 + 4 = 7"): (0.0,),
+            sampled("4 * 3 = 12", "12 - 5 = 7"): (1.0, 0.0),
+            sampled("3 * 4 = 12", "2 + 12 = 14", "Answer 14"): (1.0, 1.0, 0.0),
+            sampled("3 * 4 = 12", "4 + 4 + 4 = 12"): (1.0, 0.0),
+            sampled("3 * 4 = 12", "12 + 2 = 14", "14 - 5 = 9", "Answer 9.0"): (1.0,) * 4,
+        }
+    )
+    check({sampled("2 - 5 = -3"): (0.0,)})
+    other_way = sampled("2 - 5 = -3", "3 * 4 = 12", "12 + -3 = 9", "Answer 9")
+    check({sampled("2 - 5 = -3", "Answer -3"): (1.0, 0.0), other_way: (1.0,) * 4})
     assert written_solutions(domain, [task], {}) == []
     twice = ("3 * 4 = 12", "2 * 5 = 10", "5 + 5 = 10", "10 / 3 = 3.333", "Answer 9")
     (solution,) = written_solutions(domain, [task], {"q": twice})
-    explored = {
-        candidate(*twice[:2], "2 + 4 + 4 = 10"): 1.0,
-        candidate(*twice[:3], "3 + 3 + 4 = 10"): 0.0,
-        candidate(*twice[:3], "10 / 3 = 3.33"): 1.0,
-    }
-    values = written_values(domain, [solution], list(explored), grader=GRADER)
-    found = [one.values[-1] for one in value_solutions(list(explored), values)]
-    assert found == list(explored.values())
+    check(
+        {
+            sampled(*twice[:3], "3 + 3 + 4 = 10"): (1.0, 1.0, 1.0, 0.0),
+            sampled(*twice[:3], "10 / 3 = 3.33"): (1.0,) * 4,
+        }
+    )
     (short,) = written_solutions(domain, [task], {"q": (moves[0], "99 + 77 = 176", moves[3])})
     assert short.states[-1].said == moves[:1]
 
@@ -295,7 +299,7 @@ def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_o
     values = state_values(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
     assert values[task.problem.problem_id, ()] == 0.5
     explore = partial(explore_candidates, DOMAIN, backend, sampled, proposals=4, explored_from=0.5)
-    found = explore(values, continued=False)
+    found = explore(values)
     assert found and all(one.count == 0 for one in found)
     assert not any((task.problem.problem_id, one.states[-1].said) in values for one in found)
     values |= state_values(DOMAIN, backend, found, rollouts=4, grader=GRADER)
@@ -304,11 +308,7 @@ def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_o
         assert valued.values[:-1] == tuple(
             values[task.problem.problem_id, state.said] for state in one.states[:-1]
         )
-    every = [one.states[-1].said for one in explore(values, continued=True)]
-    assert {one.states[-1].said for one in found} < set(every)
-    assert {one.states[-1].said for one in sampled} & set(every)
-    assert len(set(every)) == len(every)
-    assert not explore(dict.fromkeys(values, 0.0), continued=True)
+    assert not explore(dict.fromkeys(values, 0.0))
 
 
 def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:
@@ -320,7 +320,9 @@ def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSol
         moves = [move.text for move in DOMAIN.solution(problem, truth, rng)][:2]
         good = index % 2 == 0
         moves[-1] = moves[-1] if good else odd
-        found.append(ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), 1))
+        found.append(
+            ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), 1, 0.5)
+        )
     return found
 
 
@@ -359,7 +361,8 @@ def embed(items: Sequence[RankItem]) -> list[Embeddings]:
         odd = torch.tensor([[float(move.op == "answer")] for move in item.moves])
         depth = torch.full_like(odd, len(item.state.derivation))
         rows = torch.cat((odd, 1 - odd, depth), 1)
-        found.append(Embeddings(rows, rows, rows, rows, rows, odd.squeeze(1)))
+        unsaid = torch.zeros(len(rows), SEEN)
+        found.append(Embeddings(rows, rows, rows, rows, unsaid, odd.squeeze(1)))
     return found
 
 
@@ -381,8 +384,62 @@ def test_a_head_on_a_frozen_generator_learns_its_targets(share, tmp_path):
     assert len(seen) == (VERIFIER.epochs if share == 1.0 else 1)
     head, _ = load_head(tmp_path, backbone="frozen")
     items = single_steps(whole_solution(solutions(2, odd="answer 5 ;")[1], DOMAIN))
-    usual, odd = torch.sigmoid(head(concatenate(embed(items)))).tolist()
+    usual, odd = torch.sigmoid(head(read_of(concatenate(embed(items))))).tolist()
     assert (odd < 0.3 < usual) is (share == 1.0)
+
+
+def test_what_was_embedded_before_is_not_read_again(tmp_path):
+    """Solutions that were embedded with their samples give the same head, also some of them; moves
+    that stand in another solution are neither read nor learned from."""
+    plain = solutions(30, odd="answer 5 ;")
+    given = [replace(one, fresh=index % 2) for index, one in enumerate(plain)]
+    read: list[int] = []
+
+    def counting(items: list[RankItem]) -> list[Embeddings]:
+        read.append(len(items))
+        return embed(items)
+
+    kept = embed_moves(given, DOMAIN, counting)
+    assert read == [15 * 2 + 15 * 1]
+    assert embed_moves(kept, DOMAIN, counting) == kept and len(read) == 1
+    heads = []
+    for part, some in enumerate((given, kept, [*kept[:7], *given[7:]])):
+        folder = tmp_path / str(part)
+        folder.mkdir()
+        train_head(some, VERIFIER, DOMAIN, counting, share=0.2, backbone="frozen", folder=folder,
+                   report=lambda _: None)  # fmt: skip
+        heads.append((folder / "head.safetensors").read_bytes())
+    assert len(set(heads)) == 1
+    assert read[1:] == [45, sum(2 - one.fresh for one in given[7:])]
+
+
+def test_a_solution_ends_with_its_first_wrong_move_and_each_move_is_learned_from_once():
+    task = next(iter(build(DOMAIN, SMALL)))
+    states = {}
+
+    def sampled(*said: str, count: int = 1) -> SampledSolution:
+        found = []
+        for index in range(len(said)):
+            moves = tuple(Move("", (), one) for one in said[: index + 1])
+            state = replace(DOMAIN.initial_state(task.problem, budget=1), derivation=moves)
+            found.append(states.setdefault(moves, state))
+        return SampledSolution(task, tuple(found), count)
+
+    values = {
+        (task.problem.problem_id, said): float("x" not in said[-1])
+        for said in [("a",), ("a", "b"), ("a", "x"), ("a", "x", "b"), ("a", "x", "c"), ("x",)]
+    }
+    given = [
+        sampled("a", "x", "b", count=2), sampled("a", "b"), sampled("x"), sampled("a", "x", "c"),
+        sampled("a"),
+    ]  # fmt: skip
+    found = up_to_the_first_wrong(given, values)
+    assert [(one.states[-1].said, one.count, one.fresh) for one in found] == [
+        (("a", "x"), 3, 0),
+        (("a", "b"), 1, 1),
+        (("x",), 1, 0),
+        (("a",), 1, 1),
+    ]
 
 
 def test_a_step_that_cannot_be_read_is_refused():

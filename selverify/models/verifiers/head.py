@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -24,35 +25,48 @@ from selverify.storage import check_digests, digest, read_json, write_digests, w
 from selverify.types import Verdict
 
 _WEIGHTS, _DESCRIBED = "head.safetensors", "head.json"
-_SCHEMA, _VERSION = "verifier.head", 2
+_SCHEMA, _VERSION = "verifier.head", 3
 _REMEMBERED_STEPS = 500_000
 """Scored steps that are kept; a derivation's are requested again with each new step."""
 
 
-class StepHead(nn.Module):
-    """Log odds that the right answer follows, from z_w' and the step's token logprobs.
+class StepRead(NamedTuple):
+    """What a head reads of steps: z_w' and z_m [rows, D], token logprobs [rows, SEEN]."""
 
-    With ``seen`` 0, from z_w' alone.
+    after: Tensor
+    move: Tensor
+    token_logprobs: Tensor
+
+
+def read_of(rows: Embeddings) -> StepRead:
+    """What a head reads of embedded moves."""
+    return StepRead(rows.after, rows.move, rows.token_logprobs)
+
+
+class StepHead(nn.Module):
+    """Log odds that the right answer follows: a sum of what z_w', z_m and the step's token logprobs
+    say.
+
+    With ``seen`` 0, what z_w' says alone.
     """
 
     def __init__(self, width: int, seen: int, hidden: int) -> None:
         super().__init__()
-        self.after = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, 1)
-        )
-        self.logprob_term = (
-            nn.Sequential(nn.Linear(seen, hidden), nn.GELU(), nn.Linear(hidden, 1))
-            if seen
-            else None
-        )
 
-    def forward(self, rows: Embeddings) -> Tensor:
+        def term(inputs: int, *first: nn.Module) -> nn.Sequential:
+            return nn.Sequential(*first, nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, 1))
+
+        self.after = term(width, nn.LayerNorm(width))
+        self.move = term(width, nn.LayerNorm(width)) if seen else None
+        self.words = term(seen) if seen else None
+
+    def forward(self, read: StepRead) -> Tensor:
         """Log odds [rows]."""
-        odds = self.of_state(rows.after)
-        if self.logprob_term is None:
+        odds = self.of_state(read.after)
+        if self.move is None or self.words is None:
             return odds
-        term: Tensor = self.logprob_term(rows.token_logprobs)
-        return odds + term.squeeze(-1)
+        terms: Tensor = self.move(read.move) + self.words(read.token_logprobs)
+        return odds + terms.squeeze(-1)
 
     def of_state(self, after: Tensor) -> Tensor:
         """What the state after the step [rows, D] says: log odds [rows]."""
@@ -94,7 +108,7 @@ class HeadVerifier:
         }
         if fresh:
             rows = concatenate(self._embed(list(fresh.values())))
-            parts = rows.each() if self._alone else [rows]
+            parts = map(read_of, rows.each() if self._alone else [rows])
             scores = [one for part in parts for one in torch.sigmoid(self._head(part)).tolist()]
             self._known.update(zip(fresh, scores, strict=True))
         return tuple(verdict_of([self._known[key] for key in steps]) for steps in by_item)
