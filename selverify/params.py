@@ -87,9 +87,9 @@ class TextSplit(ParamsSection):
 class TextBenchmark(ParamsSection):
     """Which problems of a domain of text: no two splits may share one.
 
-    ``further``: training questions of which the generator may have learned, for the verifier alone;
-    null: none. ``transfer``: questions of another benchmark, on which all that was trained and
-    chosen on this one is measured, too; null: none.
+    ``further``: training questions of which the generator may have learned, for verifier and ranker
+    alone; null: none. ``transfer``: questions of another benchmark, on which all that was trained
+    and chosen on this one is measured, too; null: none.
     """
 
     train: TextSplit

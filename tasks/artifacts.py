@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from selverify.data.benchmark import Task, tasks_from_rows
+from selverify.data.benchmark import FURTHER, Task, tasks_from_rows
 from selverify.errors import ParamsError
 from selverify.storage import read_json, read_table, write_json, write_table
 
@@ -72,22 +72,23 @@ def read_tasks(folder: Path, split: str, *, limit: int | None = None) -> tuple[T
 
 
 def read_training(folder: Path, share: float) -> tuple[tuple[Task, ...], tuple[Task, ...]]:
-    """The training problems: the first ``share`` of them for the reward model, the others.
+    """The training problems, and then further ones: the first ``share`` of both for the reward
+    model, the others.
 
     The reward model's scores are better on the first than they will be on new problems, so the
     ranker learns from the others.
 
     Raises:
-        ParamsError: one of the two would be empty.
+        ParamsError: one of the two would be without training problems.
     """
-    tasks = read_tasks(folder, "train")
-    valued = round(share * len(tasks))
+    tasks, further = read_tasks(folder, "train"), read_tasks(folder, FURTHER)
+    valued, more = round(share * len(tasks)), round(share * len(further))
     if not 0 < valued < len(tasks):
         raise ParamsError(
             f"params.yaml: given rollouts.share {share} of {len(tasks)} training problems, "
             "expected at least one problem in the share and one outside it"
         )
-    return tasks[:valued], tasks[valued:]
+    return (*tasks[:valued], *further[:more]), (*tasks[valued:], *further[more:])
 
 
 def say(text: str) -> None:

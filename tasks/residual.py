@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
+from selverify.data.benchmark import FURTHER
 from selverify.domains.base import Domain
 from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.statistics import Bootstrap
@@ -68,7 +69,8 @@ def run(
 
 
 def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -> list[RankItem]:
-    tasks = {task.problem.problem_id: task for task in read_tasks(benchmark, "train")}
+    splits = (read_tasks(benchmark, name) for name in ("train", FURTHER))
+    tasks = {task.problem.problem_id: task for split in splits for task in split}
     return [
         RankItem(
             state_of(domain, tasks[row["problem_id"]], row),

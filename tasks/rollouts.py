@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from selverify.data.benchmark import FURTHER, SPLITS, check_held_out
+from selverify.data.benchmark import SPLITS, check_held_out
 from selverify.data.grading import Grader
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
@@ -51,8 +51,9 @@ def run(
         write_rows(outputs["rollouts"], "rollouts", "values", [])
         return {"rows": 0}
     learned, others = read_training(inputs["benchmark"], params.rollouts.share)
-    for_tau = others[: round(params.rollouts.threshold_share * len(learned + others))]
-    tasks = *learned, *read_tasks(inputs["benchmark"], FURTHER), *for_tau
+    held_out, own = ([task for task in part if task.split == "train"] for part in (learned, others))
+    for_tau = own[: round(params.rollouts.threshold_share * len(held_out + own))]
+    tasks = *learned, *for_tau
     parts = work_on(value_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     rows = [row for part, _, _ in parts for row in part]
     write_rows(outputs["rollouts"], "rollouts", "values", rows)

@@ -54,8 +54,7 @@ def run(
     torch.set_num_threads(params.tracking.threads)
     solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
-    further = read_tasks(inputs["benchmark"], FURTHER)
-    valued = of_problems(solutions, [task.problem.problem_id for task in (*tasks, *further)])
+    valued = of_problems(solutions, [task.problem.problem_id for task in tasks])
     learned = with_targets(valued, params.verifier.targets[params.domain])
     folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
@@ -68,7 +67,7 @@ def run(
     chosen = {}
     if leaves_tau(params):
         trained = frozenset(held_out(learned, params.verifier)[0])
-        known = trained | {task.problem.problem_id for task in further}
+        known = trained | {task.problem.problem_id for task in tasks if task.split == FURTHER}
         new = [one for one in solutions if one.problem_id not in known]
         chosen = _choose_tau(new, params, with_verifier, folder)
     return {**losses, **chosen, **_audit(params, with_verifier)}

@@ -19,7 +19,7 @@ from selverify.types import Problem, Truth
 
 SPLITS = ("test", "validation", "train")
 FURTHER = "further"
-"""A split of training problems that the generator may know, for the verifier alone."""
+"""A split of training problems that the generator may know, for verifier and ranker alone."""
 TRANSFER = "transfer"
 """A split of questions of another benchmark, which no stage learns from or chooses on."""
 MOST_DRAWS, REDRAWS = 100_000, 100

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tiny_text_models import build
 
 from flows.preflight import name_sources
 from flows.stages import load_stages
-from selverify.data.benchmark import TRANSFER
+from selverify.data.benchmark import FURTHER, SPLITS, TRANSFER
 from selverify.domains.grade_school import GradeSchool
 from selverify.errors import ParamsError, SchemaError
 from selverify.models.sources import SOURCE, read_generator_source
@@ -23,7 +24,7 @@ from selverify.types import Sample, State
 from tasks import benchmark as benchmark_stage
 from tasks import generator as stage
 from tasks import rollouts
-from tasks.artifacts import read_rows, read_tasks, write_rows
+from tasks.artifacts import read_rows, read_tasks, read_training, write_rows
 
 ROOT = Path(__file__).parents[2]
 TUNING = Tuning(
@@ -149,6 +150,28 @@ def test_questions_to_transfer_to_are_apart_from_all_others(params: Params) -> N
     assert len(tasks) == 11
     assert not [task for task in tasks if NEAR in task.problem.text]
     assert len(read_tasks(Path("benchmark"), "test")) == 3
+
+
+def test_verifier_and_ranker_learn_from_further_questions_that_the_generator_may_know(
+    params: Params,
+) -> None:
+    """As from training questions, which come first; tau's are training questions alone."""
+    of_files = params.benchmark[GradeSchool.name]
+    assert isinstance(of_files, TextBenchmark)
+    more = TextSplit(source="file", path="pool.jsonl", problems=10, seed=2)
+    further = of_files.model_copy(update={"further": more})
+    changed = params.model_copy(update={"benchmark": {GradeSchool.name: further}})
+    benchmark_stage.run(changed, {}, {"benchmark": Path("benchmark")})
+    learned, others = (
+        Counter(task.split for task in part) for part in read_training(Path("benchmark"), 0.6)
+    )
+    assert learned == {"train": 5, FURTHER: 6} and others == {"train": 4, FURTHER: 4}
+    assert list(learned) == list(others) == ["train", FURTHER]
+    assert len(read_rows(Path("benchmark"), "benchmark", "written")) == 9 + 10
+    held_out = [task for split in SPLITS for task in read_tasks(Path("benchmark"), split)]
+    tuned_on, _ = stage._written(changed, TUNING, held_out)
+    known = {one.question_id for one in tuned_on}
+    assert {task.problem.problem_id for task in read_tasks(Path("benchmark"), FURTHER)} <= known
 
 
 def check_a_run_takes_it(params: Params, folder: Path) -> None:
