@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from selverify.data.benchmark import Task
+from selverify.domains.base import Domain, knows_truth
+from selverify.domains.grade_school import GradeSchool
 from selverify.domains.word_problems import WordProblems
 from selverify.models import assembly
 from selverify.models.assembly import OpenModels
@@ -26,7 +31,8 @@ from selverify.search.requests import (
     Verify,
     VerifyItem,
 )
-from selverify.types import Move, Problem, Sample, State, Verdict
+from selverify.types import Move, Problem, Sample, State, Truth, Verdict
+from tasks import verifier
 from tasks.models import make_cache, open_models
 
 AT_ONCE, FILES = 8, 10
@@ -137,3 +143,45 @@ def test_a_cache_can_be_made_by_several_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(AT_ONCE) as threads:
         assert list(threads.map(make, range(AT_ONCE))) == [None] * AT_ONCE
     assert len(list(tmp_path.glob("*.sqlite"))) == FILES
+
+
+def of_word_problems() -> tuple[Domain, Problem, Truth]:
+    domain = WordProblems()
+    return domain, *domain.generate(random.Random(1), problem_id="p", minimum=4, maximum=4)
+
+
+def of_grade_school() -> tuple[Domain, Problem, Truth]:
+    domain = GradeSchool()
+    return domain, domain.read("What are 4 and 5?", problem_id="p"), Truth("p", "9", "{}")
+
+
+@pytest.mark.parametrize("drawn", [of_word_problems, of_grade_school])
+@pytest.mark.parametrize("unreadable", [True, False], ids=["unreadable", "none"])
+def test_a_verifier_without_a_solution_to_judge_has_no_area(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    drawn: Callable[[], tuple[Domain, Problem, Truth]],
+    *,
+    unreadable: bool,
+) -> None:
+    """Where the truth of steps is known and where not, the stage ends as it does with some."""
+    domain, problem, truth = drawn()
+
+    class Mute(Says):
+        def answer(self, request: Request) -> Reply:
+            if isinstance(request, Complete):
+                return tuple((Sample("?", 1, 0.0),) * item.count for item in request.items)
+            assert isinstance(request, Verify) and not request.items
+            return ()
+
+    tasks = (Task("validation", problem, truth, ""),) if unreadable else ()
+    models = OpenModels(domain, Mute(), None, "", None, None)
+    monkeypatch.setattr(verifier, "read_tasks", lambda *_: tasks)
+    monkeypatch.setattr(verifier, "open_models", lambda *_, **__: models)
+    given = params(tmp_path / "replies.sqlite")
+    audited = given.verifier.model_copy(update={"audit_rollouts": 4})
+    changed = given.model_copy(update={"domain": domain.name, "verifier": audited})
+    counts = {"validation_rollout_steps": 0.0, "validation_rollout_right": 0.0}
+    assert verifier._audit(changed, {"benchmark": tmp_path}) == (
+        {} if knows_truth(domain) else counts
+    )
