@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import cast
 
 from selverify.models.reply_cache import CachedBackend
+from selverify.models.sources import has_source
 from selverify.models.threshold import known_tau, resolve_tau
 from selverify.params import Params
 from selverify.search.driver import Result, Search, run_lockstep
 from selverify.search.exploration import Exploration, explore
+from selverify.search.requests import RankItem
 from selverify.training.exploration import exploration_rows
 from tasks.artifacts import read_training, say, write_rows
 from tasks.models import open_grader, open_models
@@ -31,17 +33,19 @@ def run(
     params = resolve_tau(params, inputs["verifier"])
     _, tasks = read_training(inputs["benchmark"], params.rollouts.share)
     parts = work_on(explore_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
-    by_task = list(zip(tasks, (result for part in parts for result in part), strict=True))
+    results = [result for part, _ in parts for result in part]
     with open_grader(params) as grader:
         right = [
             grader.matches(task.truth.answer, result.outcome.outcome.answer)
-            for task, result in by_task
+            for task, result in zip(tasks, results, strict=True)
         ]
-    rows = [
+    lists = [
         row
-        for (task, result), matches in zip(by_task, right, strict=True)
+        for task, result, matches in zip(tasks, results, right, strict=True)
         for row in exploration_rows(task, result.outcome, right=matches)
     ]
+    embedded = [kept for _, part in parts for kept in part]
+    rows = [{**row, "embedded": kept} for row, kept in zip(lists, embedded, strict=True)]
     write_rows(outputs["exploration"], "exploration", "lists", rows)
     labels = [label for row in rows for label in row["labels"]]
     say(f"exploration: {len(rows)} lists, {len(labels)} labelled moves")
@@ -49,12 +53,15 @@ def run(
         "lists": len(rows),
         "accepted_share": sum(labels) / max(1, len(labels)),
         "accuracy": sum(right) / len(tasks),
-        "verifier_calls": sum(result.ledger.verifier_calls for _, result in by_task) / len(tasks),
+        "verifier_calls": sum(result.ledger.verifier_calls for result in results) / len(tasks),
     }
 
 
-def explore_shard(shard: Shard) -> list[Result[Exploration]]:
-    """The walk through each problem of one shard."""
+def explore_shard(shard: Shard) -> tuple[list[Result[Exploration]], list[bytes]]:
+    """The walk through each problem of one shard, and of each list the embeddings.
+
+    They are kept (``pack_moves``) where a model of others would have to read the moves again.
+    """
     params, settings = shard.params, shard.params.exploration
     models = open_models(params, shard.inputs, seed=settings.seed, cached=True)
     domain = models.domain
@@ -75,4 +82,9 @@ def explore_shard(shard: Shard) -> list[Result[Exploration]]:
     with closing(cast(CachedBackend, models.backend)) as backend:
         found = list(run_lockstep(searches, backend, end_of_move=domain.end_of_move).values())
         backend.write()
-        return found
+    items = [RankItem(one.state, one.moves, "") for result in found for one in result.outcome.lists]
+    if not has_source(shard.inputs["generator"]):
+        return found, [b""] * len(items)
+    from selverify.models.heuristic.embedding import pack_moves  # imports torch
+
+    return found, [pack_moves(rows) for rows in models.embedding()(items)]

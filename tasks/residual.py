@@ -18,6 +18,7 @@ from selverify.experiment.audits import ScoredCandidates, ranker_table
 from selverify.experiment.statistics import Bootstrap
 from selverify.models.assembly import OpenModels
 from selverify.models.generators.checkpoints import save_ranker_checkpoint
+from selverify.models.heuristic.embedding import unpack_moves
 from selverify.models.heuristic.hybrid import Heuristic, scorers
 from selverify.models.sources import has_source
 from selverify.params import Params
@@ -84,11 +85,18 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -
 def _label(
     models: OpenModels, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
 ) -> list[LabelledList]:
+    kept = [row["embedded"] for row in rows]
+    bare = [item for item, stored in zip(items, kept, strict=True) if not stored]
+    read = iter(models.embedding()(bare) if bare else ())
     return [
         LabelledList(
-            row["problem_id"], embedded, tuple(row["labels"]), row["committed"], row["remaining"]
+            row["problem_id"],
+            unpack_moves(stored) if stored else next(read),
+            tuple(row["labels"]),
+            row["committed"],
+            row["remaining"],
         )
-        for row, embedded in zip(rows, models.embedding()(items), strict=True)
+        for row, stored in zip(rows, kept, strict=True)
     ]
 
 

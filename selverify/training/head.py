@@ -10,15 +10,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from selverify.domains.base import Domain
-from selverify.models.heuristic.embedding import Embed, concatenate
+from selverify.models.heuristic.embedding import Embed, concatenate, packed, unpacked
 from selverify.models.verifiers.head import StepHead, StepRead, read_of, save_head, single_steps
-from selverify.models.verifiers.reward import SEEN
 from selverify.params import VerifierParams
 from selverify.search.requests import VerifyItem
 from selverify.training.exploration import parse_moves
@@ -75,30 +73,29 @@ def _loss(head: StepHead, read: StepRead, wanted: Tensor) -> Tensor:
 def embed_moves(
     solutions: Sequence[ValuedSolution], domain: Domain, embed: Embed
 ) -> list[ValuedSolution]:
-    """The same with ``embedded``: a row in float16 a move to learn from, z_w', z_m and the token
-    logprobs side by side. Those that have it stay as they are.
+    """The same with ``embedded``: what a head reads of the moves to learn from, a row a move.
+
+    Those that have it stay as they are.
     """
-    bare = [one for one in solutions if not one.embedded]
-    items = [single_steps(whole_solution(one, domain))[one.fresh :] for one in bare]
-    rows = concatenate(embed([item for own in items for item in own])) if any(items) else None
-    if rows is None:
-        return list(solutions)
-    joined = torch.cat(read_of(rows), 1).cpu().half().numpy()
-    ends = np.cumsum([len(own) for own in items])[:-1]
-    made = iter(np.split(joined, ends))
+    items = [
+        [] if one.embedded else single_steps(whole_solution(one, domain))[one.fresh :]
+        for one in solutions
+    ]
+    every = [item for own in items for item in own]
+    rows = iter(embed(every) if every else ())
     return [
-        one if one.embedded else replace(one, embedded=next(made).tobytes()) for one in solutions
+        replace(one, embedded=packed(read_of(concatenate([next(rows) for _ in own]))._asdict()))
+        if own
+        else one
+        for one, own in zip(solutions, items, strict=True)
     ]
 
 
 def _read(solutions: Sequence[ValuedSolution]) -> tuple[StepRead, Tensor]:
     """What is read of the moves to learn from, and their targets."""
+    parts = [StepRead(**unpacked(one.embedded)) for one in solutions if one.embedded]
     wanted = [value for one in solutions for value in one.values[one.fresh :]]
-    kept = np.frombuffer(b"".join(one.embedded for one in solutions), np.float16)
-    rows = torch.from_numpy(kept.reshape(len(wanted), -1).astype(np.float32))
-    width = (rows.shape[1] - SEEN) // 2
-    read = StepRead(rows[:, :width], rows[:, width:-SEEN], rows[:, -SEEN:])
-    return read, torch.tensor(wanted)
+    return StepRead(*map(torch.cat, zip(*parts, strict=True))), torch.tensor(wanted)
 
 
 def whole_solution(solution: ValuedSolution, domain: Domain) -> VerifyItem:

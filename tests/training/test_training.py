@@ -15,8 +15,14 @@ from selverify.data.grading import Grader
 from selverify.domains import domain_by_name
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, SchemaError
+from selverify.models.assembly import OpenModels
 from selverify.models.generators.checkpoints import load_backbone, load_reward_model
-from selverify.models.heuristic.embedding import Embeddings, concatenate
+from selverify.models.heuristic.embedding import (
+    Embeddings,
+    concatenate,
+    pack_moves,
+    unpack_moves,
+)
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.head import load_head, read_of, single_steps
 from selverify.models.verifiers.reward import SEEN, TokenLogprobHead
@@ -44,6 +50,7 @@ from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import BatchesOfLike, held_out, with_targets
 from selverify.training.value import train_value_model
 from selverify.types import Move, Sample, State, Truth
+from tasks import residual as residual_stage
 
 DOMAIN = domain_by_name("word_problems")
 SMALL = Benchmark(
@@ -411,6 +418,47 @@ def test_what_was_embedded_before_is_not_read_again(tmp_path):
         heads.append((folder / "head.safetensors").read_bytes())
     assert len(set(heads)) == 1
     assert read[1:] == [45, sum(2 - one.fresh for one in given[7:])]
+
+
+def test_the_moves_of_a_state_are_packed_with_what_they_share_once():
+    """Half precision is kept; something else is refused with a sentence."""
+    own = torch.randn(3, 4)
+    rows = Embeddings(torch.ones(3, 4), own, -own, torch.zeros(3, 4), own[:, :2], own[:, 0])
+    stored = pack_moves(rows)
+    found = unpack_moves(stored)
+    for name in ("state", "move", "after", "goal", "token_logprobs", "logprob"):
+        wanted, given = getattr(rows, name), getattr(found, name)
+        assert given.dtype == torch.float32 and torch.equal(given, wanted.half().float()), name
+    alone = pack_moves(rows.take(torch.tensor([0])))
+    assert len(stored) - len(alone) < 2 * 2 * (4 + 4 + 2 + 1) + 30
+    with pytest.raises(SchemaError, match=r"stored embeddings: given 5 bytes, "):
+        unpack_moves(b"apple")
+
+
+def test_a_ranker_learns_from_embeddings_that_were_kept_and_from_others():
+    """A list without any is read; both become rows of the same list."""
+    problem, truth = DOMAIN.generate(random.Random(1), problem_id="p", minimum=4, maximum=4)
+    state = DOMAIN.initial_state(problem, budget=1)
+    moves = tuple(DOMAIN.solution(problem, truth, random.Random(1))[:2])
+    items = [RankItem(state, moves, ""), RankItem(state, moves[:1], "")]
+    kept = pack_moves(embed(items[:1])[0])
+    labels = ([True, False], [True])
+    rows = [
+        {"problem_id": "p", "labels": own, "committed": 0, "remaining": 1, "embedded": stored}
+        for own, stored in zip(labels, (kept, b""), strict=True)
+    ]
+    read: list[RankItem] = []
+
+    def reading(asked: list[RankItem]) -> list[Embeddings]:
+        read.extend(asked)
+        return embed(asked)
+
+    models = OpenModels(DOMAIN, Scripted([]), reading, "", None, None)
+    lists = residual_stage._label(models, rows, items)
+    assert read == items[1:]
+    assert [one.labels for one in lists] == [(True, False), (True,)]
+    for one, own in zip(lists, embed(items), strict=True):
+        assert torch.equal(one.rows.move, own.move) and torch.equal(one.rows.state, own.state)
 
 
 def test_a_solution_ends_with_its_first_wrong_move_and_each_move_is_learned_from_once():

@@ -5,12 +5,15 @@ Knows: which hidden state stands for what. Does not know: how they are computed,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
+from selverify.errors import SchemaError
 from selverify.search.requests import RankItem
 from selverify.types import State
 
@@ -85,6 +88,41 @@ def move_keys(state: State, texts: Iterable[str]) -> list[MoveKey]:
 
 Embed = Callable[[Sequence[RankItem]], list[Embeddings]]
 """What gives the embeddings of every item's moves at its state, one entry an item."""
+
+
+def packed(tensors: Mapping[str, Tensor]) -> bytes:
+    """Tensors by their names, for a table: in float16, in the format of safetensors."""
+    return save({name: one.half().cpu().contiguous() for name, one in tensors.items()})
+
+
+def unpacked(stored: bytes) -> dict[str, Tensor]:
+    """What ``packed`` made the bytes of, in float32.
+
+    Raises:
+        SchemaError: they are something else.
+    """
+    try:
+        return {name: one.float() for name, one in load(stored).items()}
+    except SafetensorError as error:
+        raise SchemaError(f"stored embeddings: given {len(stored)} bytes, {error}") from error
+
+
+def pack_moves(rows: Embeddings) -> bytes:
+    """The moves of one state; of ``state`` and ``goal``, which they share, one row is kept."""
+    shared = {"state": rows.state[:1], "goal": rows.goal[:1]}
+    return packed({one.name: getattr(rows, one.name) for one in fields(rows)} | shared)
+
+
+def unpack_moves(stored: bytes) -> Embeddings:
+    """What ``pack_moves`` kept, a row a move.
+
+    Raises:
+        SchemaError: as ``unpacked``.
+    """
+    found = unpacked(stored)
+    count = len(found["move"])
+    shared = {name: found[name].expand(count, -1) for name in ("state", "goal")}
+    return Embeddings(**{**found, **shared})
 
 
 def concatenate(parts: list[Embeddings]) -> Embeddings:
