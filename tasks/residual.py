@@ -95,6 +95,7 @@ def _label(
             tuple(row["labels"]),
             row["committed"],
             row["remaining"],
+            tuple(row["scores"]),
         )
         for row, stored in zip(rows, kept, strict=True)
     ]

@@ -21,12 +21,13 @@ from selverify.domains.base import Domain
 from selverify.domains.claims import canonical_answer
 from selverify.search.adaptive_consistency import STOPPING_RULES
 from selverify.search.aggregation import AGGREGATIONS, Aggregate
-from selverify.search.gated import REJECT_PROBABILITY
 from selverify.search.protocol import Asking, note, rank, verify
 from selverify.search.requests import RankItem, VerifyItem
 from selverify.search.solutions import Solution, eligible, sample_solutions, vote
 from selverify.types import Move, Outcome, Problem, State
 
+EXPECTED_LOSS = "expected_loss"
+"""The scorer that gives 1 less the score that the verifier is expected to give a move."""
 _Step = tuple[str, ...]
 """The texts of a solution up to a step, which name it."""
 
@@ -64,7 +65,7 @@ def selective_vote(
     checks and solutions that do not answer are treated as there.
 
     Args:
-        ranked: whether the trained ranker tells the probability that the verifier accepts a step.
+        ranked: whether the trained ranker tells the score that it expects of the verifier.
         aggregation: ``last``, ``min`` or ``prod`` of the step scores.
         rule: a name of ``STOPPING_RULES``.
         confidence: in [0, 1].
@@ -99,20 +100,18 @@ def _voter(domain: Domain, solution: Solution) -> _Voter:
 
 
 def _expected(domain: Domain, start: State, voters: Sequence[_Voter]) -> Asking[dict[_Step, float]]:
-    """Of each step the probability that the verifier accepts it, as the ranker has it; none of
-    steps at states that are unlike those that it was trained on."""
+    """Of each step the score that the ranker expects of the verifier; none of steps at states that
+    are unlike those that it was trained on."""
     moves: dict[_Step, tuple[State, dict[_Step, Move]]] = {}
     for one in voters:
         states = accumulate(one.state.derivation, domain.apply, initial=start)
         for state, move, step in zip(states, one.state.derivation, one.steps, strict=False):
             moves.setdefault(step[:-1], (state, {}))[1][step] = move
-    items = [
-        RankItem(state, tuple(own.values()), REJECT_PROBABILITY) for state, own in moves.values()
-    ]
-    rejected = yield from rank(*items)
+    items = [RankItem(state, tuple(own.values()), EXPECTED_LOSS) for state, own in moves.values()]
+    losses = yield from rank(*items)
     steps = (step for _, own in moves.values() for step in own)
-    found = zip(steps, (one for some in rejected for one in some), strict=True)
-    return {step: 1.0 - chance for step, chance in found if chance < 1.0}
+    found = zip(steps, (one for some in losses for one in some), strict=True)
+    return {step: 1.0 - loss for step, loss in found if loss < 1.0}
 
 
 def _weights(

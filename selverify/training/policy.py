@@ -18,6 +18,7 @@ from torch.nn import functional
 from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.hybrid import Heuristic, PrintedHead, Scorer, scorers
+from selverify.models.verifiers.head import StepHead, read_of
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
@@ -32,6 +33,7 @@ class LabelledList:
 
     ``remaining`` is g(w), the accepted moves from this state to a right answer along its
     trajectory, or None when the trajectory reached none. ``committed`` is the row committed.
+    ``scores`` are the verifier's, in [0, 1]; where it gave none, the labels stand for them.
     """
 
     problem_id: str
@@ -39,6 +41,7 @@ class LabelledList:
     labels: tuple[bool, ...]
     committed: int | None
     remaining: int | None
+    scores: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class _Data:
 
     rows: Embeddings
     accepted: Tensor  # [rows]: 1 where the verifier accepted
+    scores: Tensor  # [rows]: what it gave
     pairs: Tensor  # [pairs, 2]: accepted row, rejected row
     path_rows: Tensor  # committed rows of right trajectories
     path_steps: Tensor  # g(w) of their states
@@ -73,7 +77,8 @@ def train_policy(
 
     ``familiarity`` is fitted first, then the distance, which is frozen. The residual is ranked on
     ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
-    most held-out pairs rightly is kept. The acceptance is fitted to all labels. The residuals for
+    most held-out pairs rightly is kept. The acceptance is fitted to all labels, and the expected
+    score to all scores. The residuals for
     comparison see the same batches as the first.
 
     Raises:
@@ -96,7 +101,12 @@ def train_policy(
     start = torch.random.get_rng_state()
     fitted = partial(_fit_residual, data=data, checked=checked, settings=settings, report=report)
     fitted(heuristic.residual, "residual", scorer=_ordered(heuristic, heuristic.residual, settings))
-    _fit_acceptance(heuristic, data, checked, settings, report)
+    for name, head, wanted, held_wanted in (
+        ("acceptance", heuristic.acceptance, data.accepted, checked.accepted),
+        ("expected score", heuristic.expected, data.scores, checked.scores),
+    ):
+        pairs = (data.rows, wanted), (checked.rows, held_wanted)
+        _fit_probability(name, head, *pairs, settings=settings, report=report)
     local = settings.model_copy(update={"trajectory_weight": 0.0})
     for name, module, scorer, how in (
         ("plain residual", heuristic.plain, _ordered(heuristic, heuristic.plain, local), local),
@@ -130,6 +140,7 @@ def _states(lists: Sequence[LabelledList]) -> Tensor:
 
 def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Random) -> _Data:
     labels: list[bool] = []
+    scores: list[float] = []
     pairs: list[tuple[int, int]] = []
     path_rows: list[int] = []
     path_steps: list[int] = []
@@ -146,10 +157,12 @@ def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Rando
             path_rows.append(start + item.committed)
             path_steps.append(item.remaining)
         labels += item.labels
+        scores += item.scores or map(float, item.labels)
         start += len(item.labels)
     return _Data(
         concatenate([item.rows for item in lists]),
         torch.tensor(labels, dtype=torch.float32),
+        torch.tensor(scores, dtype=torch.float32),
         torch.tensor(pairs, dtype=torch.long).reshape(-1, 2),
         torch.tensor(path_rows, dtype=torch.long),
         torch.tensor(path_steps, dtype=torch.float32),
@@ -213,23 +226,30 @@ def _fit_residual(
     )
 
 
-def _fit_acceptance(
-    heuristic: Heuristic, data: _Data, checked: _Data, settings: Residual, report: ReportEpoch
+def _fit_probability(
+    name: str,
+    head: StepHead,
+    learned: tuple[Embeddings, Tensor],
+    held: tuple[Embeddings, Tensor],
+    *,
+    settings: Residual,
+    report: ReportEpoch,
 ) -> None:
-    """Fit the log odds that the verifier accepts, to the labels of all moves."""
+    """Fit the log odds of what the verifier said of all moves, by cross-entropy."""
+    rows, wanted = learned
+
+    def loss(rows: Embeddings, wanted: Tensor) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(head(read_of(rows)), wanted)
+
     fit(
-        "acceptance",
-        heuristic.acceptance,
-        lambda rows: _label_loss(heuristic, data.rows.take(rows), data.accepted[rows]),
-        Batches(len(data.accepted), _ROWS_PER_BATCH // 4, settings.epochs),
-        update=_update(heuristic.acceptance, settings),
+        name,
+        head,
+        lambda chosen: loss(rows.take(chosen), wanted[chosen]),
+        Batches(len(wanted), _ROWS_PER_BATCH // 4, settings.epochs),
+        update=_update(head, settings),
         report=report,
-        validation=lambda: float(_label_loss(heuristic, checked.rows, checked.accepted)),
+        validation=lambda: float(loss(*held)),
     )
-
-
-def _label_loss(heuristic: Heuristic, rows: Embeddings, accepted: Tensor) -> Tensor:
-    return functional.binary_cross_entropy_with_logits(heuristic.acceptance(rows), accepted)
 
 
 def _rank_loss(scorer: Scorer, rows: Embeddings, pairs: Tensor) -> Tensor:

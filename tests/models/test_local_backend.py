@@ -25,6 +25,7 @@ from selverify.models.generators.local import LocalGenerator, LocalVerifier
 from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.heuristic.hybrid import scorers
 from selverify.models.heuristic.ranker import TrainedRanker
+from selverify.models.verifiers.head import read_of
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW, ValueHead, token_logprobs
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
@@ -231,7 +232,7 @@ def test_a_move_is_read_once_for_every_scorer(generator, backbone, tiny_models):
         for item, reply in zip(whole, replies, strict=True):
             expected = scorers(checkpoint.heuristic)[item.scorer](rows).tolist()
             assert reply == pytest.approx(expected, abs=1e-5)
-        accepted = torch.sigmoid(checkpoint.heuristic.acceptance(rows)).tolist()
+        accepted = torch.sigmoid(checkpoint.heuristic.acceptance(read_of(rows))).tolist()
     assert rejected == pytest.approx([1 - one for one in accepted[1:]], abs=1e-5)
     assert len(rest) == 2
     ranker.rank([replace(other, scorer="residual")])

@@ -68,6 +68,7 @@ def test_accepted_moves_come_to_rank_first(rank_on):
     for part in ("plain residual", "wordless residual", "printed residual"):
         assert min(seen[part]) < 0.1, part
     assert min(seen["acceptance"]) < 0.35
+    assert min(seen["expected score"]) < 0.35
     _, held = split_lists(data, settings)
     rows = held[0].rows
     scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residuals(rows)
@@ -90,12 +91,27 @@ def test_at_a_state_unlike_those_of_the_training_the_verifier_is_asked():
     rows = concatenate([item.rows for item in held])
     assert 0.0 < heuristic.familiarity.is_unlike(rows.state).float().mean() < 0.03
     elsewhere = replace(rows, state=rows.state + 9.0)
-    assert (heuristic.guarded_reject_probabilities(elsewhere) == 1.0).all()
     familiar = ~heuristic.familiarity.is_unlike(rows.state)
-    assert torch.equal(
-        heuristic.guarded_reject_probabilities(rows)[familiar],
-        heuristic.reject_probabilities(rows)[familiar],
-    )
+    for scorer in (heuristic.reject_probabilities, heuristic.expected_losses):
+        guarded = heuristic.guarded(scorer)
+        assert (guarded(elsewhere) == 1.0).all()
+        assert torch.equal(guarded(rows)[familiar], scorer(rows)[familiar])
+
+
+def test_the_expected_score_is_the_one_that_the_verifier_gives():
+    """Labels say accepted or not; scores of 0.3 and 0.9 are learned as such."""
+    data = [
+        replace(item, scores=tuple(0.9 if label else 0.3 for label in item.labels))
+        for item in lists(120)
+    ]
+    heuristic = trained(data)
+    _, held = split_lists(data, SETTINGS)
+    rows = concatenate([item.rows for item in held])
+    labels = torch.tensor([label for item in held for label in item.labels])
+    expected = 1.0 - heuristic.expected_losses(rows).detach()
+    assert 0.75 < expected[labels].mean() < 0.9
+    assert 0.3 < expected[~labels].mean() < 0.45
+    assert (1.0 - heuristic.reject_probabilities(rows))[~labels].mean() < 0.25
 
 
 def test_a_wide_state_needs_no_more_states_than_there_are():

@@ -27,7 +27,7 @@ from selverify.models.verifiers.reward import TokenLogprobHead, ValueHead, token
 from selverify.storage import check_digests, digest, write_digests
 
 _PREFIXES = 1536
-_RANKER_SCHEMA = 6
+_RANKER_SCHEMA = 7
 REWARD_HEAD = "reward_head.safetensors"
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.heuristic.familiarity import Familiarity
+from selverify.models.verifiers.head import StepHead, read_of
 
 STEP_SCALE = 0.1
 """The learned distance counts remaining steps in tenths, so that it is of the residual's size."""
@@ -82,8 +83,9 @@ class Heuristic(nn.Module):
     """The trained distance and residual, and how likely the verifier is to accept a move.
 
     ``residual`` orders the moves of one state. Its level is not comparable across states, so
-    ``acceptance`` decides whether a state deserves a call at all. It is valid for states like those
-    of its training only, which ``familiarity`` detects.
+    ``acceptance`` decides whether a state deserves a call at all, and ``expected`` is the score
+    that the verifier would give. Both read what a verifier's head does, z_w' in place of z_w and
+    z_w*, and are valid for states like those of their training only, which ``familiarity`` detects.
 
     Three residuals are there for comparison. ``plain`` is trained without the trajectory term,
     ``wordless`` reads no token log probabilities, and ``printed`` is the paper's: it reads none
@@ -95,7 +97,8 @@ class Heuristic(nn.Module):
         self.sizes = {"width": width, "seen": seen, "hidden": hidden}
         self.distance = LearnedDistance(width, hidden)
         self.residual = MoveHead(width, seen, hidden)
-        self.acceptance = MoveHead(width, seen, hidden)
+        self.acceptance = StepHead(width, seen, hidden)
+        self.expected = StepHead(width, seen, hidden)
         self.familiarity = Familiarity(width)
         self.plain = copy.deepcopy(self.residual)  # the same start
         self.wordless = PrintedHead(width, hidden)
@@ -122,18 +125,23 @@ class Heuristic(nn.Module):
 
     def reject_probabilities(self, rows: Embeddings) -> Tensor:
         """The probability that the verifier rejects the move [rows], below 1."""
-        chances: Tensor = torch.sigmoid(-self.acceptance(rows))
-        return chances.clamp(max=1.0 - torch.finfo(chances.dtype).eps)
+        return _below_one(torch.sigmoid(-self.acceptance(read_of(rows))))
 
-    def guarded_reject_probabilities(self, rows: Embeddings) -> Tensor:
-        """The same, and 1 at an unfamiliar state: what a move is trusted by [rows]."""
-        return self.reject_probabilities(rows).masked_fill(
-            self.familiarity.is_unlike(rows.state), 1.0
-        )
+    def expected_losses(self, rows: Embeddings) -> Tensor:
+        """1 less the score that the verifier is expected to give the move [rows], below 1."""
+        return _below_one(torch.sigmoid(-self.expected(read_of(rows))))
+
+    def guarded(self, scorer: Scorer) -> Scorer:
+        """``scorer``, and 1 at an unfamiliar state: what a move is trusted by."""
+        return lambda rows: scorer(rows).masked_fill(self.familiarity.is_unlike(rows.state), 1.0)
 
     def forward(self, rows: Embeddings) -> Tensor:
         """h(w, m) = D_type(w', w*) + r_theta(w, m) [rows]; lower ranks first (Eq. hybrid_score)."""
         return self.distances(rows) + self.residuals(rows)
+
+
+def _below_one(chances: Tensor) -> Tensor:
+    return chances.clamp(max=1.0 - torch.finfo(chances.dtype).eps)
 
 
 UNTRAINED: Mapping[str, Scorer] = MappingProxyType(

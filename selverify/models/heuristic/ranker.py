@@ -46,7 +46,8 @@ class TrainedRanker:
             self._parameters = parameters_of(heuristic)
             self._scorers = {
                 **scorers(heuristic),
-                "reject_probability": heuristic.guarded_reject_probabilities,
+                "reject_probability": heuristic.guarded(heuristic.reject_probabilities),
+                "expected_loss": heuristic.guarded(heuristic.expected_losses),
             }
         self._identity = f"{backbone} {checkpoint.digest if checkpoint else None}"
         self._known: dict[MoveKey, tuple[float, ...]] = {}
