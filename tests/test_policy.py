@@ -199,7 +199,7 @@ def test_another_schema_is_refused(models):
     solver, heuristic = models / "solver.json", models / "policy" / "policy.json"
     change(heuristic, schema=0)
     write_digests(heuristic.parent)
-    with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 6; train it again"):
+    with pytest.raises(SchemaError, match=r"policy\.json: schema 0, expected 7; train it again"):
         load_policy(models)
     change(solver, data={"seed": -1})
     with pytest.raises(
