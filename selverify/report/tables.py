@@ -301,8 +301,10 @@ def _beside_paper(
     bootstrap: Bootstrap,
 ) -> pd.DataFrame:
     """What was measured of the paper's methods, and what the paper prints."""
-    chosen = at_budget(rows[rows["method"].isin(list(paper))], budget)
-    measured = points_table(chosen, bootstrap).set_index("method")[MEASURES]
+    own = rows[rows["method"].isin(list(paper))]
+    if own.empty:
+        return pd.DataFrame(columns=["method", *MEASURES, "paper_accuracy", "paper_calls"])
+    measured = points_table(at_budget(own, budget), bootstrap).set_index("method")[MEASURES]
     printed = pd.DataFrame.from_dict(
         dict(paper), orient="index", columns=["paper_accuracy", "paper_calls"]
     )

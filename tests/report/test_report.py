@@ -27,7 +27,7 @@ from selverify.experiment.selection import cross_validate, pool_runs
 from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
 from selverify.report.sections import ReportData
 from selverify.storage import write_plain_json
-from tasks.report import HORIZON, _along, draw_figures, step_tables
+from tasks.report import HORIZON, Variant, _along, draw_figures, outcome_tables, step_tables
 
 GOLDEN = Path(__file__).parent / "report.md"
 
@@ -245,6 +245,30 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     plots.gate_bars(gates, tmp_path / "gates", title="gates")
     plots.ranker_recall(empty["rankers"], tmp_path / "rankers", title="rankers")
     assert (tmp_path / "gates.svg").exists() and (tmp_path / "rankers.svg").exists()
+
+
+def test_a_run_without_the_papers_methods_still_has_a_page(built: ReportData) -> None:
+    """Their tables are empty, and no claim of the paper is judged."""
+    rows = outcomes().query("method in ('full', 'beam_keep_b_gated')")
+    cross = cross_validate(
+        rows,
+        BINS,
+        folds=2,
+        repetitions=1,
+        seed=0,
+        methods=["beam_keep_b_gated", "full"],
+        rule="accuracy",
+    )
+    found = outcome_tables(
+        Variant(rows, cross, BINS),
+        {"small": cross.rows},
+        {"strong": cross.rows},
+        budget=4,
+        bootstrap=BOOTSTRAP,
+    )
+    assert found["ablation"].empty and found["paper"].empty
+    page = pages.to_markdown(replace(built, tables={**built.tables, **found}))
+    assert "| Ours (full) |" in page
 
 
 def test_steps_that_are_all_refused_are_a_sentence() -> None:
