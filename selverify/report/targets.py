@@ -81,13 +81,14 @@ def targets(
     chosen = at_budget(rows, budget)
     points = points_table(chosen, bootstrap)
     baseline = str(best_gated_baseline(points)["method"])
-    ran = [oracle for oracle in ORACLES if oracle in set(chosen["method"])]
+    ran = set(chosen["method"])
+    gated = [name for name in (GATES_ONLY,) if name in ran]
     return (
         *_against(chosen, baseline, "baseline", bootstrap),
         *_against_as_much_generated(rows, budget, bootstrap),
-        *_against(chosen, GATES_ONLY, GATES_ONLY, bootstrap, minimum=0.0),
+        *(one for name in gated for one in _against(chosen, name, name, bootstrap, minimum=0.0)),
         *_ablation_order(points),
-        *(_against(chosen, oracle, oracle, bootstrap, maximum=1.5)[1] for oracle in ran),
+        *(_against(chosen, one, one, bootstrap, maximum=1.5)[1] for one in ORACLES if one in ran),
         *(
             Target(name, text, measures[name], minimum=low, maximum=high)
             for name, text, low, high in _OF_OTHER_STAGES
