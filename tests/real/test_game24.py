@@ -199,11 +199,11 @@ def test_the_target_is_met_where_verify_all_finds_a_right_move() -> None:
 def test_doubt_tells_when_to_stop() -> None:
     """It finds more than three calls a state do, with fewer; an oracle's order needs half of all.
 
-    Over six seeds of the training 93 to 97 % are found with 35 to 43 % of the calls.
+    Over four seeds of the training 94 to 98 % are found with 39 to 40 % of the calls.
     """
     found = ranked()
     every = found.ranking(FULL).outcomes(verify_all()).calls.sum()
-    hopeful = while_hopeful(found, 0.95)
+    hopeful = while_hopeful(found, 0.97)
     three = found.ranking(FULL).outcomes(first_k(1, retries=2))
     assert np.nanmean(hopeful.found) >= 0.9
     assert np.nanmean(hopeful.found) > np.nanmean(three.found)

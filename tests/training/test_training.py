@@ -444,7 +444,14 @@ def test_a_ranker_learns_from_embeddings_that_were_kept_and_from_others():
     kept = pack_moves(embed(items[:1])[0])
     labels = ([True, False], [True])
     rows = [
-        {"problem_id": "p", "labels": own, "committed": 0, "remaining": 1, "embedded": stored}
+        {
+            "problem_id": "p",
+            "labels": own,
+            "scores": [0.5 for _ in own],
+            "committed": 0,
+            "remaining": 1,
+            "embedded": stored,
+        }
         for own, stored in zip(labels, (kept, b""), strict=True)
     ]
     read: list[RankItem] = []
