@@ -63,7 +63,13 @@ def explore_shard(shard: Shard) -> tuple[list[Result[Exploration]], list[bytes]]
     They are kept (``pack_moves``) where a model of others would have to read the moves again.
     """
     params, settings = shard.params, shard.params.exploration
-    models = open_models(params, shard.inputs, seed=settings.seed, cached=True)
+    models = open_models(
+        params,
+        shard.inputs,
+        seed=settings.seed,
+        cached=True,
+        embeds=has_source(shard.inputs["generator"]),
+    )
     domain = models.domain
     searches = {
         task.problem.problem_id: Search(

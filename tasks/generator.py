@@ -74,7 +74,7 @@ def _train(params: Params, settings: Generator, benchmark: Path, folder: Path) -
 def _tune(
     params: Params, settings: PretrainedParams, tuning: Tuning, benchmark: Path, folder: Path
 ) -> dict[str, float]:
-    """Train an adapter on written solutions; no problem of the benchmark is among them.
+    """Train an adapter on written solutions; no test, validation or training problem is among them.
 
     Verifier and ranker learn from what the generator does on training problems, which it must not
     know by heart.

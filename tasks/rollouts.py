@@ -51,8 +51,8 @@ def run(
         write_rows(outputs["rollouts"], "rollouts", "values", [])
         return {"rows": 0}
     learned, others = read_training(inputs["benchmark"], params.rollouts.share)
-    held_out, own = ([task for task in part if task.split == "train"] for part in (learned, others))
-    for_tau = own[: round(params.rollouts.threshold_share * len(held_out + own))]
+    known, new = ([task for task in part if task.split == "train"] for part in (learned, others))
+    for_tau = new[: round(params.rollouts.threshold_share * len(known + new))]
     tasks = *learned, *for_tau
     parts = work_on(value_shard, tasks, params, inputs, size=SHARD, mapper=mapper)
     rows = [row for part, _, _ in parts for row in part]
@@ -69,7 +69,8 @@ def value_shard(shard: Shard) -> tuple[list[dict[str, object]], int, int]:
     """
     settings = shard.params.rollouts
     by_what_is_written = shard.params.verifier.targets[shard.params.domain] == "written"
-    embeds = shard.params.verifier.kind[shard.params.domain] == "head"
+    # Rollouts would push what was sampled before out of memory, and it would be read again.
+    embeds = by_what_is_written and shard.params.verifier.kind[shard.params.domain] == "head"
     models = open_models(shard.params, shard.inputs, seed=settings.seed, embeds=embeds)
     domain, backend = models.domain, models.backend
     written = _written(shard, domain) if by_what_is_written else []

@@ -174,7 +174,7 @@ def up_to_the_first_wrong(
     """The distinct solutions, each cut after its first move that is worth 0.
 
     After it no step is right, so that none could be told from another. Each move is to be learned
-    from in the first solution that it stands in.
+    from in the first solution that it stands in; one without such a move is left out.
     """
     found: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
     known: set[tuple[str, tuple[str, ...]]] = set()
@@ -185,7 +185,8 @@ def up_to_the_first_wrong(
         same = found.get(keys[-1])
         if same is None:
             fresh = sum(key in known for key in keys)
-            found[keys[-1]] = SampledSolution(one.task, states, one.count, fresh)
+            if fresh < len(keys):
+                found[keys[-1]] = SampledSolution(one.task, states, one.count, fresh)
         else:
             found[keys[-1]] = replace(same, count=same.count + one.count)
         known.update(keys)

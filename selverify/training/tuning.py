@@ -94,7 +94,8 @@ def relative(solutions: Sequence[ValuedSolution]) -> list[ValuedSolution]:
                 break
             shares.append(min(1.0, after / before) if before else 1.0)
         if len(shares) > one.fresh:
-            found.append(replace(one, moves=one.moves[: len(shares)], values=tuple(shares)))
+            moves = one.moves[: len(shares)]
+            found.append(replace(one, moves=moves, values=tuple(shares), embedded=b""))
     return found
 
 

@@ -1,5 +1,6 @@
 """Tau for a verifier, from scores and Monte-Carlo values."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -139,6 +140,8 @@ def test_a_relative_value_is_the_share_that_a_step_leaves() -> None:
         ("a", (0.5, 0.25)),
     ]
     assert all(len(one.moves) == len(one.values) for one in found)
+    kept = relative([replace(one, embedded=b"of every move") for one in several])
+    assert {one.embedded for one in kept} == {b""}
     assert found[-1].fresh == 1
     hopeless = solution("c", 0.0, 0.0, 0.0, count=0)
     assert relative([*several, hopeless]) == found[:-1]

@@ -493,7 +493,6 @@ def test_a_solution_ends_with_its_first_wrong_move_and_each_move_is_learned_from
         (("a", "x"), 3, 0),
         (("a", "b"), 1, 1),
         (("x",), 1, 0),
-        (("a",), 1, 1),
     ]
 
 
