@@ -1,4 +1,4 @@
-"""Stage ``residual``: train distance, residual and acceptance from the candidate lists."""
+"""Stage ``residual``: train the ranker's heads from the candidate lists."""
 
 from __future__ import annotations
 

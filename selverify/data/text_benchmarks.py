@@ -231,8 +231,8 @@ def tasks_from(
     further: Draw | None = None,
     transfer: Draw | None = None,
 ) -> tuple[Task, ...]:
-    """Tasks of the splits, test first, then validation, train, further ones for the verifier, and
-    questions to transfer to.
+    """Tasks of the splits, test first, then validation, train, further ones for verifier and
+    ranker, and questions to transfer to.
 
     A split is the first ``problems`` of its pool, shuffled with its seed, that no earlier split
     took: more of them keep the fewer. A test that takes its whole pool keeps the file's order, so

@@ -82,11 +82,15 @@ def targets(
     points = points_table(chosen, bootstrap)
     baseline = str(best_gated_baseline(points)["method"])
     ran = set(chosen["method"])
-    gated = [name for name in (GATES_ONLY,) if name in ran]
+    over_gates = (
+        _against(chosen, GATES_ONLY, GATES_ONLY, bootstrap, minimum=0.0)
+        if GATES_ONLY in ran
+        else ()
+    )
     return (
         *_against(chosen, baseline, "baseline", bootstrap),
         *_against_as_much_generated(rows, budget, bootstrap),
-        *(one for name in gated for one in _against(chosen, name, name, bootstrap, minimum=0.0)),
+        *over_gates,
         *_ablation_order(points),
         *(_against(chosen, one, one, bootstrap, maximum=1.5)[1] for one in ORACLES if one in ran),
         *(

@@ -1,4 +1,4 @@
-"""Training of a head on a frozen generator's hidden states, from Monte-Carlo values.
+"""Training of a head on a frozen generator's hidden states, from values of steps.
 
 Knows: the loss (Wang et al. 2024; Snell et al. 2024). Does not know: how values or hidden states
 were made, test problems.

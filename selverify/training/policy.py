@@ -1,4 +1,5 @@
-"""Training of distance, residual and acceptance from verifier-labelled candidate lists.
+"""Training of the ranker's heads from verifier-labelled candidate lists: distance, residual,
+acceptance, expected score.
 
 Knows: L_rank (Eq. rank_loss), L_traj (Eq. traj_loss), their sum (Eq. training_loss), the learned
 D_type, sigma-bar. Does not know: how lists were explored, the truth, test problems.
@@ -78,8 +79,7 @@ def train_policy(
     ``familiarity`` is fitted first, then the distance, which is frozen. The residual is ranked on
     ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
     most held-out pairs rightly is kept. The acceptance is fitted to all labels, and the expected
-    score to all scores. The residuals for
-    comparison see the same batches as the first.
+    score to all scores. The residuals for comparison see the same batches as the first.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
