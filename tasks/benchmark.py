@@ -59,7 +59,8 @@ def _from_text(domain: str, settings: TextBenchmark) -> tuple[Task, ...]:
     pools = {name: split_questions(split) for name, split in splits.items()}
     test = pools["test"]
     others = {name: pool for name, pool in pools.items() if pool != test}
-    pools |= {name: _apart(pool, test) for name, pool in others.items()}
+    apart = {pool: _apart(pool, test) for pool in dict.fromkeys(others.values())}
+    pools |= {name: apart[pool] for name, pool in others.items()}
     if settings.transfer is not None:
         splits[TRANSFER] = settings.transfer
         pools[TRANSFER] = _apart(split_questions(settings.transfer), test, *others.values())
@@ -73,12 +74,16 @@ def _written(
     """The moves of the training problems' written solutions, where they can be read as moves."""
     if params.domain != GradeSchool.name or not isinstance(settings, TextBenchmark):
         return []
-    path = None if settings.train.path is None else Path(settings.train.path)
-    found, _ = gold_solutions(settings.train.source, path, words=False)
+    files = {
+        (split.source, None if split.path is None else Path(split.path)): None
+        for split in (settings.train, settings.further)
+        if split is not None
+    }
     wanted = {task.problem.problem_id for task in tasks if task.split in ("train", FURTHER)}
     return [
         {"problem_id": one.question_id, "moves": list(one.moves)}
-        for one in found
+        for source, path in files
+        for one in gold_solutions(source, path, words=False)[0]
         if one.question_id in wanted
     ]
 

@@ -61,13 +61,13 @@ def run(
     evaluation = params.evaluation
     tasks = read_tasks(inputs["benchmark"], evaluation.split, limit=evaluation.problems)
     others = read_tasks(inputs["benchmark"], TRANSFER)
-    parts, further = (
+    parts, other_parts = (
         work_on(evaluate_shard, each, params, inputs, size=SHARD, mapper=mapper)
         for each in (tasks, others)
     )
     save_policy_settings(outputs["solver"], params, backbone=inputs["generator"].name)
     folder = outputs["evaluation"]
-    rows, transferred = (_sorted_outcomes(each) for each in (parts, further))
+    rows, transferred = (_sorted_outcomes(each) for each in (parts, other_parts))
     write_rows(folder, "evaluation", "outcomes", rows)
     write_rows(folder, "evaluation", "transfer", transferred)
     write_facts(folder, "evaluation", "rules", {"tau": params.search.tau})

@@ -71,6 +71,8 @@ def explore_shard(shard: Shard) -> tuple[list[Result[Exploration]], list[bytes]]
         embeds=has_source(shard.inputs["generator"]),
     )
     domain = models.domain
+    # Before the first call: a server without embeddings is found now.
+    embed = models.embedding() if has_source(shard.inputs["generator"]) else None
     searches = {
         task.problem.problem_id: Search(
             explore(
@@ -89,8 +91,8 @@ def explore_shard(shard: Shard) -> tuple[list[Result[Exploration]], list[bytes]]
         found = list(run_lockstep(searches, backend, end_of_move=domain.end_of_move).values())
         backend.write()
     items = [RankItem(one.state, one.moves, "") for result in found for one in result.outcome.lists]
-    if not has_source(shard.inputs["generator"]):
+    if embed is None:
         return found, [b""] * len(items)
     from selverify.models.heuristic.embedding import pack_moves  # imports torch
 
-    return found, [pack_moves(rows) for rows in models.embedding()(items)]
+    return found, [pack_moves(rows) for rows in embed(items)]

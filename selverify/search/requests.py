@@ -43,7 +43,8 @@ class CompleteItem:
 class RankItem:
     """Score surviving ``moves`` at ``state`` with the named scorer; lower ranks first.
 
-    The scorer ``reject_probability`` gives the probability that the verifier rejects a move.
+    ``reject_probability`` is the chance that the verifier rejects a move, ``expected_loss`` one
+    less the score that it is expected to give.
     """
 
     state: State

@@ -174,6 +174,19 @@ def test_verifier_and_ranker_learn_from_further_questions_that_the_generator_may
     assert {task.problem.problem_id for task in read_tasks(Path("benchmark"), FURTHER)} <= known
 
 
+def test_written_solutions_of_further_questions_are_read_in_their_own_file(params: Params) -> None:
+    write_questions(Path("second.jsonl"), first=950, count=6, special="Some other story of")
+    of_files = params.benchmark[GradeSchool.name]
+    assert isinstance(of_files, TextBenchmark)
+    more = TextSplit(source="file", path="second.jsonl", problems=6, seed=2)
+    further = of_files.model_copy(update={"further": more})
+    changed = params.model_copy(update={"benchmark": {GradeSchool.name: further}})
+    benchmark_stage.run(changed, {}, {"benchmark": Path("benchmark")})
+    written = {row["problem_id"] for row in read_rows(Path("benchmark"), "benchmark", "written")}
+    others = {task.problem.problem_id for task in read_tasks(Path("benchmark"), FURTHER)}
+    assert len(others) == 6 and others < written and len(written) == 9 + 6
+
+
 def check_a_run_takes_it(params: Params, folder: Path) -> None:
     """Only where it is of the tuning that is asked for; what else the source says may change."""
     stages = load_stages(params, ROOT / "dvc.yaml")
