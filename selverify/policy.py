@@ -20,7 +20,7 @@ from selverify.models.generators.checkpoints import REWARD_HEAD
 from selverify.models.policy_settings import PolicySettings, load_policy_settings
 from selverify.models.sources import has_source
 from selverify.search.backend import Backend
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gated import gated_competition
 from selverify.search.protocol import Asking
 from selverify.search.rules import GatedSettings
@@ -89,7 +89,7 @@ class TrainedPolicy:
             place: Search(self._search(problem, budget), budget=budget)
             for place, problem in enumerate(found)
         }
-        results = run_lockstep(
+        results = run_searches(
             searches, self.backend, end_of_move=self.domain.end_of_move, traced=True
         )
         return tuple(_solved(problem, results[place]) for place, problem in enumerate(found))

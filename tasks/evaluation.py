@@ -24,7 +24,7 @@ from selverify.models.reply_cache import CachedBackend
 from selverify.models.threshold import resolve_tau
 from selverify.params import Params
 from selverify.search.backend import Backend
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 from selverify.search.traces import Event, write_events
 from tasks.artifacts import read_tasks, say, write_facts, write_rows
 from tasks.models import open_grader, open_models
@@ -130,7 +130,7 @@ def _trace(
         )
         for task in tasks
     }
-    results = run_lockstep(searches, backend, end_of_move=domain.end_of_move, traced=True)
+    results = run_searches(searches, backend, end_of_move=domain.end_of_move, traced=True)
     return {key: result.events for key, result in results.items()}
 
 

@@ -11,7 +11,7 @@ from selverify.models.reply_cache import CachedBackend
 from selverify.models.sources import has_source
 from selverify.models.threshold import known_tau, resolve_tau
 from selverify.params import Params
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.exploration import Exploration, explore
 from selverify.search.requests import RankItem
 from selverify.training.exploration import exploration_rows
@@ -88,7 +88,7 @@ def explore_shard(shard: Shard) -> tuple[list[Result[Exploration]], list[bytes]]
         for task in shard.tasks
     }
     with closing(cast(CachedBackend, models.backend)) as backend:
-        found = list(run_lockstep(searches, backend, end_of_move=domain.end_of_move).values())
+        found = list(run_searches(searches, backend, end_of_move=domain.end_of_move).values())
         backend.write()
     items = [RankItem(one.state, one.moves, "") for result in found for one in result.outcome.lists]
     if embed is None:

@@ -48,6 +48,10 @@ class FakeBackend:
         self._seed = seed
         self._max_moves = max_moves
 
+    def concurrency(self, kind: str) -> int:
+        """It computes its replies."""
+        return 0
+
     def identity(self, kind: str) -> str:
         """The same for every kind: one seed and one proposer make all replies."""
         return self._identity

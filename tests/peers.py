@@ -36,7 +36,7 @@ from selverify.data.benchmark import Task
 from selverify.data.grading import Grader
 from selverify.policy import TrainedPolicy, load_policy
 from selverify.search.aggregation import AGGREGATIONS
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 from selverify.search.requests import (
     Complete,
     CompleteItem,
@@ -279,7 +279,7 @@ def voted(bench: Bench, budget: int) -> list[str | None]:
         )
         for task in bench.tasks.values()
     }  # fmt: skip
-    found = run_lockstep(searches, bench.policy.backend, end_of_move=domain.end_of_move)
+    found = run_searches(searches, bench.policy.backend, end_of_move=domain.end_of_move)
     for one in found.values():
         bench.calls += one.ledger.verifier_calls
         bench.tokens += one.ledger.generated_tokens

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from selverify.experiment.methods import Gated, Method, Point, Trial
 from selverify.search.backend import Backend
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gated import Rules
 from selverify.search.ledger import Ledger
 from selverify.search.rules import GatedSettings
@@ -141,7 +141,7 @@ class Searches:
                 search = build(trial)
             budget = trial.n if self._method.kind in ("vote", "gated", "part") else None
             searches[trial.key] = Search(search, budget=budget)
-        results = run_lockstep(searches, self._backend, end_of_move=trials[0].domain.end_of_move)
+        results = run_searches(searches, self._backend, end_of_move=trials[0].domain.end_of_move)
         return {key: _Made(decided.get(key), result) for key, result in results.items()}
 
     def _unanswered(self, group: Sequence[Trial], made: _Made) -> list[Trial]:

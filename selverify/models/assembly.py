@@ -43,6 +43,7 @@ from selverify.models.verifiers.loading import CPU, check_device
 from selverify.models.verifiers.opening import Surroundings, open_verifier
 from selverify.params import PretrainedParams, PretrainedVerifier, Sampling, Served, Server
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
+from selverify.search.requests import Complete, Propose, Rank, Verify
 from selverify.types import State
 
 EMBEDDED_AT = 2 / 3
@@ -121,9 +122,10 @@ def open_models(
     check_device(device)
     source = read_generator_source(generator) if has_source(generator) else None
     in_process = isinstance(source, PretrainedParams)
-    named = None
+    named, judges = None, None
     if verifier is not None and has_source(verifier):
-        in_process |= isinstance(read_verifier_source(verifier), PretrainedVerifier)
+        judges = read_verifier_source(verifier)
+        in_process |= isinstance(judges, PretrainedVerifier)
         named = open_verifier(verifier, Surroundings(domain_by_name(domain), device, _client))
     if device != CPU and not in_process:
         _log.warning(
@@ -159,10 +161,27 @@ def open_models(
     ranker = None
     if parts.embed is not None:
         ranker = TrainedRanker(parts.embed, trained, backbone=parts.backbone, alone=parts.alone)
-    backend = ComposedBackend(parts.proposer, ranker=ranker, verifier=named or own)
+    backend = ComposedBackend(
+        parts.proposer,
+        ranker=ranker,
+        verifier=named or own,
+        concurrency=_concurrency(source, judges, own),
+    )
     return OpenModels(
         domain_by_name(domain), backend, parts.embed, parts.backbone, trained, longest
     )
+
+
+def _concurrency(generator: object, judges: object, own: Verifier | None) -> dict[str, int]:
+    """How many requests of each kind the servers are to have at once."""
+    embeds = generator.embeddings if isinstance(generator, Served) else None
+    asked = {
+        Propose.kind: generator,
+        Complete.kind: generator,
+        Rank.kind: embeds,
+        Verify.kind: judges if own is None else embeds,
+    }
+    return {kind: one.concurrency for kind, one in asked.items() if isinstance(one, Server)}
 
 
 def _local(

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
@@ -57,7 +58,11 @@ _log = logging.getLogger(__name__)
 
 
 class CachedBackend:
-    """``backend`` behind a memory and an SQLite file (WAL)."""
+    """``backend`` behind a memory and an SQLite file (WAL).
+
+    Several threads may request at once; what two of them miss at once is requested twice, so the
+    driver makes one wait for the other.
+    """
 
     def __init__(
         self, backend: Backend, path: Path, *, at_once: Collection[str] = REQUEST_KINDS
@@ -78,6 +83,7 @@ class CachedBackend:
         self._path = path
         self._at_once = frozenset(at_once)
         self._unwritten: list[tuple[Any, ...]] = []
+        self._lock = Lock()
         self._known: dict[bytes, dict[int, _Entry]] = {}
         self._connection = _open(path)
 
@@ -93,6 +99,10 @@ class CachedBackend:
     def identity(self, kind: str) -> str:
         """That of the backend: a cached reply is its reply."""
         return self._backend.identity(kind)
+
+    def concurrency(self, kind: str) -> int:
+        """That of the backend."""
+        return self._backend.concurrency(kind)
 
     def tokens(self, text: str) -> int:
         """The backend's count; it takes no model, so it is not stored."""
@@ -117,8 +127,10 @@ class CachedBackend:
         if isinstance(request, Note):
             raise ProtocolError(f"a backend was given a {request.kind!r}, expected a request")
         keys = [self._key(request.kind, item) for item in request.items]
-        self._load(keys)
-        for part in _by_size(self._missing(request.items, keys), ENTRIES_PER_COMMIT):
+        with self._lock:
+            self._load(keys)
+            missing = self._missing(request.items, keys)
+        for part in _by_size(missing, ENTRIES_PER_COMMIT):
             self._request(type(request), part)
         return tuple(
             _reply(item, self._known[key]) for item, key in zip(request.items, keys, strict=True)
@@ -204,10 +216,11 @@ class CachedBackend:
                 )
             self._known[key].update(zip(indices, values, strict=True))
             rows += [_row(key, *pair) for pair in zip(indices, values, strict=True)]
-        if kind.kind in self._at_once:
-            self._insert(rows)
-        else:
-            self._unwritten += rows
+        with self._lock:
+            if kind.kind in self._at_once:
+                self._insert(rows)
+            else:
+                self._unwritten += rows
 
     def write(self) -> None:
         """Put into the file, all or none, what is not there yet.

@@ -6,7 +6,8 @@ caching, or any search.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol, cast
 
 from selverify.errors import ProtocolError
@@ -44,6 +45,13 @@ class Backend(Protocol):
         """Reply to a Propose, Complete, Rank or Verify, one entry an item and in their order.
 
         A ``Note`` never arrives here.
+        """
+        ...
+
+    def concurrency(self, kind: str) -> int:
+        """How many requests of ``kind`` to make at once, each in a thread of its own.
+
+        0: it computes the replies itself, best in one large request.
         """
         ...
 
@@ -116,8 +124,15 @@ class ComposedBackend:
     """A backend of parts; a kind of request whose part is missing is refused."""
 
     def __init__(
-        self, proposer: Proposer, *, ranker: Ranker | None = None, verifier: Verifier | None = None
+        self,
+        proposer: Proposer,
+        *,
+        ranker: Ranker | None = None,
+        verifier: Verifier | None = None,
+        concurrency: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
+        """``concurrency``: by kind of request, of the parts that are behind a server."""
+        self._concurrency = concurrency
         self._proposer = proposer
         self._ranker = ranker
         self._verifier = verifier
@@ -147,6 +162,10 @@ class ComposedBackend:
             f"given a {type(request).__name__}, expected a request that one of these answers: "
             f"{', '.join(type(one).__name__ for one in self._parts())}"
         )
+
+    def concurrency(self, kind: str) -> int:
+        """As given."""
+        return self._concurrency.get(kind, 0)
 
     def tokens(self, text: str) -> int:
         """The generator's count."""

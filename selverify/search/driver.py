@@ -1,7 +1,7 @@
-"""The lock-step driver: advances all searches together and is the only place that counts calls.
+"""The driver: advances all searches together and is the only place that counts calls.
 
 Knows: generators that yield requests, one backend, budgets. Does not know: what a search is for,
-nor how a request is answered. Lock-step equals one-at-a-time because every backend is a pure
+nor how a request is answered. A search ends as it would alone, because every backend is a pure
 function of each item.
 """
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar, cast
 
 from selverify.errors import BudgetError, ProtocolError
 from selverify.search.backend import Backend
 from selverify.search.compute import Reading
+from selverify.search.in_flight import InFlight, Job
 from selverify.search.ledger import Ledger, cost
 from selverify.search.requests import (
     Complete,
@@ -64,17 +66,20 @@ class _Run(Generic[_T]):
     outcome: _T | None = None
 
 
-def run_lockstep(
+def run_searches(
     searches: Mapping[_K, Search[_T]], backend: Backend, *, end_of_move: str, traced: bool = False
 ) -> dict[_K, Result[_T]]:
-    """Drive all searches to their end, with one backend call a kind and round.
+    """Drive all searches to their end.
 
-    In a round each kind has its turn in the order of ``_KINDS``; a search that was answered joins
-    the next kind's turn of the same round, so searches stay in step and batches stay large.
+    What the backend computes itself goes in lock-step, with one call a kind and round: in a round
+    each kind has its turn in the order of ``_KINDS``, and a search that was answered joins the next
+    kind's turn of the same round, so batches stay large. What it waits for (``concurrency``) is
+    asked for each search by itself, which goes on with its reply at once: none waits for the
+    slowest of a round.
 
     Args:
         searches: by key; the result has the same keys in the same order.
-        backend: answers the merged requests.
+        backend: answers the requests; in several threads, where it has a ``concurrency``.
         end_of_move: the domain's word that closes a move; counts the moves of solutions.
         traced: whether to keep events.
 
@@ -89,12 +94,23 @@ def run_lockstep(
     }
     waiting: dict[type[_Asked], list[_Run[_T]]] = {kind: [] for kind in _KINDS}
     _advance_all(runs.values(), [None] * len(runs), waiting=waiting)
-    while any(waiting.values()):
-        for kind in _KINDS:
-            if turn := waiting[kind]:
-                waiting[kind] = []
-                replies = _answer(kind, turn, backend=backend, end_of_move=end_of_move)
-                _advance_all(turn, replies, waiting=waiting)
+    with InFlight[_Run[_T], tuple[Any, ...]]() as under_way:
+        while under_way or any(waiting.values()):
+            for kind in _KINDS:
+                turn, waiting[kind] = waiting[kind], []
+                if not turn:
+                    continue
+                _check_budgets(turn)
+                if most := backend.concurrency(kind.kind):
+                    for run in turn:
+                        under_way.begin(_job(run, backend, most=most))
+                else:
+                    replies = _answer(kind, turn, backend=backend, end_of_move=end_of_move)
+                    _advance_all(turn, replies, waiting=waiting)
+            if under_way:
+                for run, reply in under_way.take(wait=not any(waiting.values())):
+                    _charge(run, reply, end_of_move=end_of_move)
+                    _advance_all([run], [reply], waiting=waiting)
     return {
         key: Result(cast(_T, run.outcome), run.ledger, tuple(run.events or ()))
         for key, run in runs.items()
@@ -140,13 +156,31 @@ def _noted(index: int, note: Note) -> Event:
     return Event(index, note.event, note.state, Ledger(), note.data)
 
 
+def _job(run: _Run[_T], backend: Backend, *, most: int) -> Job[_Run[_T], tuple[Any, ...]]:
+    """The open request of one search; what is under way is not asked for by another."""
+    request = cast(_Asked, run.request)
+    kind = type(request)
+    return Job(
+        run,
+        partial(_ask, kind, request.items, backend=backend),
+        places=frozenset(_place(kind.kind, item) for item in request.items),
+        kind=kind.kind,
+        most=most,
+    )
+
+
+def _place(kind: str, item: Any) -> tuple[Hashable, ...]:
+    """What two items share whose replies, or parts of them, are the same."""
+    asked = getattr(item, "steps", getattr(item, "moves", ()))
+    texts = tuple(move.text for move in asked)
+    return kind, item.state.problem.problem_id, *item.state.said, None, *texts
+
+
 def _answer(
     kind: type[_Asked], turn: Sequence[_Run[_T]], *, backend: Backend, end_of_move: str
 ) -> list[Reply]:
     """Ask all open requests of one kind at once, charge each search and split the reply."""
     requests = [cast(_Asked, run.request) for run in turn]
-    if kind is Verify:
-        _check_budgets(turn, requests)
     items = tuple(item for request in requests for item in request.items)
     whole = _ask(kind, items, backend=backend)
     replies: list[Reply] = []
@@ -154,13 +188,19 @@ def _answer(
     for run, request in zip(turn, requests, strict=True):
         reply = whole[position : position + len(request.items)]
         position += len(request.items)
-        read = list(map(run.reading.of, request.items, reply))
-        run.ledger += cost(request, reply, read=sum(read), end_of_move=end_of_move)
-        if run.events is not None:
-            first = len(run.events)
-            run.events += _recorded(request, reply, read, first=first, end_of_move=end_of_move)
+        _charge(run, reply, end_of_move=end_of_move)
         replies.append(reply)
     return replies
+
+
+def _charge(run: _Run[_T], reply: tuple[Any, ...], *, end_of_move: str) -> None:
+    """Count what the open request of ``run`` costs, and keep its events."""
+    request = cast(_Asked, run.request)
+    read = list(map(run.reading.of, request.items, reply))
+    run.ledger += cost(request, reply, read=sum(read), end_of_move=end_of_move)
+    if run.events is not None:
+        first = len(run.events)
+        run.events += _recorded(request, reply, read, first=first, end_of_move=end_of_move)
 
 
 def _ask(kind: type[Any], items: tuple[Any, ...], *, backend: Backend) -> tuple[Any, ...]:
@@ -187,10 +227,12 @@ def _width(item: Any) -> int:
     return int(item.count)
 
 
-def _check_budgets(turn: Sequence[_Run[_T]], requests: Sequence[_Asked]) -> None:
-    for run, request in zip(turn, requests, strict=True):
-        budget = run.search.budget
-        if budget is not None and run.ledger.verifier_calls + len(request.items) > budget:
+def _check_budgets(turn: Sequence[_Run[_T]]) -> None:
+    for run in turn:
+        budget, request = run.search.budget, run.request
+        if not isinstance(request, Verify) or budget is None:
+            continue
+        if run.ledger.verifier_calls + len(request.items) > budget:
             left = budget - run.ledger.verifier_calls
             raise BudgetError(
                 f"search {run.key!r}: asks for {len(request.items)} verifier calls, "

@@ -21,7 +21,7 @@ from selverify.experiment.reuse import same_with_less
 from selverify.models.threshold import with_tau
 from selverify.params import Benchmark, Split, load_params
 from selverify.report import names
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 from selverify.search.exploration import explore
 from selverify.search.ledger import Ledger
 from selverify.training.exploration import exploration_rows, state_of
@@ -74,6 +74,9 @@ class CountingBackend:
 
     def __init__(self, backend):
         self.backend, self.items = backend, 0
+
+    def concurrency(self, kind):
+        return 0
 
     def identity(self, kind):
         return self.backend.identity(kind)
@@ -263,7 +266,7 @@ def test_candidate_lists_come_back_from_their_rows(backend):
         search = Search(
             explore(DOMAIN, task.problem, proposals=6, tau=0.3, max_retries=1, max_moves=12), None
         )
-        result = run_lockstep({0: search}, backend, end_of_move=DOMAIN.end_of_move)[0]
+        result = run_searches({0: search}, backend, end_of_move=DOMAIN.end_of_move)[0]
         for row, item in zip(
             exploration_rows(task, result.outcome, right=True), result.outcome.lists, strict=True
         ):

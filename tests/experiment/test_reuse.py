@@ -9,7 +9,7 @@ from strategies import BACKEND, DOMAIN, gated_settings, problems
 
 from selverify.experiment.reuse import Decisions
 from selverify.search import GatedSettings, gated_competition
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.types import Outcome, Problem
 
 others = st.fixed_dictionaries(
@@ -32,7 +32,7 @@ def walked(problem: Problem, decisions: Decisions) -> Result[Outcome]:
         generation_cap=25,
     )
     searches = {"": Search(search, budget=8)}
-    return run_lockstep(searches, BACKEND, end_of_move=DOMAIN.end_of_move, traced=True)[""]
+    return run_searches(searches, BACKEND, end_of_move=DOMAIN.end_of_move, traced=True)[""]
 
 
 @given(problems, gated_settings, st.lists(others, min_size=1, max_size=6))

@@ -23,7 +23,7 @@ from flows.server import PREFECT_API_URL, prefect_server
 from selverify.domains.word_problems import WordProblems
 from selverify.search.backend import ComposedBackend, Proposer
 from selverify.search.cot import chain_of_thought
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gated import gated_competition
 from selverify.search.gates import GATES
 from selverify.search.majority import majority_vote
@@ -90,7 +90,7 @@ def _solve(
         greedy = chain_of_thought(DOMAIN, problem)
         searches[problem.problem_id, "greedy"] = Search(greedy, budget=None)
     backend = ComposedBackend(proposer, ranker=Judge(), verifier=Judge())
-    return run_lockstep(searches, backend, end_of_move=DOMAIN.end_of_move)
+    return run_searches(searches, backend, end_of_move=DOMAIN.end_of_move)
 
 
 @pytest.fixture(scope="session")

@@ -32,7 +32,7 @@ from selverify.models.verifiers.judge import Judge, load_rubric
 from selverify.params import Sampling, Server
 from selverify.search.backend import ComposedBackend
 from selverify.search.beam import beam_search
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 
 MOMENTS = 20
 SEED = 20
@@ -76,7 +76,7 @@ def solve(url: str, cache: Path, result: Path) -> None:
     for number, question in enumerate(QUESTIONS):
         problem = DOMAIN.read(question, problem_id=f"p{number}")
         search = Search(beam_search(DOMAIN, problem, **rules), None)
-        done = run_lockstep({number: search}, backend, end_of_move=DOMAIN.end_of_move)[number]
+        done = run_searches({number: search}, backend, end_of_move=DOMAIN.end_of_move)[number]
         found.append([repr(done.outcome), dataclasses.asdict(done.ledger)])
     backend.close()
     result.write_text(json.dumps(found), encoding="utf-8")

@@ -35,7 +35,7 @@ from selverify.models.verifiers.steps import verdict_of
 from selverify.params import Sampling, Server
 from selverify.search.backend import ComposedBackend
 from selverify.search.best_of_n import best_of_n
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 from selverify.search.requests import CompleteItem, ProposeItem, VerifyItem
 from selverify.types import Move, Verdict
 
@@ -253,7 +253,7 @@ def test_a_search_goes_on_where_its_server_was_killed(server: LlamaServer) -> No
         # Of n samples decoded together each may round otherwise after a new start.
         model._takes = model._takes._replace(several=False)
         backend = ComposedBackend(model, verifier=Judge())
-        return run_lockstep(searches, backend, end_of_move=domain.end_of_move)
+        return run_searches(searches, backend, end_of_move=domain.end_of_move)
 
     undisturbed = solved(f"{server.root}/v1")
     assert any(one.outcome.answer for one in undisturbed.values())

@@ -20,7 +20,7 @@ from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.models import reply_cache
 from selverify.models.reply_cache import CachedBackend
 from selverify.search.compute import Sizes
-from selverify.search.driver import run_lockstep
+from selverify.search.driver import run_searches
 from selverify.search.requests import (
     Complete,
     CompleteItem,
@@ -47,6 +47,9 @@ class Log:
     def __init__(self, identity: str = BACKEND.identity("")) -> None:
         self._identity = identity
         self.requests: list[Request] = []
+
+    def concurrency(self, kind: str) -> int:
+        return 0
 
     def identity(self, kind: str) -> str:
         return self._identity
@@ -104,20 +107,20 @@ def test_cached_equals_uncached_and_asks_nothing_twice(
     runs: Runs, on_disk: bool, size: int
 ) -> None:
     """Two runs through one cache, then one through the file again, for each entry one question."""
-    plain = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
+    plain = run_searches(searches(runs), BACKEND, end_of_move=";", traced=True)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(reply_cache, "ENTRIES_PER_COMMIT", size)
         path = Path(folder) / "replies.sqlite" if on_disk else MEMORY
         log = Log()
         cache = CachedBackend(log, path)
         for _ in range(2):
-            assert run_lockstep(searches(runs), cache, end_of_move=";", traced=True) == plain
+            assert run_searches(searches(runs), cache, end_of_move=";", traced=True) == plain
         cache.close()
         assert len(log.entries) == len(set(log.entries))
         if on_disk:
             silent = Log()
             again = CachedBackend(silent, path)
-            assert run_lockstep(searches(runs), again, end_of_move=";", traced=True) == plain
+            assert run_searches(searches(runs), again, end_of_move=";", traced=True) == plain
             again.close()
             assert silent.requests == []
 
@@ -213,6 +216,9 @@ def test_two_open_caches_may_write_the_same_entry(tmp_path: Path) -> None:
 
 class Fixed:
     """A backend of one written reply."""
+
+    def concurrency(self, kind: str) -> int:
+        return 0
 
     def identity(self, kind: str) -> str:
         return "fixed"

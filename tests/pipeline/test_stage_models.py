@@ -71,6 +71,9 @@ class Says:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
+    def concurrency(self, kind: str) -> int:
+        return 0
+
     def identity(self, kind: str) -> str:
         return kind
 

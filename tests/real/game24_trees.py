@@ -22,7 +22,7 @@ from game24_states import CHECKING, DOMAIN, MOVES, Visited, visited
 
 from selverify.search import GatedSettings, gated_competition
 from selverify.search.backend import Ranker
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gates import GATES
 from selverify.search.requests import (
     Propose,
@@ -220,7 +220,7 @@ def original(
         )
         for hand, problem in problems(tree, domain).items()
     }
-    found = run_lockstep(searches, backend, end_of_move=domain.end_of_move, traced=True)
+    found = run_searches(searches, backend, end_of_move=domain.end_of_move, traced=True)
     return found, frozenset(backend.missed)
 
 
@@ -272,7 +272,7 @@ def gated(tree: Tree, settings: GatedSettings, ranker: Ranker) -> dict[str, Ende
         )
         for hand, problem in problems(tree, CHECKING).items()
     }
-    found = run_lockstep(searches, backend, end_of_move=CHECKING.end_of_move)
+    found = run_searches(searches, backend, end_of_move=CHECKING.end_of_move)
     return ended(found, backend.missed)
 
 

@@ -22,7 +22,7 @@ from selverify.search import (
 )
 from selverify.search.adaptive_consistency import STOPPING_RULES
 from selverify.search.backend import Backend
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gates import GATES, STRUCTURAL
 from selverify.search.protocol import Asking
 from selverify.types import Outcome
@@ -41,7 +41,7 @@ def fake(domain: ToyDomain) -> FakeBackend:
 
 def alone(search: Asking[Outcome], backend: Backend) -> Result[Outcome]:
     """The result of one search."""
-    return run_lockstep({0: Search(search, None)}, backend, end_of_move=";")[0]
+    return run_searches({0: Search(search, None)}, backend, end_of_move=";")[0]
 
 
 BACKEND = fake(DOMAIN)

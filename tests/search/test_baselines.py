@@ -16,7 +16,7 @@ from selverify.search import (
     oracle,
 )
 from selverify.search.candidates import checked
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.ledger import Ledger
 from selverify.search.protocol import Asking
 from selverify.types import Outcome
@@ -32,7 +32,7 @@ NOISE = "add 1 ; what ; say 1 ;"
 
 
 def run(search: Asking[Outcome], backend: ScriptedBackend) -> Result[Outcome]:
-    return run_lockstep({"one": Search(search, None)}, backend, end_of_move=";")["one"]
+    return run_searches({"one": Search(search, None)}, backend, end_of_move=";")["one"]
 
 
 def texts(outcome: Outcome) -> list[str]:

@@ -41,6 +41,9 @@ class Recorder:
         self.fake = fake(domain)
         self.asked: list[Request] = []
 
+    def concurrency(self, kind: str) -> int:
+        return 0
+
     def identity(self, kind: str) -> str:
         return self.fake.identity(kind)
 

@@ -13,7 +13,7 @@ from toy import ScriptedBackend, ToyDomain, move, toy_beam, toy_problem
 from selverify.domains.base import split_moves
 from selverify.search import best_of_n
 from selverify.search.compute import Sizes
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.ledger import Ledger
 from selverify.search.protocol import Asking, complete, propose, rank, verify
 from selverify.search.requests import CompleteItem, ProposeItem, RankItem, VerifyItem
@@ -29,7 +29,7 @@ SAID = 3
 
 
 def run(search: Asking[object], backend: ScriptedBackend) -> Result[object]:
-    return run_lockstep({0: Search(search, None)}, backend, end_of_move=";", traced=True)[0]
+    return run_searches({0: Search(search, None)}, backend, end_of_move=";", traced=True)[0]
 
 
 def read_and_verified(search: Asking[object], backend: ScriptedBackend) -> tuple[int, int]:
@@ -70,7 +70,7 @@ def recount(events: Sequence[Event]) -> tuple[int, int]:
 @given(mixed_runs)
 def test_every_search_reads_what_a_slow_recount_of_its_events_says(runs: Runs) -> None:
     """Gated searches with retrieval, beams and whole solutions; events sum to the ledger."""
-    results = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
+    results = run_searches(searches(runs), BACKEND, end_of_move=";", traced=True)
     for result in results.values():
         ledger = result.ledger
         assert (ledger.read_tokens, ledger.verified_tokens) == recount(result.events)
@@ -169,9 +169,9 @@ def test_best_of_n_identical_solutions_is_read_once(n: int) -> None:
 def test_a_search_that_ran_before_or_beside_another_costs_the_same(runs: Runs) -> None:
     """The same search twice in lock-step, and once more alone: nothing is shared."""
     twice = {(copy, key): one for copy in (0, 1) for key, one in searches(runs).items()}
-    together = run_lockstep(twice, BACKEND, end_of_move=";")
+    together = run_searches(twice, BACKEND, end_of_move=";")
     for key, search in searches(runs).items():
-        alone = run_lockstep({key: search}, BACKEND, end_of_move=";")[key]
+        alone = run_searches({key: search}, BACKEND, end_of_move=";")[key]
         assert together[0, key].ledger == together[1, key].ledger == alone.ledger
 
 

@@ -8,7 +8,7 @@ import pytest
 from toy import ScriptedBackend, ToyDomain, move, toy_problem
 
 from selverify.errors import BudgetError, ProtocolError
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 from selverify.search.ledger import Ledger
 from selverify.search.requests import (
     Complete,
@@ -50,7 +50,7 @@ def test_every_kind_is_counted_by_its_own_rule() -> None:
         Rank((RankItem(START, (STEP, STEP, STEP), "any"),)),
         verify(2),
     )
-    result = run_lockstep({0: Search(search, None)}, backend, end_of_move=";")[0]
+    result = run_searches({0: Search(search, None)}, backend, end_of_move=";")[0]
     assert result.ledger == Ledger(
         verifier_calls=2,
         verifier_steps=4,
@@ -71,7 +71,7 @@ def test_searches_in_step_share_their_requests_and_get_their_own_replies() -> No
         key: Search(ask(Propose((ProposeItem(START, key, 1),)), verify(key + 1)), 9)
         for key in (2, 0)
     }
-    results = run_lockstep(searches, backend, end_of_move=";")
+    results = run_searches(searches, backend, end_of_move=";")
     assert [request.kind for request in backend.asked] == ["propose", "verify"]
     assert list(results) == [2, 0]
     assert results[2].outcome[0][0][0].text == "add 3 ;"
@@ -87,28 +87,28 @@ def test_an_answered_search_joins_the_next_kind_of_the_same_round() -> None:
         "early": Search(ask(ranking), None),
         "late": Search(ask(Propose((ProposeItem(START, 0, 1),)), ranking), None),
     }
-    run_lockstep(searches, backend, end_of_move=";")
+    run_searches(searches, backend, end_of_move=";")
     assert [len(request.items) for request in backend.asked] == [1, 2]
 
 
 def test_an_empty_request_is_answered_without_the_backend() -> None:
     """Nothing to verify is no call."""
     backend = ScriptedBackend()
-    result = run_lockstep({0: Search(ask(Verify(())), 1)}, backend, end_of_move=";")[0]
+    result = run_searches({0: Search(ask(Verify(())), 1)}, backend, end_of_move=";")[0]
     assert result.outcome == [()]
     assert backend.asked == []
 
 
 def test_no_searches_is_no_results() -> None:
     """An empty mapping runs to its end at once."""
-    assert run_lockstep({}, ScriptedBackend(), end_of_move=";") == {}
+    assert run_searches({}, ScriptedBackend(), end_of_move=";") == {}
 
 
 def test_a_search_that_asks_for_more_calls_than_it_has_left_is_stopped() -> None:
     """The sentence names the search, what it asked for, what was left, and its budget."""
     backend = ScriptedBackend()
     with pytest.raises(BudgetError) as caught:
-        run_lockstep({"p1": Search(ask(verify(2), verify(2)), 3)}, backend, end_of_move=";")
+        run_searches({"p1": Search(ask(verify(2), verify(2)), 3)}, backend, end_of_move=";")
     assert str(caught.value) == (
         "search 'p1': asks for 2 verifier calls, "
         "expected at most 1 (its budget of 3 less what it spent)"
@@ -121,12 +121,15 @@ def test_a_budget_below_one_is_refused_before_anything_runs() -> None:
     backend = ScriptedBackend()
     searches = {"a": Search(ask(verify(1)), 1), "b": Search(ask(), 0)}
     with pytest.raises(BudgetError, match="search 'b': budget is 0, expected at least 1"):
-        run_lockstep(searches, backend, end_of_move=";")
+        run_searches(searches, backend, end_of_move=";")
     assert backend.asked == []
 
 
 class Broken:
     """A backend that sends one fixed reply whatever it is asked."""
+
+    def concurrency(self, kind: str) -> int:
+        return 0
 
     def identity(self, kind: str) -> str:
         return "broken"
@@ -165,14 +168,14 @@ def test_a_reply_of_wrong_length_is_a_protocol_error(
 ) -> None:
     """Both the number of items and the entries of each are checked."""
     with pytest.raises(ProtocolError) as caught:
-        run_lockstep({0: Search(ask(request_), None)}, Broken(reply), end_of_move=";")
+        run_searches({0: Search(ask(request_), None)}, Broken(reply), end_of_move=";")
     assert str(caught.value) == message
 
 
 def test_a_search_that_yields_no_request_is_a_protocol_error() -> None:
     """The message names the search and what it yielded."""
     with pytest.raises(ProtocolError, match="search 0: yielded 'hello', expected a request"):
-        run_lockstep(
+        run_searches(
             {0: Search(ask("hello"), None)},  # type: ignore[arg-type]
             ScriptedBackend(),
             end_of_move=";",
@@ -183,7 +186,7 @@ def test_events_are_one_an_item_and_notes_cost_nothing() -> None:
     """A traced run keeps each item with its share of the cost, and each note as it stands."""
     backend = ScriptedBackend(scores={"add 1 ; add 1 ;": 0.25})
     search = ask(Note("hello", START, (("k", 2),)), verify(2))
-    events = run_lockstep({0: Search(search, None)}, backend, end_of_move=";", traced=True)[
+    events = run_searches({0: Search(search, None)}, backend, end_of_move=";", traced=True)[
         0
     ].events
     assert [(e.index, e.event, e.ledger, e.data) for e in events] == [

@@ -9,7 +9,7 @@ from toy import ScriptedBackend, ToyDomain, toy_problem
 
 from selverify.errors import BudgetError, ParamsError
 from selverify.search import GatedSettings, explore, gated_competition
-from selverify.search.driver import Result, Search, run_lockstep
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gates import GATES
 from selverify.search.ledger import Ledger
 from selverify.types import Outcome
@@ -67,7 +67,7 @@ def run(
     search = gated_competition(
         domain, PROBLEM, rules=settings.rules(domain), budget=budget, generation_cap=cap
     )
-    return run_lockstep({0: Search(search, budget)}, backend, end_of_move=";", traced=True)[0]
+    return run_searches({0: Search(search, budget)}, backend, end_of_move=";", traced=True)[0]
 
 
 def test_golden_trace_with_retry_and_backtrack() -> None:
@@ -546,7 +546,7 @@ def test_exploration_labels_every_survivor_of_every_visited_state() -> None:
     """The lists of the backtracking search: all survivors, labels by tau, the last commit."""
     backend = ScriptedBackend(**BACKTRACKING)
     search = explore(DOMAIN, PROBLEM, proposals=2, tau=0.5, max_retries=1, max_moves=5)
-    explored = run_lockstep({0: Search(search, None)}, backend, end_of_move=";")[0].outcome
+    explored = run_searches({0: Search(search, None)}, backend, end_of_move=";")[0].outcome
     assert explored.answered
     assert [
         (one.state.trace, [m.text for m in one.moves], one.scores, one.labels, one.committed)

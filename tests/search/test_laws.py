@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import time
 from dataclasses import replace
 
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from strategies import BACKEND, DOMAIN, Runs, gated_runs, mixed_runs, problems, 
 from toy import toy_problem
 
 from selverify.search import majority_vote
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 from selverify.search.gates import GATES, passes_every_gate, reject
 from selverify.search.requests import Reply, Request
 
@@ -19,6 +21,9 @@ quick = settings(max_examples=60, deadline=None)
 
 class Chunked:
     """Answers ``size`` items at a time, in reversed order of chunks."""
+
+    def concurrency(self, kind: str) -> int:
+        return 0
 
     def identity(self, kind: str) -> str:
         return BACKEND.identity(kind)
@@ -37,8 +42,32 @@ class Chunked:
         return tuple(entry for part in reversed(parts) for entry in part)
 
 
+class Waiting:
+    """Answers as a server does: each request by itself, several at once, in any order."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+
+    def concurrency(self, kind: str) -> int:
+        return self.most if kind != "rank" else 0
+
+    def identity(self, kind: str) -> str:
+        return BACKEND.identity(kind)
+
+    def tokens(self, text: str) -> int:
+        return BACKEND.tokens(text)
+
+    def answer(self, request: Request) -> Reply:
+        """The fake's reply, a little later."""
+        time.sleep(random.uniform(0.0, 0.002))
+        return BACKEND.answer(request)
+
+
 class Spy:
     """Passes everything on and keeps the requests."""
+
+    def concurrency(self, kind: str) -> int:
+        return 0
 
     def identity(self, kind: str) -> str:
         return BACKEND.identity(kind)
@@ -59,9 +88,9 @@ class Spy:
 @given(mixed_runs)
 def test_lockstep_equals_one_at_a_time(runs: Runs) -> None:
     """Outcome, ledger and events of every search are those it has alone."""
-    together = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
+    together = run_searches(searches(runs), BACKEND, end_of_move=";", traced=True)
     for key, search in searches(runs).items():
-        alone = run_lockstep({key: search}, BACKEND, end_of_move=";", traced=True)
+        alone = run_searches({key: search}, BACKEND, end_of_move=";", traced=True)
         assert alone[key] == together[key]
 
 
@@ -69,10 +98,18 @@ def test_lockstep_equals_one_at_a_time(runs: Runs) -> None:
 @given(mixed_runs, st.integers(1, 4), st.randoms())
 def test_chunking_and_mixing_change_nothing(runs: Runs, size: int, rng: object) -> None:
     """Any chunk size and any order of the searches give the same results."""
-    plain = run_lockstep(searches(runs), BACKEND, end_of_move=";")
+    plain = run_searches(searches(runs), BACKEND, end_of_move=";")
     shuffled = list(searches(runs).items())
     rng.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert run_lockstep(dict(shuffled), Chunked(size), end_of_move=";") == plain
+    assert run_searches(dict(shuffled), Chunked(size), end_of_move=";") == plain
+
+
+@settings(max_examples=25, deadline=None)
+@given(mixed_runs, st.integers(1, 9))
+def test_searches_that_wait_for_a_server_end_as_in_lockstep(runs: Runs, most: int) -> None:
+    """Outcome, ledger and events, in whatever order the replies arrive."""
+    plain = run_searches(searches(runs), BACKEND, end_of_move=";", traced=True)
+    assert run_searches(searches(runs), Waiting(most), end_of_move=";", traced=True) == plain
 
 
 @quick
@@ -81,7 +118,7 @@ def test_a_gated_search_never_verifies_a_non_survivor(runs: list[dict[str, objec
     """Every verified move passes both gates where it is made, one made without a call too."""
     gated = [run | {"settings": replace(run["settings"], gates=GATES)} for run in runs]
     spy = Spy()
-    run_lockstep(searches((gated, [])), spy, end_of_move=";")
+    run_searches(searches((gated, [])), spy, end_of_move=";")
     for request in spy.requests:
         if request.kind == "verify":
             for item in request.items:
@@ -94,7 +131,7 @@ def test_no_move_is_verified_twice_at_a_state(runs: list[dict[str, object]]) -> 
     """Within one search a (state, move) pair is one call at most."""
     for run in runs:
         spy = Spy()
-        run_lockstep(searches(([run], [])), spy, end_of_move=";")
+        run_searches(searches(([run], [])), spy, end_of_move=";")
         pairs = [
             (item.state.trace, item.steps)
             for request in spy.requests
@@ -108,7 +145,7 @@ def test_no_move_is_verified_twice_at_a_state(runs: list[dict[str, object]]) -> 
 @given(gated_runs)
 def test_calls_are_what_the_budget_lost(runs: list[dict[str, object]]) -> None:
     """C_ver = B - r at the end, never above B; every allocation lies in its bounds."""
-    results = run_lockstep(searches((runs, [])), BACKEND, end_of_move=";", traced=True)
+    results = run_searches(searches((runs, [])), BACKEND, end_of_move=";", traced=True)
     for run, result in zip(runs, results.values(), strict=True):
         end = result.events[-1]
         assert end.event == "end"
@@ -125,7 +162,7 @@ def test_calls_are_what_the_budget_lost(runs: list[dict[str, object]]) -> None:
 @given(gated_runs)
 def test_an_answer_is_what_its_derivation_says(runs: list[dict[str, object]]) -> None:
     """Replaying the derivation reaches the answer, and with gates every move passes them."""
-    results = run_lockstep(searches((runs, [])), BACKEND, end_of_move=";")
+    results = run_searches(searches((runs, [])), BACKEND, end_of_move=";")
     for run, result in zip(runs, results.values(), strict=True):
         state = DOMAIN.initial_state(run["problem"], budget=1)
         for step in result.outcome.derivation:
@@ -140,8 +177,8 @@ def test_an_answer_is_what_its_derivation_says(runs: list[dict[str, object]]) ->
 @given(mixed_runs)
 def test_tracing_changes_no_outcome(runs: Runs) -> None:
     """Notes are only recorded, never acted on."""
-    silent = run_lockstep(searches(runs), BACKEND, end_of_move=";")
-    traced = run_lockstep(searches(runs), BACKEND, end_of_move=";", traced=True)
+    silent = run_searches(searches(runs), BACKEND, end_of_move=";")
+    traced = run_searches(searches(runs), BACKEND, end_of_move=";", traced=True)
     for key, result in silent.items():
         assert result == replace(traced[key], events=())
 
@@ -151,7 +188,7 @@ def test_tracing_changes_no_outcome(runs: Runs) -> None:
 def test_majority_spends_no_call(problem: object, n: int, gates: bool) -> None:
     """A vote is free of verifier calls."""
     search = majority_vote(DOMAIN, problem, n=n, gates=gates, temperature=None)
-    result = run_lockstep({0: Search(search, None)}, BACKEND, end_of_move=";")[0]
+    result = run_searches({0: Search(search, None)}, BACKEND, end_of_move=";")[0]
     assert result.ledger.verifier_calls == 0
 
 

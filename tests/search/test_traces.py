@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from strategies import BACKEND, DOMAIN, gated, gated_runs
 
 from selverify.errors import ArtifactError, SchemaError
-from selverify.search.driver import Search, run_lockstep
+from selverify.search.driver import Search, run_searches
 from selverify.search.ledger import Ledger
 from selverify.search.traces import COUNTERS, read_events, write_events
 
@@ -24,7 +24,7 @@ from selverify.search.traces import COUNTERS, read_events, write_events
 def test_totals_of_the_log_equal_the_ledgers(tmp_path: Path, runs: list[dict[str, object]]) -> None:
     """Every counter recomputed from the Parquet file is the driver's."""
     searches = {f"{index}": Search(gated(run), run["budget"]) for index, run in enumerate(runs)}
-    results = run_lockstep(searches, BACKEND, end_of_move=";", traced=True)
+    results = run_searches(searches, BACKEND, end_of_move=";", traced=True)
     write_events(tmp_path / "log.parquet", {key: r.events for key, r in results.items()})
     ledgers = {
         (key, run["problem"].problem_id): results[key].ledger

@@ -203,6 +203,10 @@ class ScriptedBackend:
     ranks: Mapping[str, float] = field(default_factory=dict)
     asked: list[Request] = field(default_factory=list)
 
+    def concurrency(self, kind: str) -> int:
+        """It computes its replies."""
+        return 0
+
     def identity(self, kind: str) -> str:
         """One script."""
         return "scripted"

@@ -166,6 +166,9 @@ class Scripted:
         self.truths = {task.problem.problem_id: task.truth for task in tasks}
         self.before = before
 
+    def concurrency(self, kind: str) -> int:
+        return 0
+
     def identity(self, kind: str) -> str:
         return "scripted"
 

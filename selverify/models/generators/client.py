@@ -16,16 +16,21 @@ import json
 import os
 import re
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import anyio
 import httpx2
 import openai
 from anyio.from_thread import start_blocking_portal
+from anyio.lowlevel import current_token
 
 from selverify.errors import NoReply, ParamsError, Refusal
 from selverify.params import Server
+from selverify.search.in_flight import PORTAL
 
 LARGEST_REPLY = 32 << 20
 """Bytes; embeddings of 256 texts at a width of 4,096 take half of it."""
@@ -39,10 +44,20 @@ _Body = Mapping[str, object]
 _Replies = list[dict[str, Any] | Refusal]
 _Fault = Callable[[Mapping[str, Any]], str | None]
 """What is wrong with a JSON object that should be a reply, or None."""
+_FAULT: ContextVar[_Fault | None] = ContextVar("_FAULT", default=None)
+
+
+@dataclass(slots=True)
+class _Line:
+    """Connections to the server, how many requests it takes at once, and how many ask by it."""
+
+    api: openai.AsyncOpenAI
+    limit: anyio.CapacityLimiter
+    users: int = 0
 
 
 class Client:
-    """Asks one server; see the module's text. Keeps nothing between two questions."""
+    """Asks one server; see the module's text. Keeps nothing while nothing is asked."""
 
     def __init__(self, server: Server) -> None:
         """Check that there is a key where one is needed.
@@ -52,6 +67,7 @@ class Client:
         """
         self.server = server
         self._url = server.url.rstrip("/")
+        self._lines: dict[object, _Line] = {}
         self._key()
 
     def ask(
@@ -85,9 +101,11 @@ class Client:
         if not bodies:
             return []
         try:
+            under_way = PORTAL.get()
+            if under_way is not None:  # it cancels what is asked for when the searches end
+                return under_way.call(self._ask_all, path, bodies, fault)
             with start_blocking_portal(name="selverify-client") as portal:
-                replies: _Replies = portal.call(self._ask_all, path, bodies, fault)
-            return replies
+                return portal.call(self._ask_all, path, bodies, fault)
         except ExceptionGroup as failures:
             failure = failures.exceptions[0]
         raise failure
@@ -96,16 +114,35 @@ class Client:
         """All replies; the first failure ends the requests still under way."""
         replies: _Replies = [{}] * len(bodies)
         waiting = iter(enumerate(bodies))
-        workers = min(self.server.concurrency, len(bodies))
+        _FAULT.set(fault)
 
-        async def work(api: openai.AsyncOpenAI) -> None:
+        async def work(line: _Line) -> None:
             for place, body in waiting:
-                replies[place] = await self._ask_one(api, path, body)
+                async with line.limit:
+                    replies[place] = await self._ask_one(line.api, path, body)
 
-        async with self._connect(workers, fault) as api, anyio.create_task_group() as group:
-            for _ in range(workers):
-                group.start_soon(work, api)
+        async with self._line() as line, anyio.create_task_group() as group:
+            for _ in range(min(self.server.concurrency, len(bodies))):
+                group.start_soon(work, line)
         return replies
+
+    @asynccontextmanager
+    async def _line(self) -> AsyncIterator[_Line]:
+        """The connections of this event loop: the first that asks opens them, the last closes."""
+        loop = current_token()
+        line = self._lines.get(loop)
+        if line is None:
+            line = _Line(self._connect(), anyio.CapacityLimiter(self.server.concurrency))
+            self._lines[loop] = line
+        line.users += 1
+        try:
+            yield line
+        finally:
+            line.users -= 1
+            if not line.users:
+                del self._lines[loop]
+                with anyio.CancelScope(shield=True):
+                    await line.api.close()
 
     async def _ask_one(
         self, api: openai.AsyncOpenAI, path: str, body: _Body
@@ -144,7 +181,7 @@ class Client:
         cause = f"status {status}: {quoted}" if status else quoted
         raise NoReply(f"{where}: {cause}; expected a reply after {self.server.max_retries} retries")
 
-    def _connect(self, connections: int, fault: _Fault | None) -> openai.AsyncOpenAI:
+    def _connect(self) -> openai.AsyncOpenAI:
         server = self.server
         return openai.AsyncOpenAI(
             base_url=self._url,
@@ -153,9 +190,8 @@ class Client:
             timeout=server.timeout_seconds,
             http_client=_Reader(
                 server.timeout_seconds,
-                connections=connections,
+                connections=server.concurrency,
                 verify=_trusted(),
-                fault=fault,
                 quote=self._quoted,
             ),
         )
@@ -192,7 +228,6 @@ class _Reader(httpx2.AsyncClient):
         *,
         connections: int,
         verify: ssl.SSLContext,
-        fault: _Fault | None,
         quote: Callable[[str], str],
     ) -> None:
         super().__init__(
@@ -203,7 +238,6 @@ class _Reader(httpx2.AsyncClient):
             headers={"Accept-Encoding": "identity"},
         )
         self._seconds = seconds
-        self._fault = fault
         self._quote = quote
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -231,7 +265,8 @@ class _Reader(httpx2.AsyncClient):
             _call_faulty(f"no JSON: {self._quote(body.decode(errors='replace'))}", request)
         if not isinstance(reply, dict):
             _call_faulty(f"a JSON {type(reply).__name__}, expected an object", request)
-        if self._fault is not None and (wrong := self._fault(reply)) is not None:
+        fault = _FAULT.get()
+        if fault is not None and (wrong := fault(reply)) is not None:
             _call_faulty(wrong, request)
         return reply
 

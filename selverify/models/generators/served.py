@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, groupby, pairwise, product
+from threading import RLock
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -154,6 +155,7 @@ class ServedModel:
         self._api = api
         self._schema = schema
         self._takes = _Takes(None, None)
+        self._finding_out = RLock()
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
         drawn = None if schema is None else _digest(json.dumps(schema, sort_keys=True)).hex()
         self._identity = (
@@ -199,72 +201,70 @@ class ServedModel:
         found: dict[int, list[Sample]] = {}
         for place, one in enumerate(requests):
             if len(self._variants(one)) > 1:
-                found[place] = self._probe(one)
+                with self._finding_out:
+                    found[place] = self._probe(one)
         rest = [place for place in range(len(requests)) if place not in found]
-        answers = self._fetch([requests[place] for place in rest])
+        answers, several = self._fetch([requests[place] for place in rest], self._takes)
+        if not several:
+            with self._finding_out:
+                self._takes = self._takes._replace(several=False)
         for place, answer in zip(rest, answers, strict=True):
             found[place] = _settled(answer, requests[place])
         return tuple(tuple(found[place]) for place in range(len(requests)))
 
     def _variants(self, one: _Request) -> list[_Takes]:
         """What the server may take of what this would use, the most first."""
-        several = _open(self._takes.several, used=len(one.seeds) > 1)
-        schema = _open(self._takes.schema, used=len(one.seeds) > 0 and self._constrains(one))
+        takes = self._takes
+        several = _open(takes.several, used=len(one.seeds) > 1)
+        schema = _open(takes.schema, used=len(one.seeds) > 0 and self._may_constrain(one))
         return [_Takes(*pair) for pair in product(several, schema)]
 
     def _probe(self, one: _Request) -> list[Sample]:
         """The samples, asked for with less and less until the server takes it."""
-        before = self._takes
         answer: _Answer = []
         for variant in self._variants(one):
-            self._takes = variant
-            try:
-                (answer,) = self._fetch([one])
-            except ProtocolError:
-                self._takes = before
-                raise
-            new = variant.schema and before.schema is None
+            (answer,), several = self._fetch([one], variant)
+            new = variant.schema and self._takes.schema is None
             # A server may also take a schema and pay no heed to it.
             if not isinstance(answer, Refusal) and (
                 not new or all(sample.text.startswith("{") for sample in answer)
             ):
+                self._takes = _Takes(variant.several if several else False, variant.schema)
                 return answer
-        self._takes = before
         return _settled(answer, one)
 
-    def _fetch(self, requests: Sequence[_Request]) -> list[_Answer]:
-        """The answer to each request, with all its samples; a server that loses some is asked
-        once more, which tells it from one that knows no ``n``."""
+    def _fetch(self, requests: Sequence[_Request], takes: _Takes) -> tuple[list[_Answer], bool]:
+        """The answer to each request, with all its samples, and whether none had too few: a server
+        that loses some is asked once more, which tells it from one that knows no ``n``."""
         answers: list[_Answer] = [[] for _ in requests]
-        for _ in range(0 if self._takes.several is False else 2):
+        for _ in range(0 if takes.several is False else 2):
             short = _short(requests, answers)
-            again = self._ask([requests[place] for place in short])
+            again = self._ask([requests[place] for place in short], takes)
             for place, answer in zip(short, again, strict=True):
                 answers[place] = answer
         short = _short(requests, answers)
-        if short:
-            self._takes = self._takes._replace(several=False)
         alone = [
             (place, replace(requests[place], seeds=(seed,)))
             for place in short
             for seed in requests[place].seeds[len(_given(answers[place])) :]
         ]
-        for (place, _), answer in zip(alone, self._ask([one for _, one in alone]), strict=True):
+        told = self._ask([one for _, one in alone], takes)
+        for (place, _), answer in zip(alone, told, strict=True):
             refused = next(
                 (one for one in (answers[place], answer) if isinstance(one, Refusal)), None
             )
             answers[place] = refused or [*_given(answers[place]), *_given(answer)]
-        return answers
+        return answers, not short
 
-    def _ask(self, requests: Sequence[_Request]) -> list[_Answer]:
+    def _ask(self, requests: Sequence[_Request], takes: _Takes) -> list[_Answer]:
         """The answer to each request, with one sample or more."""
-        bodies = [self._body(one) for one in requests]
-        answers = self._post(bodies, requests)
+        bodies = [self._body(one, takes) for one in requests]
+        answers = self._post(bodies, requests, takes)
         # A chat template may trim the end of what was begun. The model then says that white space
         # first, and is stopped there.
         trimmed = [place for place, body in enumerate(bodies) if self._stuck(body, answers[place])]
         free = [{k: v for k, v in bodies[place].items() if k != "stop"} for place in trimmed]
-        again = self._post(free, [requests[place] for place in trimmed])
+        again = self._post(free, [requests[place] for place in trimmed], takes)
         for place, answer in zip(trimmed, again, strict=True):
             answers[place] = answer
         return answers
@@ -275,15 +275,15 @@ class ServedModel:
         return continued and blank
 
     def _post(
-        self, bodies: Sequence[Mapping[str, object]], requests: Sequence[_Request]
+        self, bodies: Sequence[Mapping[str, object]], requests: Sequence[_Request], takes: _Takes
     ) -> list[_Answer]:
         replies = self._client.ask_each(_PATHS[self._api], bodies, fault=_wrong_choices)
         return [
-            reply if isinstance(reply, Refusal) else self._read(reply, one)
+            reply if isinstance(reply, Refusal) else self._read(reply, one, takes)
             for reply, one in zip(replies, requests, strict=True)
         ]
 
-    def _body(self, one: _Request) -> dict[str, object]:
+    def _body(self, one: _Request, takes: _Takes) -> dict[str, object]:
         chat = self._api == "chat"
         body: dict[str, object] = {
             **(_chat(one.prompt) if chat else {"prompt": plain_text(one.prompt)}),
@@ -293,28 +293,32 @@ class ServedModel:
         }
         if len(one.seeds) > 1:
             body["n"] = len(one.seeds)
-        if self._constrains(one):
+        if self._constrains(one, takes):
             named = {"name": "move", "schema": self._schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         elif one.one_move:
             body["stop"] = [self._end]
         return body
 
-    def _constrains(self, one: _Request) -> bool:
-        return one.one_move and self._schema is not None and self._takes.schema is not False
+    def _may_constrain(self, one: _Request) -> bool:
+        return one.one_move and self._schema is not None
 
-    def _read(self, reply: Mapping[str, Any], one: _Request) -> list[Sample]:
+    def _constrains(self, one: _Request, takes: _Takes) -> bool:
+        return self._may_constrain(one) and takes.schema is not False
+
+    def _read(self, reply: Mapping[str, Any], one: _Request, takes: _Takes) -> list[Sample]:
         """At most a sample a seed. The surplus is dropped, but its tokens were generated."""
         read = _Choices.model_validate(reply)
-        texts = [self._text(choice, one) for choice in _distinct(read.choices)[: len(one.seeds)]]
+        choices = _distinct(read.choices)[: len(one.seeds)]
+        texts = [self._text(choice, one, takes) for choice in choices]
         tokens = _tokens(read.usage, texts)
         return [Sample(text, count, 0.0) for text, count in zip(texts, tokens, strict=True)]
 
-    def _text(self, choice: _Choice, asked: _Request) -> str:
+    def _text(self, choice: _Choice, asked: _Request, takes: _Takes) -> str:
         said, end = choice.said or "", self._end
         if not asked.one_move and not end.isspace():
             return " ".join(said.replace(end, f" {end} ").split())
-        if not asked.one_move or self._constrains(asked):
+        if not asked.one_move or self._constrains(asked, takes):
             return said.strip()
         before, found, _ = said.lstrip().partition(end)
         return close_move(before, end) if found or choice.stopped_by(end) else before.strip()

@@ -75,21 +75,22 @@ class TrainedRanker:
                     + ("" if self._trained else ", or a trained policy beside the generator")
                 )
         if len(self._known) > _REMEMBERED:
-            self._known.clear()
-        self._learn(items)
+            self._known = {}  # another thread may still read what was there
+        known = self._known
+        self._learn(items, known)
         return tuple(
-            tuple(self._known[key][places[item.scorer]] for key in _keys(item)) for item in items
+            tuple(known[key][places[item.scorer]] for key in _keys(item)) for item in items
         )
 
-    def _learn(self, items: Sequence[RankItem]) -> None:
-        """Bring all scorers' scores of moves not yet known into ``_known``."""
+    def _learn(self, items: Sequence[RankItem], known: dict[MoveKey, tuple[float, ...]]) -> None:
+        """Bring all scorers' scores of moves not yet known into ``known``."""
         asked: dict[MoveKey, None] = {}
         fresh: list[RankItem] = []
         for item in items:
             new = {
                 key: move
                 for key, move in zip(_keys(item), item.moves, strict=True)
-                if key not in self._known and key not in asked
+                if key not in known and key not in asked
             }
             if new:
                 asked |= dict.fromkeys(new)
@@ -101,7 +102,7 @@ class TrainedRanker:
                 for part in (rows.each() if self._alone else [rows])
                 for row in zip(*(one(part).tolist() for one in self._scorers.values()), strict=True)
             ]
-            self._known.update(zip(asked, scores, strict=True))
+            known.update(zip(asked, scores, strict=True))
 
 
 def _keys(item: RankItem) -> list[MoveKey]:

@@ -101,17 +101,16 @@ class HeadVerifier:
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """A verdict an item; each step is scored once."""
         if len(self._known) > _REMEMBERED_STEPS:
-            self._known.clear()
+            self._known = {}  # another thread may still read what was there
+        known = self._known
         by_item = [{_key(one): one for one in single_steps(item)} for item in items]
-        fresh = {
-            key: one for steps in by_item for key, one in steps.items() if key not in self._known
-        }
+        fresh = {key: one for steps in by_item for key, one in steps.items() if key not in known}
         if fresh:
             rows = concatenate(self._embed(list(fresh.values())))
             parts = map(read_of, rows.each() if self._alone else [rows])
             scores = [one for part in parts for one in torch.sigmoid(self._head(part)).tolist()]
-            self._known.update(zip(fresh, scores, strict=True))
-        return tuple(verdict_of([self._known[key] for key in steps]) for steps in by_item)
+            known.update(zip(fresh, scores, strict=True))
+        return tuple(verdict_of([known[key] for key in steps]) for steps in by_item)
 
 
 def single_steps(item: VerifyItem) -> list[RankItem]:

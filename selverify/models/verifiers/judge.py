@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -110,6 +111,7 @@ class Judge:
             wanted = {"name": "verdict", "strict": True, "schema": OPINION_SCHEMA}
             self._settings["response_format"] = {"type": "json_schema", "json_schema": wanted}
         self.unreadable = 0
+        self._counting = Lock()
 
     @classmethod
     def open(cls, source: ServedJudge, surroundings: Surroundings) -> Judge:
@@ -144,7 +146,8 @@ class Judge:
         opinions = dict(zip(asked, self._opinions(asked, again=False), strict=True))
         unread = [one for one, opinion in opinions.items() if opinion is None]
         opinions |= zip(unread, self._opinions(unread, again=True), strict=True)
-        self.unreadable += sum(opinion is None for opinion in opinions.values())
+        with self._counting:
+            self.unreadable += sum(opinion is None for opinion in opinions.values())
         return [UNREADABLE_SCORE if one is None else one.score for one in opinions.values()]
 
     def _opinions(self, asked: Sequence[StepQuestion], *, again: bool) -> list[Opinion | None]:

@@ -1,0 +1,143 @@
+"""Searches over a backend that is waited for: what is under way, and what a failure leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from strategies import BACKEND, DOMAIN
+from toy import toy_problem
+
+from selverify.errors import NoReply
+from selverify.models.reply_cache import CachedBackend
+from selverify.search import beam_search, best_of_n, majority_vote
+from selverify.search.driver import Result, Search, run_searches
+from selverify.search.in_flight import PORTAL
+from selverify.search.requests import Reply, Request
+from selverify.types import Outcome
+
+MOST = 4
+
+
+class Slow:
+    """The fake, to be waited for; counts what is under way and what was asked of it."""
+
+    def __init__(self, before: Callable[[], None] = lambda: time.sleep(0.002)) -> None:
+        self.asked: Counter[object] = Counter()
+        self.most_under_way = 0
+        self._before = before
+        self._under_way = 0
+        self._counting = threading.Lock()
+
+    def concurrency(self, kind: str) -> int:
+        return MOST
+
+    def identity(self, kind: str) -> str:
+        return BACKEND.identity(kind)
+
+    def tokens(self, text: str) -> int:
+        return BACKEND.tokens(text)
+
+    def answer(self, request: Request) -> Reply:
+        """The fake's reply."""
+        with self._counting:
+            self._under_way += 1
+            self.most_under_way = max(self.most_under_way, self._under_way)
+            self.asked.update(one for item in request.items for one in _entries(request, item))
+        try:
+            self._before()
+        finally:
+            with self._counting:
+                self._under_way -= 1
+        return BACKEND.answer(request)
+
+
+def _entries(request: Request, item: Any) -> list[object]:
+    """What is paid for: samples by their indices, verdicts by their steps."""
+    place = (request.kind, item.state.problem.problem_id, item.state.said)
+    if request.kind == "verify":
+        return [(*place, *(move.text for move in item.steps))]
+    return [(*place, item.temperature, item.start + number) for number in range(item.count)]
+
+
+def searches(problems: int) -> dict[tuple[str, int], Search[Outcome]]:
+    """On each problem three searches that ask for the same samples."""
+    shape: dict[str, Any] = {"n": 8, "gates": True, "temperature": None}
+    found = {}
+    for number in range(problems):
+        problem = toy_problem(3, f"p{number}")
+        beam = {"width": 2, "every": 1, "max_moves": 5, "aggregation": "last"}
+        made = {
+            "beam": beam_search(DOMAIN, problem, **shape, **beam),
+            "best": best_of_n(DOMAIN, problem, **shape, aggregation="last"),
+            "votes": majority_vote(DOMAIN, problem, **shape),
+        }
+        found.update({(name, number): Search(one, None) for name, one in made.items()})
+    return found
+
+
+def drive(backend: Any, problems: int = 4) -> dict[tuple[str, int], Result[Outcome]]:
+    return run_searches(searches(problems), backend, end_of_move=";")
+
+
+def test_no_more_are_under_way_than_allowed_of_each_kind() -> None:
+    """Proposals, solutions and verdicts count by themselves."""
+    slow = Slow()
+    drive(slow)
+    assert MOST <= slow.most_under_way <= 3 * MOST
+
+
+def test_no_reply_is_asked_for_twice(tmp_path: Path) -> None:
+    """Searches that want the same at once share it through the cache."""
+    slow = Slow()
+    cached = CachedBackend(slow, tmp_path / "replies.sqlite")
+    assert drive(cached) == drive(BACKEND)
+    assert set(slow.asked.values()) == {1}
+    cached.close()
+
+
+def test_a_failure_ends_the_searches_and_what_was_answered_is_kept(tmp_path: Path) -> None:
+    """The error is the server's; asked again, only the rest is paid for."""
+    calls = iter(range(1000))
+
+    def failing() -> None:
+        time.sleep(0.002)
+        if next(calls) == 9:
+            raise NoReply("http://server: no reply; expected a reply after 2 retries")
+
+    slow, file = Slow(failing), tmp_path / "replies.sqlite"
+    cached = CachedBackend(slow, file)
+    with pytest.raises(NoReply, match="http://server: no reply"):
+        drive(cached)
+    cached.close()
+    before = slow.asked.total()
+    again = CachedBackend(slow, file)
+    assert drive(again) == drive(BACKEND)
+    again.close()
+    asked_twice = slow.asked.total() - len(slow.asked)
+    assert 0 < asked_twice < before / 2
+
+
+def test_what_is_under_way_is_cancelled_with_the_searches() -> None:
+    """A request that waits in the event loop of the searches does not keep them from ending."""
+    calls = iter(range(1000))
+
+    def waiting() -> None:
+        if next(calls) == 2:
+            time.sleep(0.05)
+            raise NoReply("http://server: no reply")
+        portal = PORTAL.get()
+        assert portal is not None
+        portal.call(anyio.sleep, 60.0)
+
+    started = time.monotonic()
+    with pytest.raises(NoReply):
+        drive(Slow(waiting))
+    assert time.monotonic() - started < 10.0
+    assert PORTAL.get() is None
