@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak real throughput peers check ui up clean install
+.PHONY: run test soak real bench throughput peers check ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -23,7 +23,7 @@ run: $(INSTALLED)
 
 # A thread for each of the two processes: threads that wait for others keep the cores busy.
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(FLOWS) exec python -m pytest tests -m "not soak" --numprocesses 2 --dist loadfile
+	@OMP_NUM_THREADS=1 $(FLOWS) exec python -m pytest tests -m "not soak" --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes: faults, power cuts, the whole pipeline in copies, two at a time.
 soak: $(INSTALLED)
@@ -32,6 +32,10 @@ soak: $(INSTALLED)
 # Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
 real: $(INSTALLED)
 	@$(FLOWS) exec python tests/real/report.py
+
+# docs/performance.md: figures of this machine, with nothing else running.
+bench: $(INSTALLED)
+	@$(FLOWS) exec python tests/bench/report.py
 
 # Tokens and verifier calls a second of random weights in the shape of Llama 3.2 1B.
 throughput: $(INSTALLED)

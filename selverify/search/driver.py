@@ -62,6 +62,7 @@ class _Run(Generic[_T]):
     reading: Reading
     events: list[Event] | None
     ledger: Ledger = field(default_factory=Ledger)
+    answered: int = 0
     request: _Asked | None = None
     outcome: _T | None = None
 
@@ -75,7 +76,8 @@ def run_searches(
     each kind has its turn in the order of ``_KINDS``, and a search that was answered joins the next
     kind's turn of the same round, so batches stay large. What it waits for (``concurrency``) is
     asked for each search by itself, which goes on with its reply at once: none waits for the
-    slowest of a round.
+    slowest of a round. Of those that wait for their turn the one with the fewest replies goes
+    first, so one that was held up does not end long after the others.
 
     Args:
         searches: by key; the result has the same keys in the same order.
@@ -89,7 +91,12 @@ def run_searches(
             length.
     """
     runs = {
-        key: _start(key, search, Reading(backend.tokens, end_of_move=end_of_move), traced=traced)
+        key: _Run(
+            key,
+            _checked(key, search),
+            Reading(backend.tokens, end_of_move=end_of_move),
+            [] if traced else None,
+        )
         for key, search in searches.items()
     }
     waiting: dict[type[_Asked], list[_Run[_T]]] = {kind: [] for kind in _KINDS}
@@ -117,10 +124,10 @@ def run_searches(
     }
 
 
-def _start(key: Hashable, search: Search[_T], reading: Reading, *, traced: bool) -> _Run[_T]:
+def _checked(key: Hashable, search: Search[_T]) -> Search[_T]:
     if search.budget is not None and search.budget < 1:
         raise BudgetError(f"search {key!r}: budget is {search.budget}, expected at least 1")
-    return _Run(key, search, reading, [] if traced else None)
+    return search
 
 
 def _advance_all(
@@ -162,6 +169,7 @@ def _job(run: _Run[_T], backend: Backend, *, most: int) -> Job[_Run[_T], tuple[A
     kind = type(request)
     return Job(
         run,
+        run.answered,
         partial(_ask, kind, request.items, backend=backend),
         places=frozenset(_place(kind.kind, item) for item in request.items),
         kind=kind.kind,
@@ -196,6 +204,7 @@ def _answer(
 def _charge(run: _Run[_T], reply: tuple[Any, ...], *, end_of_move: str) -> None:
     """Count what the open request of ``run`` costs, and keep its events."""
     request = cast(_Asked, run.request)
+    run.answered += 1
     read = list(map(run.reading.of, request.items, reply))
     run.ledger += cost(request, reply, read=sum(read), end_of_move=end_of_move)
     if run.events is not None:

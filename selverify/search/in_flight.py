@@ -11,11 +11,13 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:  # of the extra that asks servers
-    from anyio import CapacityLimiter
+    from anyio import Event
     from anyio.from_thread import BlockingPortal
 
 PORTAL: ContextVar[BlockingPortal | None] = ContextVar("PORTAL", default=None)
@@ -29,14 +31,42 @@ _R = TypeVar("_R")
 class Job(Generic[_K, _R]):
     """Something to answer for ``key``, beside at most ``most`` - 1 others of its ``kind``.
 
-    Of two jobs that share one of their ``places`` the second begins when the first is taken.
+    Of those that wait the one with the smallest ``order`` goes first. Of two jobs that share one of
+    their ``places`` the second waits until the first is taken.
     """
 
     key: _K
+    order: int
     answer: Callable[[], _R]
     places: frozenset[Hashable]
     kind: str
     most: int
+
+
+class _Gate:
+    """Lets ``free`` jobs through at once, in the order of their numbers; of one event loop."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._ready: list[tuple[int, int, Event]] = []
+        self._arrived = count()
+
+    async def enter(self, order: int) -> None:
+        from anyio import Event  # noqa: PLC0415 (an extra's)
+
+        let_in = Event()
+        heappush(self._ready, (order, next(self._arrived), let_in))
+        self._let_in()
+        await let_in.wait()
+
+    def leave(self) -> None:
+        self._free += 1
+        self._let_in()
+
+    def _let_in(self) -> None:
+        while self._free and self._ready:
+            self._free -= 1
+            heappop(self._ready)[-1].set()
 
 
 class InFlight(Generic[_K, _R]):
@@ -48,7 +78,7 @@ class InFlight(Generic[_K, _R]):
     def __init__(self) -> None:
         self._ending = ExitStack()
         self._portal: BlockingPortal | None = None
-        self._limits: dict[str, CapacityLimiter] = {}
+        self._gates: dict[str, _Gate] = {}
         self._done: SimpleQueue[tuple[Job[_K, _R], Future[_R]]] = SimpleQueue()
         self._held: dict[Hashable, list[Job[_K, _R]]] = {}
         """By a place that is taken, the jobs that wait for it."""
@@ -91,26 +121,25 @@ class InFlight(Generic[_K, _R]):
                 self._held[place].append(job)
                 return
         self._held.update((place, []) for place in job.places)
-        from anyio import CapacityLimiter, to_thread  # noqa: PLC0415 (an extra's)
-        from anyio.from_thread import start_blocking_portal  # noqa: PLC0415
+        from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 (an extra's)
 
         if self._portal is None:
             portal = start_blocking_portal(name="selverify-requests")
             self._portal = self._ending.enter_context(portal)
-        limit = self._limits.setdefault(job.kind, CapacityLimiter(job.most))
-        task = _within(self._portal, job.answer)
-        future = self._portal.start_task_soon(_in_thread, to_thread.run_sync, task, limit)
+        gate = self._gates.setdefault(job.kind, _Gate(job.most))
+        future = self._portal.start_task_soon(_answered, job, gate, self._portal)
         future.add_done_callback(lambda done: self._done.put((job, done)))
 
 
-async def _in_thread(run: Any, task: Callable[[], _R], limit: Any) -> _R:
-    answer: _R = await run(task, limiter=limit)
-    return answer
+async def _answered(job: Job[_K, _R], gate: _Gate, portal: BlockingPortal) -> _R:
+    from anyio import CapacityLimiter, to_thread  # noqa: PLC0415 (an extra's)
 
-
-def _within(portal: BlockingPortal, answer: Callable[[], _R]) -> Callable[[], _R]:
     def work() -> _R:
         PORTAL.set(portal)
-        return answer()
+        return job.answer()
 
-    return work
+    await gate.enter(job.order)
+    try:
+        return await to_thread.run_sync(work, limiter=CapacityLimiter(1))
+    finally:
+        gate.leave()

@@ -1,0 +1,79 @@
+"""``make bench``: ``docs/performance.md``, measured on this machine.
+
+Each figure is the median of its repeats, and what is compared was measured side by side. Other work
+on the machine shows in them, so nothing else should run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import rows
+import served
+from rows import Row
+
+from selverify.report.pages import write_text
+
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+HEAD = """# Performance
+
+Written by `make bench` at commit {commit}, on {machine}. Each figure is the median of {repeats}
+runs; what is compared ran side by side.
+"""
+SECTIONS: Mapping[str, tuple[str, Callable[[int], list[Row]]]] = {
+    "served": (
+        f"""## Searches over a server
+
+{served.PROBLEMS} beam searches on sums of {served.DIGITS} digits over a writer and a judge, each at
+most {served.CONCURRENCY} requests at once, on the loopback address. A reply takes a lognormal time
+with a median of {served.MEDIAN} s, and one in a hundred {served.STRAGGLES:g} s, all divided by
+{served.FASTER:g}. The searches end the same both ways. The bound is the largest of: all requests of
+the writer over its concurrency, the same of the judge, the longest chain of one search.""",
+        served.measure,
+    ),
+}
+
+
+def main() -> None:
+    """Measure and write the page, or print what was asked for alone."""
+    read = argparse.ArgumentParser(description=__doc__)
+    read.add_argument("--repeats", type=int, default=5)
+    read.add_argument("--only", choices=sorted(SECTIONS))
+    given = read.parse_args()
+    names = [given.only] if given.only else list(SECTIONS)
+    page = [HEAD.format(commit=rows.commit(), machine=machine(), repeats=given.repeats)]
+    for name in names:
+        text, measure = SECTIONS[name]
+        page += [f"{text}\n", *table(measure(given.repeats)), ""]
+    if given.only:
+        print("\n".join(page))
+    else:
+        write_text("\n".join(page), PAGE)
+
+
+def table(measured: list[Row]) -> list[str]:
+    """The lines of a table."""
+    lines = ["| What | Value | Unit | Ratio |", "| --- | ---: | --- | ---: |"]
+    for one in measured:
+        ratio = "" if one.ratio is None else f"{one.ratio:.2f}"
+        lines.append(f"| {one.what} | {one.value:.4g} | {one.unit} | {ratio} |")
+    return lines
+
+
+def machine() -> str:
+    """Processor, cores and Python, without a name."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores ({models[0]}), Python {platform.python_version()}"
+
+
+if __name__ == "__main__":
+    main()
