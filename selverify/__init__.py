@@ -2,6 +2,9 @@
 
 >>> policy = selverify.load_policy("models/small-strong")
 >>> policy.solve("we count apples 7 . pears equal 3 times apples . find pears ?", budget=16).answer
+
+>>> ranker = selverify.Ranker.load("ranker/")  # of your own log: selverify train LOG -o ranker/
+>>> plan = ranker.plan(question, steps_so_far, candidates)
 """
 
 from __future__ import annotations
@@ -12,12 +15,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from selverify.errors import SelverifyError
     from selverify.policy import Solved, TrainedPolicy, load_policy
+    from selverify.ranker import CandidateList, Plan, Ranker
     from selverify.types import Problem
 
-__all__ = ["Problem", "SelverifyError", "Solved", "TrainedPolicy", "load_policy"]
+__all__ = [
+    "CandidateList",
+    "Plan",
+    "Problem",
+    "Ranker",
+    "SelverifyError",
+    "Solved",
+    "TrainedPolicy",
+    "load_policy",
+]
 
 # Named, not imported: every module of the library imports this one, and torch takes seconds.
 _HOMES = {
+    "CandidateList": "selverify.ranker",
+    "Plan": "selverify.ranker",
+    "Ranker": "selverify.ranker",
     "Problem": "selverify.types",
     "SelverifyError": "selverify.errors",
     "Solved": "selverify.policy",

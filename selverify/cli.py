@@ -225,6 +225,66 @@ def audit_recorded(
             console.print(part)
 
 
+@app.command("train", cls=_Formats)
+def train_ranker(
+    log: Annotated[
+        Path,
+        typer.Argument(help="A log of candidate lists with verdicts, or files of a FORMAT below."),
+    ],
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The folder of the ranker; one there is replaced."),
+    ],
+    encoder: Annotated[
+        str | None,
+        typer.Option(
+            help="What reads the texts: wordllama, mean:MODEL or last:MODEL, each with or without "
+            "+free, or free alone; wordllama+free."
+        ),
+    ] = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Accept by label, or by score; labels where the log has any."),
+    ] = None,
+    tau: Annotated[
+        float | None,
+        typer.Option(help="Accept from this score on; 0.5 where scores are in [0, 1]."),
+    ] = None,
+    wanted: Annotated[
+        float,
+        typer.Option(help="In which share of the states an accepted move is to be found."),
+    ] = 0.98,
+    seed: Annotated[int, typer.Option(help="Of folds, training and intervals.")] = 0,
+) -> None:
+    """Learn from a log which candidates to verify, and how many: a ranker for your own search."""
+    from selverify.audit.training_log import read_lists
+    from selverify.storage import check_place
+
+    check_place(output / "ranker.json")
+    lists, left_out = read_lists(log)
+    for line in left_out:
+        typer.echo(_harmless(line))
+    _quieten()
+    from selverify.ranker import DEFAULT_ENCODER, Ranker
+
+    console = Console()
+    with console.status("Training") as status:
+        ranker = Ranker.train(
+            lists,
+            encoder=encoder or DEFAULT_ENCODER,
+            by=by,
+            tau=tau,
+            wanted=wanted,
+            seed=seed,
+            source=_harmless(log.name),
+            report=lambda line: status.update(f"Training: {line}"),
+        )
+        ranker.save(output)
+    typer.echo(ranker.described.savings)
+    typer.echo(f"Written to {output}; its card is {output / 'README.md'}")
+
+
 @app.command("import", cls=_Formats)
 def import_(
     form: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose files; see below.")],

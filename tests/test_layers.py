@@ -19,11 +19,12 @@ ROWS = (
     "policy",
     "report",
     "audit",
+    "ranker",
     "installation",
     "cli",
 )
 RANK = {part: rank for rank, row in enumerate(ROWS) for part in row.split()}
-FACADE = "selverify"  # selverify/__init__.py offers what policy gives
+FACADE = "selverify"  # selverify/__init__.py offers what policy and ranker give
 PIPELINE = frozenset({"prefect", "dvc", "mlflow", "flows", "tasks"})
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -35,7 +36,7 @@ def part_of(module: str) -> str:
 
 def rank_of(module: str) -> int:
     part = part_of(module)
-    return RANK["policy"] if part == FACADE else RANK[part]
+    return RANK["ranker"] if part == FACADE else RANK[part]
 
 
 def imported(source: str) -> Iterator[str]:

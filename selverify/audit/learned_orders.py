@@ -166,9 +166,7 @@ def fit_on(
         "reject_probability": heuristic.reject_probabilities,
     }
     several = [item for item in train if len(item.labels) > 1]
-    references = {
-        name: _mean_dispersion(_scores(scorer, several)) for name, scorer in named.items()
-    }
+    references = {name: mean_dispersion(scorer, several) for name, scorer in named.items()}
     columns = [_scores(scorer, others) for scorer in named.values()]
     return [
         HeldOutScores(dict(zip(named, scores, strict=True)), references)
@@ -203,13 +201,18 @@ def _scores(scorer: Scorer, lists: Sequence[LabelledList]) -> list[FloatArray]:
     if not lists:
         return []
     scores = scorer(concatenate([item.rows for item in lists])).tolist()
-    rounded = np.array([float(f"{score:.{SCORE_DIGITS}g}") for score in scores])
     ends = np.cumsum([len(item.labels) for item in lists])
-    return np.split(rounded, ends[:-1])
+    return np.split(np.array(list(map(rounded, scores))), ends[:-1])
 
 
-def _mean_dispersion(scores: Sequence[FloatArray]) -> float:
-    return sum(dispersion(one.tolist()) for one in scores) / len(scores)
+def rounded(score: float) -> float:
+    """In ``SCORE_DIGITS`` significant digits."""
+    return float(f"{score:.{SCORE_DIGITS}g}")
+
+
+def mean_dispersion(scorer: Scorer, lists: Sequence[LabelledList]) -> float:
+    """sigma-bar: the mean of sigma(w) over lists of at least two moves."""
+    return sum(dispersion(one.tolist()) for one in _scores(scorer, lists)) / len(lists)
 
 
 def _ends(states: Sequence[JudgedList]) -> dict[bytes, tuple[int, bool]]:

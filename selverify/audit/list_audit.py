@@ -235,7 +235,7 @@ def _options(
     k(w) is not tried on scores that say nothing or too much: at random it is the first k, and the
     oracle's spread shows how many moves are right.
     """
-    sizes = _sizes(states)
+    sizes = sizes_to_try(states)
     plain = {(ONE_BY_ONE, 1, 0.0): one_by_one()} | {(FIRST_K, k, 0.0): first_k(k) for k in sizes}
     spread = {
         (ADAPTIVE, k, BETA): Allocator("adaptive", k, BETA, k_max=sizes[-1], retries=0)
@@ -248,7 +248,7 @@ def _options(
     }
 
 
-def _sizes(states: Sequence[JudgedList]) -> list[int]:
+def sizes_to_try(states: Sequence[JudgedList]) -> list[int]:
     """The k to try, up to the length of the longest list."""
     longest = max(len(state.accepted) for state in states)
     found = list(range(1, min(longest, EVERY_K_UP_TO) + 1))

@@ -1,0 +1,103 @@
+"""Candidate lists to learn a ranker from, out of whatever file records a run.
+
+Knows: our log, the formats of others, how scored samples become lists. Does not know: verdicts,
+training.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from selverify.audit.importers import IMPORTERS, Imported, format_of
+from selverify.audit.log import LogEntry, RecordedCandidate, RecordedList, RecordedSample, read_log
+from selverify.audit.records import PARQUET, read_records
+from selverify.errors import ArtifactError, SchemaError, SelverifyError
+
+SEARCH_AND_LEARN = "search_and_learn"
+
+
+def read_lists(path: Path) -> tuple[list[RecordedList], list[str]]:
+    """The candidate lists of a log, or of what ``selverify import`` reads, and what was left out.
+
+    Samples with step scores are lists, too: of those that begin alike, the next steps are the
+    candidates at one state.
+
+    Raises:
+        ArtifactError: no such file or folder.
+        SchemaError: it is neither, or holds no candidate list and no sample with step scores.
+    """
+    if not path.exists():
+        raise ArtifactError(f"{path}: no such file; expected a log, or runs of others")
+    imported = Imported()
+    form = _form(path)
+    entries: Iterable[LogEntry]
+    if form is None:
+        log = read_log(path)
+        entries = (*log.lists, *log.samples)
+    else:
+        entries = IMPORTERS[form](path, imported)
+    lists: list[RecordedList] = []
+    samples: list[RecordedSample] = []
+    for one in entries:
+        if isinstance(one, RecordedList):
+            lists.append(one)
+        else:
+            samples.append(one)
+    lists += lists_of(samples)
+    if not lists:
+        raise SchemaError(
+            f"{path}: given {len(samples)} samples without step scores and no candidate list, "
+            "expected some to learn from"
+        )
+    return lists, list(imported.sentences()) if form else []
+
+
+def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
+    """One list a state that scored samples of a problem pass through, with their next steps."""
+    states: dict[tuple[str, str, tuple[str, ...]], list[RecordedSample]] = {}
+    for one in samples:
+        if one.question is not None and one.step_scores and len(one.step_scores) == len(one.steps):
+            for place in range(len(one.steps)):
+                states.setdefault((one.run, one.problem_id, one.steps[:place]), []).append(one)
+    for (run, problem, prefix), own in states.items():
+        place = len(prefix)
+        yield RecordedList(
+            problem_id=problem,
+            state_id=_name(problem, prefix),
+            run=run,
+            model=own[0].model,
+            question=own[0].question or "",
+            prefix=prefix,
+            candidates=tuple(
+                RecordedCandidate(text=one.steps[place], score=(one.step_scores or ())[place])
+                for one in own
+            ),
+        )
+
+
+def _name(problem: str, prefix: tuple[str, ...]) -> str:
+    text = "\x1f".join((problem, *prefix)).encode("utf-8", "surrogatepass")
+    return f"samples-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
+
+
+def _form(path: Path) -> str | None:
+    """Whose format it is; None for our own."""
+    if path.is_file():
+        return SEARCH_AND_LEARN if path.suffix == PARQUET else format_of(_first(path))
+    for file in sorted(one for one in path.rglob("*") if one.is_file()):
+        form = SEARCH_AND_LEARN if file.suffix == PARQUET else format_of(_first(file))
+        if form is not None:
+            return form
+    raise SchemaError(
+        f"{path}: given a folder of no known format, expected a log, or files of one of "
+        f"{', '.join(IMPORTERS)}"
+    )
+
+
+def _first(path: Path) -> object:
+    try:
+        return next((record.value for record in read_records(path)), None)
+    except SelverifyError:
+        return None

@@ -1,0 +1,485 @@
+"""A ranker of your own: learned from a log, saved, loaded, and asked which steps to verify.
+
+>>> ranker = selverify.Ranker.load("ranker/")
+>>> plan = ranker.plan(question, steps_so_far, candidates)
+>>> [candidates[place] for place in plan.order[: plan.verify]]
+
+Knows: logs of judged candidate lists, encoders, the chosen rule, the files of a ranker. Does not
+know: searches, models that propose or verify.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from selverify.audit.counterfactual import split_problems
+from selverify.audit.encoders import Embedder, open_embedder
+from selverify.audit.judged_lists import judge
+from selverify.audit.learned_orders import (
+    ALWAYS,
+    FOLDS,
+    RANKER_SETTINGS,
+    WITH_TRAJECTORIES,
+    cross_fit,
+    labelled,
+    mean_dispersion,
+    rounded,
+)
+from selverify.audit.list_audit import accept_rule
+from selverify.audit.log import LONGEST_TEXT, MOST_ENTRIES, RecordedCandidate, RecordedList
+from selverify.audit.ranker_card import Learned, card_of, savings_of
+from selverify.audit.ranking_rule import REJECT, Rule, choose_rule
+from selverify.audit.records import fault
+from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.models.heuristic.embedding import Embeddings, concatenate
+from selverify.models.heuristic.familiarity import Familiarity
+from selverify.models.heuristic.hybrid import Heuristic, Scorer, scorers
+from selverify.search.allocation import calls_at
+from selverify.storage import atomic_path, check_digests, write_digests
+from selverify.training.policy import LabelledList, train_policy
+
+DESCRIBED, WEIGHTS, CARD = "ranker.json", "ranker.safetensors", "README.md"
+SCHEMA = 1
+DEFAULT_ENCODER = "wordllama+free"
+PROBE = "Natalia sold 48 clips in April, and half as many in May."
+"""Is embedded again when a ranker is loaded: another encoder would give other numbers."""
+PROBED, PROBE_TOLERANCE = 8, 1e-3
+WRITING = 8
+"""Numbers that say how a state is written."""
+RESAMPLES = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateList:
+    """Candidate steps at a state: after ``steps`` of a solution of ``question``.
+
+    ``logprobs``: the log probability of each candidate, in nats, where the ranker's log had them.
+    """
+
+    question: str
+    steps: Sequence[str]
+    candidates: Sequence[str]
+    logprobs: Sequence[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which candidates to verify.
+
+    Attributes:
+        order: places of the distinct candidates, the most promising first; of equal texts the
+            first place.
+        verify: how many of ``order`` to verify, at once or one by one until one is accepted. Where
+            none is, plan again with the others.
+        skip: whether to commit ``order[0]`` without a call; ``verify`` is then 0.
+        reject_probability: of each candidate, in their order, that the verifier rejects it.
+        familiar: whether the state is like those that the ranker was trained on. Where it is not,
+            nothing the ranker says counts: ``order`` is as given, and all are to be verified.
+    """
+
+    order: tuple[int, ...]
+    verify: int
+    skip: bool
+    reject_probability: tuple[float, ...]
+    familiar: bool
+
+
+class _Read(NamedTuple):
+    """Of each distinct candidate its score and the probability of a rejection."""
+
+    scores: list[float]
+    chances: list[float]
+    familiar: bool
+
+
+class Described(BaseModel):
+    """``ranker.json``.
+
+    ``savings`` is what the log promises, in a sentence, and ``promised`` its numbers: ``calls`` a
+    state, ``calls_ratio`` to those of all candidates, ``found`` (share of the states that hold an
+    accepted step), each with ``_low`` and ``_high``.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int
+    encoder: str
+    width: int
+    seen: int
+    hidden: int
+    logprobs: bool
+    rule: Rule
+    savings: str
+    promised: dict[str, float]
+    probe: tuple[float, ...]
+
+
+class _Known(nn.Module):
+    """Which states are like those of the training: in what they say, and in how it is written."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.meaning = Familiarity(width)
+        self.writing = Familiarity(WRITING)
+
+    def is_unlike(self, embedded: Sequence[Embeddings], states: Sequence[RecordedList]) -> Tensor:
+        """[states], True for one that is unlike in either."""
+        unlike: Tensor = self.meaning.is_unlike(_meanings(embedded))
+        return unlike | self.writing.is_unlike(_writings(states))
+
+
+class _Weights(nn.Module):
+    """All that is learned: the heads, and which states they were learned at."""
+
+    def __init__(self, heuristic: Heuristic, known: _Known) -> None:
+        super().__init__()
+        self.heuristic = heuristic
+        self.known = known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranker:
+    """Orders candidate steps and says how many of them are worth a verifier call."""
+
+    described: Described
+    card: str
+    _weights: _Weights = field(repr=False)
+    _embedder: Embedder = field(repr=False)
+
+    @classmethod
+    def train(
+        cls,
+        lists: Sequence[RecordedList],
+        *,
+        encoder: str = DEFAULT_ENCODER,
+        by: str | None = None,
+        tau: float | None = None,
+        wanted: float = 0.98,
+        seed: int = 0,
+        source: str = "a log",
+        report: Callable[[str], None] = lambda line: None,
+    ) -> Ranker:
+        """Learn from lists whose candidates all have a verdict; the others are left out.
+
+        Args:
+            encoder: what turns texts into numbers; see ``audit.encoders.open_embedder``.
+            by, tau: what counts as accepted; see ``audit.list_audit.accept_rule``.
+            wanted: in which share of the states with an accepted step one is to be found.
+            source: what the card calls the log.
+            report: is given lines of progress.
+
+        Raises:
+            ParamsError: a setting that there is not, or that the lists cannot serve.
+            SchemaError: too few lists to learn from, to choose the rule on and to count on.
+        """
+        embedder = open_embedder(encoder)
+        accepts = accept_rule(lists, by=by, tau=tau)
+        states, coverage = judge(lists, accepts.accepts, complete=True)
+        rows = labelled(states, embedder)
+        settings = RANKER_SETTINGS.model_copy(update={"seed": seed})
+        (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=seed)
+        report(f"{len(states)} lists of {coverage.problems} problems; {FOLDS} folds")
+        scored = cross_fit(rows, folds, settings, report=lambda *_: None)
+        with_runs = embedder.encoder is not None and any(
+            state.recorded.committed is not None for state in states
+        )
+        names = ALWAYS + WITH_TRAJECTORIES * with_runs
+        rule, savings = choose_rule(
+            states, scored, names, wanted=wanted, seed=seed, resamples=RESAMPLES
+        )
+        report("all lists")
+        heuristic, _ = train_policy(rows, settings, report=lambda epoch: None)
+        several = [item for item in rows if len(item.labels) > 1]
+        reference = mean_dispersion(_named(heuristic)[rule.scorer], several)
+        rule = replace(rule, reference=reference)
+        learned = Learned(source, accepts.words, encoder, wanted, rule)
+        described = Described(
+            schema_version=SCHEMA,
+            encoder=encoder,
+            **heuristic.sizes,
+            logprobs=any(float(item.rows.logprob.abs().sum()) for item in rows),
+            rule=rule,
+            savings=savings_of(learned, savings),
+            promised={
+                name + end: float(savings.table[name + end].iloc[0])
+                for name in ("calls", "calls_ratio", "found")
+                for end in ("", "_low", "_high")
+            },
+            probe=_probe(embedder),
+        )
+        known = _known_states(rows, [state.recorded for state in states], folds)
+        weights = _Weights(heuristic, known).eval()
+        return cls(described, card_of(learned, coverage, savings), weights, embedder)
+
+    def save(self, folder: str | Path) -> None:
+        """Write the folder, whole or not at all; one that is there is replaced.
+
+        Raises:
+            ArtifactError: it cannot be written.
+        """
+        with atomic_path(Path(folder)) as temporary:
+            temporary.mkdir()
+            save_file(self._weights.state_dict(), temporary / WEIGHTS)
+            text = json.dumps(self.described.model_dump(), indent=1, sort_keys=True)
+            (temporary / DESCRIBED).write_text(text + "\n", encoding="utf-8")
+            (temporary / CARD).write_text(self.card, encoding="utf-8")
+            write_digests(temporary)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Ranker:
+        """The ranker that ``save`` wrote.
+
+        Raises:
+            ArtifactError: a file is missing.
+            SchemaError: a file is damaged or of another version, or the encoder is another one.
+            ParamsError: the encoder's package is not installed.
+        """
+        folder = Path(folder)
+        if not (folder / DESCRIBED).is_file():
+            raise ArtifactError(
+                f"{folder / DESCRIBED}: no such file; expected a ranker (selverify train LOG)"
+            )
+        check_digests(folder)
+        described = _read(folder / DESCRIBED)
+        weights = _Weights(
+            Heuristic(described.width, described.seen, described.hidden),
+            _Known(described.width),
+        )
+        try:
+            weights.load_state_dict(load_file(folder / WEIGHTS))
+        except SafetensorError as error:
+            raise SchemaError(f"{folder / WEIGHTS}: {error}; expected its weights") from error
+        except RuntimeError as error:  # PyTorch names every one of them
+            raise SchemaError(
+                f"{folder / WEIGHTS}: the weights do not fit {DESCRIBED}; train it again"
+            ) from error
+        embedder = open_embedder(described.encoder)
+        probed = _probe(embedder)
+        if not all(
+            math.isclose(one, other, abs_tol=PROBE_TOLERANCE)
+            for one, other in zip(probed, described.probe, strict=True)
+        ):
+            raise SchemaError(
+                f"{folder}: the encoder {described.encoder!r} gives other numbers than when the "
+                "ranker was trained; expected the same version, or train it again"
+            )
+        card = (folder / CARD).read_text(encoding="utf-8")
+        return cls(described, card, weights.eval(), embedder)
+
+    def plan(
+        self,
+        question: str,
+        steps: Sequence[str],
+        candidates: Sequence[str],
+        *,
+        logprobs: Sequence[float] | None = None,
+    ) -> Plan:
+        """The plan of one state; see ``plan_many``."""
+        (plan,) = self.plan_many([CandidateList(question, steps, candidates, logprobs)])
+        return plan
+
+    @torch.inference_mode()
+    def plan_many(self, states: Sequence[CandidateList]) -> tuple[Plan, ...]:
+        """A plan for each state. A state is planned the same whatever stands beside it.
+
+        A state that cannot be read, because a text of it is longer than a log may hold, is
+        unfamiliar.
+
+        Raises:
+            SchemaError: a state without candidates, or log probabilities that are not one a
+                candidate, or no numbers.
+            ParamsError: log probabilities are missing that the ranker was trained with.
+        """
+        distinct = [self._distinct(place, one) for place, one in enumerate(states)]
+        readable = [place for place, one in enumerate(states) if _fits(one)]
+        items = [_recorded(states[place], distinct[place]) for place in readable]
+        embedded = self._embedder.embed(items)
+        read = dict(zip(readable, self._scored(items, embedded), strict=True))
+        return tuple(
+            self._planned(one.candidates, distinct[place], read.get(place))
+            for place, one in enumerate(states)
+        )
+
+    def _distinct(self, place: int, one: CandidateList) -> dict[str, int]:
+        """The first place of each text."""
+        if not one.candidates:
+            raise SchemaError(f"state {place}: given no candidates, expected at least one")
+        if self.described.logprobs and one.logprobs is None:
+            raise ParamsError(
+                f"state {place}: given no logprobs, expected one a candidate: the ranker was "
+                "trained with them"
+            )
+        if one.logprobs is not None and (
+            len(one.logprobs) != len(one.candidates) or not all(map(math.isfinite, one.logprobs))
+        ):
+            raise SchemaError(
+                f"state {place}: given {len(one.logprobs)} logprobs of {len(one.candidates)} "
+                "candidates, expected a finite one of each"
+            )
+        found: dict[str, int] = {}
+        for index, text in enumerate(one.candidates):
+            found.setdefault(text, index)
+        return found
+
+    def _scored(self, items: Sequence[RecordedList], embedded: Sequence[Embeddings]) -> list[_Read]:
+        if not embedded:
+            return []
+        heuristic = self._weights.heuristic
+        rows = concatenate(list(embedded))
+        sizes = [len(one.logprob) for one in embedded]
+        scores, chances = (
+            [list(map(rounded, part.tolist())) for part in torch.split(scorer(rows), sizes)]
+            for scorer in (
+                _named(heuristic)[self.described.rule.scorer],
+                heuristic.reject_probabilities,
+            )
+        )
+        unlike = self._weights.known.is_unlike(embedded, items).tolist()
+        return [
+            _Read(own, chance, not strange and all(map(math.isfinite, own + chance)))
+            for own, chance, strange in zip(scores, chances, unlike, strict=True)
+        ]
+
+    def _planned(
+        self, candidates: Sequence[str], distinct: dict[str, int], read: _Read | None
+    ) -> Plan:
+        places = list(distinct.values())
+        if read is None or not read.familiar:
+            unknown = (1.0,) * len(candidates)
+            return Plan(tuple(places), len(places), False, unknown, familiar=False)
+        rule, scores = self.described.rule, read.scores
+        order = sorted(range(len(places)), key=lambda row: (scores[row], row))
+        skip = rule.skip_below is not None and read.chances[order[0]] < rule.skip_below
+        verify = calls_at(
+            scores,
+            allocation="adaptive",
+            reference=rule.reference,
+            k_base=rule.k_base,
+            beta=rule.beta,
+            k_min=1,
+            k_max=rule.k_max,
+        )
+        chance_of = dict(zip(distinct, read.chances, strict=True))
+        return Plan(
+            tuple(places[row] for row in order),
+            0 if skip else min(verify, len(places)),
+            skip,
+            tuple(chance_of[text] for text in candidates),
+            familiar=True,
+        )
+
+
+def _fits(one: CandidateList) -> bool:
+    texts = (one.question, *one.steps, *one.candidates)
+    return max(map(len, texts)) <= LONGEST_TEXT and max(len(one.steps), len(one.candidates)) <= (
+        MOST_ENTRIES
+    )
+
+
+def _recorded(one: CandidateList, distinct: dict[str, int]) -> RecordedList:
+    """The state as a log would have it, without its checks: they take longer than the ranker."""
+    candidates = tuple(
+        RecordedCandidate.model_construct(
+            text=_writable(text), logprob=None if one.logprobs is None else one.logprobs[place]
+        )
+        for text, place in distinct.items()
+    )
+    return RecordedList.model_construct(
+        problem_id="",
+        state_id="",
+        run="",
+        model="",
+        question=_writable(one.question),
+        prefix=tuple(map(_writable, one.steps)),
+        candidates=candidates,
+    )
+
+
+def _writable(text: str) -> str:
+    """Half of a surrogate pair is in no encoding."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _named(heuristic: Heuristic) -> dict[str, Scorer]:
+    return {**scorers(heuristic), REJECT: heuristic.reject_probabilities}
+
+
+def _meanings(states: Sequence[Embeddings]) -> Tensor:
+    """z_w of each state, [states, D]."""
+    return torch.stack([one.state[0] for one in states])
+
+
+def _writings(states: Sequence[RecordedList]) -> Tensor:
+    """How each state is written, [states, 8]: the question's ``_writing``, the candidates' mean."""
+    rows = []
+    for one in states:
+        of_candidates = zip(*(_writing(each.text) for each in one.candidates), strict=True)
+        means = [sum(column) / len(one.candidates) for column in of_candidates]
+        rows.append([*_writing(one.question), *means])
+    return torch.tensor(rows)
+
+
+def _writing(text: str) -> list[float]:
+    """log(1 + characters), and the shares of letters, digits and white space in them."""
+    count = max(len(text), 1)
+    kinds = (str.isalpha, str.isdigit, str.isspace)
+    return [math.log1p(len(text)), *(sum(map(kind, text)) / count for kind in kinds)]
+
+
+def _known_states(
+    lists: Sequence[LabelledList], states: Sequence[RecordedList], folds: Sequence[int]
+) -> _Known:
+    """Which states are like these.
+
+    A broad training set reaches far in meaning: statements of MATH are as far from each other as
+    from a Game of 24. How a state is written tells those apart.
+    """
+    known = _Known(lists[0].rows.state.shape[1])
+    _fit(known.meaning, _meanings([one.rows for one in lists]), folds)
+    _fit(known.writing, _writings(states), folds)
+    return known
+
+
+def _fit(familiarity: Familiarity, rows: Tensor, folds: Sequence[int]) -> None:
+    """Learn from all rows; the limit is of each fold's distances to the others.
+
+    A limit of a few held-out problems would call every fifth new problem unlike.
+    """
+    share = math.sqrt(RANKER_SETTINGS.familiar)  # two of them have to find a state familiar
+    fold_of, distances = torch.tensor(folds), []
+    for fold in sorted(set(folds)):
+        held = rows[fold_of == fold]
+        familiarity.fit(rows[fold_of != fold], held, familiar=share)
+        distances.append(familiarity(held))
+    familiarity.fit(rows, rows, familiar=share)
+    familiarity.limit.copy_(torch.quantile(torch.cat(distances), share))
+
+
+def _probe(embedder: Embedder) -> tuple[float, ...]:
+    item = _recorded(CandidateList(PROBE, (), (PROBE,)), {PROBE: 0})
+    (rows,) = embedder.embed([item])
+    return tuple(torch.cat((rows.after[0], rows.token_logprobs[0]))[:PROBED].tolist())
+
+
+def _read(path: Path) -> Described:
+    try:
+        described = Described.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise SchemaError(f"{path}: {fault(error)}; expected a ranker's description") from error
+    if described.schema_version != SCHEMA:
+        raise SchemaError(
+            f"{path}: a ranker of version {described.schema_version}, expected {SCHEMA}; train it "
+            "again (selverify train LOG)"
+        )
+    return described

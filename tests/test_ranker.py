@@ -1,0 +1,270 @@
+"""A ranker of one's own: trained on a log, saved, loaded, asked, and what it does not do."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import selverify
+from selverify import CandidateList, Ranker, cli
+from selverify.audit.log import (
+    LONGEST_TEXT,
+    RecordedCandidate,
+    RecordedList,
+    RecordedSample,
+    write_log,
+)
+from selverify.audit.training_log import lists_of
+from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.ranker import CARD, DESCRIBED, WEIGHTS
+from selverify.storage import write_digests
+
+PROBLEMS, STATES, MOVES = 40, 3, 5
+WORDS = ("So", "Then", "Thus", "Now", "Next")
+PROSE = CandidateList(
+    "Tell me, at some length and without a single figure, who wrote the old ballads of the north, "
+    "and why nobody remembers a name.",
+    ["They were sung long before anyone wrote them down."],
+    ["Nobody wrote them.", "Minstrels did, and then forgot.", "It hardly matters any more."],
+)
+
+
+def sums(seed: int, *, logprobs: bool = False) -> list[RecordedList]:
+    """Additions step by step; a move is right if its sum is, and one state in eight has none."""
+    rng, found = random.Random(seed), []
+    for problem in range(PROBLEMS):
+        digits = [rng.randint(2, 9) for _ in range(STATES + 1)]
+        prefix: list[str] = []
+        total = digits[0]
+        for state, digit in enumerate(digits[1:]):
+            right = set() if rng.random() < 0.125 else set(rng.sample(range(MOVES), 2))
+            moves = []
+            for place in range(MOVES):
+                result = total + digit + (0 if place in right else rng.randint(1, 5))
+                text = f"{WORDS[place]} {total} + {digit} = {result}."
+                logprob = -float(place) if logprobs else None
+                moves.append(RecordedCandidate(text=text, label=place in right, logprob=logprob))
+            found.append(
+                RecordedList(
+                    problem_id=f"p{problem}",
+                    state_id=f"p{problem}-{state}",
+                    run="run",
+                    model="model",
+                    question=f"What is {' + '.join(map(str, digits))}?",
+                    prefix=tuple(prefix),
+                    candidates=tuple(moves),
+                )
+            )
+            prefix.append(f"{total} + {digit} = {total + digit}")
+            total += digit
+    return found
+
+
+def asked(one: RecordedList) -> CandidateList:
+    return CandidateList(one.question, one.prefix, [each.text for each in one.candidates])
+
+
+@pytest.fixture(scope="module")
+def ranker() -> Ranker:
+    return Ranker.train(sums(1), encoder="free", source="sums")
+
+
+@pytest.fixture
+def folder(ranker: Ranker, tmp_path: Path) -> Path:
+    ranker.save(tmp_path / "ranker")
+    return tmp_path / "ranker"
+
+
+def test_it_says_what_to_verify_on_problems_it_has_not_seen(ranker: Ranker) -> None:
+    """Nearly always a right step is among those, for fewer calls than all of them."""
+    lists = sums(2)
+    plans = ranker.plan_many([asked(one) for one in lists])
+    found, calls, reachable = 0, 0, 0
+    for one, plan in zip(lists, plans, strict=True):
+        right = {place for place, each in enumerate(one.candidates) if each.label}
+        reachable += bool(right)
+        found += bool(right & set(plan.order[: max(plan.verify, 1)]))
+        calls += plan.verify
+        assert sorted(plan.order) == list(range(MOVES))
+        assert plan.skip is (plan.verify == 0)
+        assert all(0.0 <= chance <= 1.0 for chance in plan.reject_probability)
+    assert found >= 0.98 * reachable
+    assert calls < 0.5 * MOVES * len(lists)
+
+
+def test_it_is_the_same_after_it_was_saved(ranker: Ranker, folder: Path) -> None:
+    """Plans, rule and card; a ranker that is there is replaced as a whole."""
+    states = [asked(one) for one in sums(3)]
+    loaded = Ranker.load(folder)
+    assert loaded.plan_many(states) == ranker.plan_many(states)
+    assert loaded.described == ranker.described and loaded.card == ranker.card
+    (folder / "other.txt").write_text("not a ranker's")
+    ranker.save(folder)
+    assert {one.name for one in folder.iterdir()} == {DESCRIBED, WEIGHTS, CARD, "digests.json"}
+
+
+def test_the_card_says_what_it_learned_from_and_what_it_saves(ranker: Ranker) -> None:
+    """In the numbers of its log."""
+    for text in (f"sums: {PROBLEMS * STATES} candidate lists of {PROBLEMS} problems", "free"):
+        assert text in ranker.card
+    assert ranker.described.savings in ranker.card
+    assert f"instead of {MOVES:.2f}" in ranker.described.savings
+
+
+def test_a_state_is_planned_alone_as_among_others(ranker: Ranker) -> None:
+    states = [asked(one) for one in sums(4)[:20]]
+    together = ranker.plan_many([*states, PROSE])
+    for one, plan in zip(states, together[:-1], strict=True):
+        alone = ranker.plan(one.question, one.steps, one.candidates)
+        assert (alone.order, alone.verify, alone.skip) == (plan.order, plan.verify, plan.skip)
+        assert alone.reject_probability == pytest.approx(plan.reject_probability, abs=1e-5)
+
+
+def test_a_state_of_another_kind_gets_every_call(ranker: Ranker) -> None:
+    """And its candidates stay in the order in which they came."""
+    plan = ranker.plan_many([PROSE])[0]
+    assert not plan.familiar and not plan.skip
+    assert plan.order == (0, 1, 2) and plan.verify == 3
+    familiar = [one.familiar for one in ranker.plan_many([asked(one) for one in sums(5)])]
+    assert sum(familiar) > 0.9 * len(familiar)
+
+
+def test_equal_candidates_are_verified_once(ranker: Ranker) -> None:
+    one = asked(sums(6)[0])
+    texts = [one.candidates[0], *one.candidates, one.candidates[1]]
+    plan = ranker.plan(one.question, one.steps, texts)
+    assert sorted(plan.order) == [0, 2, 3, 4, 5]
+    assert plan.reject_probability[0] == plan.reject_probability[1]
+    assert plan.reject_probability[2] == plan.reject_probability[6]
+
+
+@pytest.mark.parametrize("text", ["9" * (LONGEST_TEXT + 1), "\ud800 + 1 = 2", ""])
+def test_what_cannot_be_read_well_gets_every_call_or_a_plan(ranker: Ranker, text: str) -> None:
+    one = asked(sums(6)[0])
+    plan = ranker.plan(one.question, one.steps, [text, one.candidates[0]])
+    assert sorted(plan.order) == [0, 1]
+    assert plan.familiar or plan.verify == 2
+    assert plan.familiar is False or len(text) < 100
+
+
+def test_one_candidate_is_a_plan(ranker: Ranker) -> None:
+    one = asked(sums(6)[0])
+    plan = ranker.plan(one.question, one.steps, one.candidates[:1])
+    assert plan.order == (0,) and plan.verify in (0, 1)
+
+
+def test_bad_states_are_one_sentence(ranker: Ranker) -> None:
+    one = asked(sums(6)[0])
+    with pytest.raises(SchemaError, match="state 0: given no candidates, expected at least one"):
+        ranker.plan(one.question, one.steps, [])
+    for logprobs in ([math.nan] * MOVES, [0.0]):
+        with pytest.raises(SchemaError, match=r"state 0: given \d logprobs of 5 candidates"):
+            ranker.plan(one.question, one.steps, one.candidates, logprobs=logprobs)
+
+
+def test_a_ranker_that_learned_log_probabilities_asks_for_them() -> None:
+    lists = sums(1, logprobs=True)
+    trained = Ranker.train(lists, encoder="free")
+    one = asked(lists[0])
+    with pytest.raises(ParamsError, match="given no logprobs, expected one a candidate"):
+        trained.plan(one.question, one.steps, one.candidates)
+    logprobs = [-1.0] * MOVES
+    assert trained.plan(one.question, one.steps, one.candidates, logprobs=logprobs).order
+
+
+def _relabelled(lists: Sequence[RecordedList], label: bool | None) -> list[RecordedList]:
+    return [
+        one.model_copy(
+            update={
+                "candidates": tuple(
+                    each.model_copy(update={"label": label}) for each in one.candidates
+                )
+            }
+        )
+        for one in lists
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lists", "message"),
+    [
+        (sums(1)[:6], "problems with an accepted move: given 2, expected at least 5"),
+        (_relabelled(sums(1), False), "problems with an accepted move: given 0"),
+        (_relabelled(sums(1), True), "none of the"),
+        (_relabelled(sums(1), None), "no candidate of the log has a"),
+    ],
+)
+def test_a_log_that_teaches_nothing_is_one_sentence(
+    lists: list[RecordedList], message: str
+) -> None:
+    with pytest.raises(SchemaError, match=message):
+        Ranker.train(lists, encoder="free")
+
+
+def test_damaged_and_foreign_folders_are_one_sentence(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactError, match="no such file; expected a ranker"):
+        Ranker.load(tmp_path / "nothing")
+    described = json.loads((folder / DESCRIBED).read_text())
+    for change, message in (
+        ({"schema_version": 99}, "a ranker of version 99, expected"),
+        ({"probe": [9.0] * len(described["probe"])}, "gives other numbers than when"),
+        ({"hidden": "x"}, "hidden"),
+        ({"width": 3}, r"do not fit ranker\.json"),
+    ):
+        (folder / DESCRIBED).write_text(json.dumps({**described, **change}))
+        with pytest.raises(SchemaError, match=r"ranker\.json"):
+            Ranker.load(folder)
+        write_digests(folder)
+        with pytest.raises(SchemaError, match=message):
+            Ranker.load(folder)
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(one) for one in arguments])
+
+
+def test_the_command_writes_one_and_says_what_it_saves(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    write_log(sums(1), log)
+    ended = run("train", log, "-o", tmp_path / "ranker", "--encoder", "free")
+    assert ended.exit_code == 0, ended.output
+    assert "On problems that it was not trained on it makes" in ended.output
+    loaded = selverify.Ranker.load(tmp_path / "ranker")
+    assert "log.jsonl" in loaded.card
+
+
+def test_scored_samples_are_lists_of_their_next_steps() -> None:
+    """Those that begin alike share a state."""
+    scored = [
+        RecordedSample(
+            problem_id="p", run="r", model="m", question="q", sample=place, steps=steps,
+            step_scores=scores,
+        )
+        for place, (steps, scores) in enumerate(
+            [(("a", "b"), (0.9, 0.1)), (("a", "c"), (0.8, 0.7)), (("d",), (0.2,))]
+        )
+    ]  # fmt: skip
+    found = {one.prefix: [(c.text, c.score) for c in one.candidates] for one in lists_of(scored)}
+    assert found == {
+        (): [("a", 0.9), ("a", 0.8), ("d", 0.2)],
+        ("a",): [("b", 0.1), ("c", 0.7)],
+    }
+
+
+def test_a_log_without_verdicts_or_a_place_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    write_log([RecordedSample(problem_id="p", run="r", model="m", sample=0, steps=("a",))], log)
+    for source, place, message in (
+        (log, tmp_path / "ranker", "1 samples without step scores and no candidate list"),
+        (tmp_path / "none.jsonl", tmp_path / "ranker", "no such file; expected a log"),
+        (log, log / "ranker", "Not a directory"),
+    ):
+        ended = run("train", source, "-o", place, "--encoder", "free")
+        assert ended.exit_code == 1
+        assert message in ended.stderr
