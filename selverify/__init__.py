@@ -5,6 +5,8 @@
 
 >>> ranker = selverify.Ranker.load("ranker/")  # of your own log: selverify train LOG -o ranker/
 >>> plan = ranker.plan(question, steps_so_far, candidates)
+
+>>> selverify.solve(question, generator=generate, verifier=score, ranker=ranker, calls=16).answer
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from selverify.errors import SelverifyError
     from selverify.policy import Solved, TrainedPolicy, load_policy
     from selverify.ranker import CandidateList, Plan, Ranker
+    from selverify.solving import SolveSettings, solve, solve_many
     from selverify.types import Problem
 
 __all__ = [
@@ -24,9 +27,12 @@ __all__ = [
     "Problem",
     "Ranker",
     "SelverifyError",
+    "SolveSettings",
     "Solved",
     "TrainedPolicy",
     "load_policy",
+    "solve",
+    "solve_many",
 ]
 
 # Named, not imported: every module of the library imports this one, and torch takes seconds.
@@ -36,6 +42,9 @@ _HOMES = {
     "Ranker": "selverify.ranker",
     "Problem": "selverify.types",
     "SelverifyError": "selverify.errors",
+    "SolveSettings": "selverify.solving",
+    "solve": "selverify.solving",
+    "solve_many": "selverify.solving",
     "Solved": "selverify.policy",
     "TrainedPolicy": "selverify.policy",
     "load_policy": "selverify.policy",

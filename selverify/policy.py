@@ -22,6 +22,7 @@ from selverify.models.sources import has_source
 from selverify.search.backend import Backend
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gated import gated_competition
+from selverify.search.ledger import Ledger
 from selverify.search.protocol import Asking
 from selverify.search.rules import GatedSettings
 from selverify.search.traces import Event
@@ -37,17 +38,26 @@ class Solved:
 
     ``answer`` is None when the search found none; ``reason`` says how it ended: ``answered``,
     ``budget`` (no calls left), ``generation`` (no samples left) or ``exhausted`` (without
-    fallback). ``derivation`` holds the committed moves' texts. The ledgers of ``events`` sum to the
-    two counts.
+    fallback). ``derivation`` holds the committed moves' texts. The ledgers of ``events`` sum to
+    ``ledger``.
     """
 
     problem: Problem
     answer: str | None
     reason: str
     derivation: tuple[str, ...]
-    verifier_calls: int
-    generated_tokens: int
+    ledger: Ledger
     events: tuple[Event, ...]
+
+    @property
+    def verifier_calls(self) -> int:
+        """How many were made."""
+        return self.ledger.verifier_calls
+
+    @property
+    def generated_tokens(self) -> int:
+        """How many were sampled."""
+        return self.ledger.generated_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +102,7 @@ class TrainedPolicy:
         results = run_searches(
             searches, self.backend, end_of_move=self.domain.end_of_move, traced=True
         )
-        return tuple(_solved(problem, results[place]) for place, problem in enumerate(found))
+        return tuple(solved_of(problem, results[place]) for place, problem in enumerate(found))
 
     def read(self, problem: str | Problem) -> Problem:
         """The problem as a search sees it, its goal built from its question.
@@ -102,7 +112,7 @@ class TrainedPolicy:
         """
         given = problem.text if isinstance(problem, Problem) else problem
         text = " ".join(given.split()) if knows_truth(self.domain) else given.strip()
-        name = problem.problem_id if isinstance(problem, Problem) else _name(text)
+        name = problem.problem_id if isinstance(problem, Problem) else name_of(text)
         if isinstance(problem, Problem) and problem.domain != self.domain.name:
             raise SchemaError(
                 f"{name}: a problem of {problem.domain}, expected one of {self.domain.name}, for "
@@ -199,20 +209,20 @@ def _require(folder: Path, stage: str, *names: str) -> None:
             )
 
 
-def _name(text: str) -> str:
+def name_of(text: str) -> str:
     """An id that follows from the text, so that equal texts are sampled alike."""
     told = text.encode(errors="surrogatepass")
     return f"text-{hashlib.blake2b(told, digest_size=4).hexdigest()}"
 
 
-def _solved(problem: Problem, result: Result[Outcome]) -> Solved:
-    outcome, ledger = result.outcome, result.ledger
+def solved_of(problem: Problem, result: Result[Outcome]) -> Solved:
+    """What a search came to."""
+    outcome = result.outcome
     return Solved(
         problem=problem,
         answer=outcome.answer,
         reason=outcome.reason,
         derivation=tuple(move.text for move in outcome.derivation or ()),
-        verifier_calls=ledger.verifier_calls,
-        generated_tokens=ledger.generated_tokens,
+        ledger=result.ledger,
         events=result.events,
     )

@@ -10,9 +10,10 @@ know: searches, models that propose or verify.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -289,7 +290,33 @@ class Ranker:
         (plan,) = self.plan_many([CandidateList(question, steps, candidates, logprobs)])
         return plan
 
-    @torch.inference_mode()
+    def digest(self) -> str:
+        """Content id of all that its numbers depend on."""
+        content = hashlib.sha256(self.described.model_dump_json().encode())
+        for name, weights in sorted(self._weights.state_dict().items()):
+            content.update(name.encode() + weights.numpy().tobytes())
+        return f"ranker {content.hexdigest()[:16]}"
+
+    def scores(
+        self, states: Sequence[CandidateList]
+    ) -> tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]:
+        """Of each state's candidates the scores that order them, and the chances of a rejection.
+
+        All are 1 at an unfamiliar state. Errors as in ``plan_many``.
+        """
+        found = []
+        for one, distinct, read in self._read(states):
+            texts = one.candidates
+            if read is None or not read.familiar:
+                found.append(((1.0,) * len(texts), (1.0,) * len(texts)))
+                continue
+            row_of = dict(zip(distinct, range(len(distinct)), strict=True))
+            rows = [row_of[text] for text in texts]
+            columns = (read.scores, read.chances)
+            scores, chances = (tuple(column[row] for row in rows) for column in columns)
+            found.append((scores, chances))
+        return tuple(found)
+
     def plan_many(self, states: Sequence[CandidateList]) -> tuple[Plan, ...]:
         """A plan for each state. A state is planned the same whatever stands beside it.
 
@@ -301,15 +328,22 @@ class Ranker:
                 candidate, or no numbers.
             ParamsError: log probabilities are missing that the ranker was trained with.
         """
+        return tuple(
+            self._planned(one.candidates, distinct, read)
+            for one, distinct, read in self._read(states)
+        )
+
+    @torch.inference_mode()
+    def _read(
+        self, states: Sequence[CandidateList]
+    ) -> Iterator[tuple[CandidateList, dict[str, int], _Read | None]]:
+        """Each state with its distinct candidates, and what the model says of them."""
         distinct = [self._distinct(place, one) for place, one in enumerate(states)]
         readable = [place for place, one in enumerate(states) if _fits(one)]
         items = [_recorded(states[place], distinct[place]) for place in readable]
         embedded = self._embedder.embed(items)
         read = dict(zip(readable, self._scored(items, embedded), strict=True))
-        return tuple(
-            self._planned(one.candidates, distinct[place], read.get(place))
-            for place, one in enumerate(states)
-        )
+        return ((one, distinct[place], read.get(place)) for place, one in enumerate(states))
 
     def _distinct(self, place: int, one: CandidateList) -> dict[str, int]:
         """The first place of each text."""

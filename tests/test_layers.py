@@ -20,11 +20,12 @@ ROWS = (
     "report",
     "audit",
     "ranker",
+    "solving",
     "installation",
     "cli",
 )
 RANK = {part: rank for rank, row in enumerate(ROWS) for part in row.split()}
-FACADE = "selverify"  # selverify/__init__.py offers what policy and ranker give
+FACADE = "selverify"  # selverify/__init__.py offers what policy, ranker and solving give
 PIPELINE = frozenset({"prefect", "dvc", "mlflow", "flows", "tasks"})
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -36,7 +37,7 @@ def part_of(module: str) -> str:
 
 def rank_of(module: str) -> int:
     part = part_of(module)
-    return RANK["ranker"] if part == FACADE else RANK[part]
+    return RANK["solving"] if part == FACADE else RANK[part]
 
 
 def imported(source: str) -> Iterator[str]:

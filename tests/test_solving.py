@@ -1,0 +1,161 @@
+"""A search with a generator, a verifier, a gate and a ranker of the user's."""
+
+from __future__ import annotations
+
+import random
+import re
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from test_ranker import PROBLEMS, sums
+
+import selverify
+from selverify import Ranker, SolveSettings
+from selverify.errors import BudgetError, ParamsError, ProtocolError
+from selverify.solving import METHODS
+
+QUESTIONS = [f"What is {a} + {b} + {c}?" for a, b, c in ((3, 4, 5), (9, 2, 6), (8, 8, 7))]
+ANSWERS = ["12", "17", "23"]
+_RNG = random.Random(7)
+
+
+def generate(question: str, steps: list[str], n: int) -> list[str]:
+    """The next addition, right four times in ten, or the answer."""
+    digits = [int(one) for one in re.findall(r"\d+", question)]
+    total = int(steps[-1].split("=")[-1].rstrip(". ")) if steps else digits[0]
+    if len(steps) + 1 == len(digits):
+        return [rf"The answer is \boxed{{{total}}}."] * n
+    found = []
+    for _ in range(n):
+        wrong = 0 if _RNG.random() < 0.4 else _RNG.randint(1, 3)
+        found.append(
+            f"So {total} + {digits[len(steps) + 1]} = {total + digits[len(steps) + 1] + wrong}."
+        )
+    return found
+
+
+def score(question: str, steps: list[str]) -> list[float]:
+    """High for additions that hold, and for all that follows none that does not."""
+    scores, right = [], True
+    for step in steps:
+        match = re.match(r"So (\d+) \+ (\d+) = (\d+)", step)
+        right &= match is None or int(match[1]) + int(match[2]) == int(match[3])
+        scores.append(0.95 if right else 0.05)
+    return scores
+
+
+@pytest.mark.parametrize("method", [one for one in METHODS if one not in ("cot", "full")])
+def test_every_method_searches_with_functions(method: str) -> None:
+    """With a verifier that knows, most find the answers; none makes more calls than it may."""
+    solved = selverify.solve_many(
+        QUESTIONS, generator=generate, verifier=score, method=method, calls=16
+    )
+    right = [one.answer == answer for one, answer in zip(solved, ANSWERS, strict=True)]
+    assert all(right)
+    for one in solved:
+        assert one.ledger.generated_moves > 0
+        assert sum(event.ledger.verifier_calls for event in one.events) == one.verifier_calls
+        if method not in ("beam_keep_b", "dvts"):
+            assert one.verifier_calls <= 16
+
+
+def test_a_ranker_saves_calls(tmp_path: Path) -> None:
+    """Without gates, which would refuse the wrong sums for nothing.
+
+    The answers' steps are unlike all that it was trained on, so they are verified.
+    """
+    _RNG.seed(7)
+    Ranker.train(sums(1), encoder="free").save(tmp_path / "ranker")
+    questions = [one.question for one in sums(9)[: 3 * PROBLEMS // 2 : 3]]
+    plain, ranked = (
+        selverify.solve_many(
+            questions, generator=generate, verifier=score, gates=False, calls=64, ranker=ranker
+        )
+        for ranker in (None, tmp_path / "ranker")
+    )
+    for solved in (plain, ranked):
+        right = [str(sum_of(one.problem.text)) == one.answer for one in solved]
+        assert sum(right) >= 0.9 * len(right)
+    calls = [sum(one.verifier_calls for one in solved) for solved in (plain, ranked)]
+    assert calls[1] < 0.8 * calls[0]
+
+
+def sum_of(question: str) -> int:
+    return sum(int(one) for one in re.findall(r"\d+", question))
+
+
+def test_a_gate_of_ones_own_refuses_without_a_call() -> None:
+    """What it refuses is neither verified nor committed."""
+    judged: list[str] = []
+
+    def verify(question: str, steps: list[str]) -> list[float]:
+        judged.extend(steps)
+        return score(question, steps)
+
+    def gate(question: str, steps: list[str], candidate: str) -> str | None:
+        return "an even sum" if re.search(r"= \d*[02468]\.", candidate) else None
+
+    solved = selverify.solve("What is 4 + 5 + 2?", generator=generate, verifier=verify, gates=gate)
+    assert solved.answer == "11"
+    assert not [step for step in judged if re.search(r"= \d*[02468]\.", step)]
+
+
+def test_functions_are_called_in_threads_as_many_as_allowed() -> None:
+    names: Counter[str] = Counter()
+
+    def slow(question: str, steps: list[str], n: int) -> list[str]:
+        names[threading.current_thread().name] += 1
+        return generate(question, steps, n)
+
+    given = {"generator": slow, "verifier": score, "calls": 8}
+    settings = SolveSettings(concurrency=4)
+    solved = selverify.solve_many(QUESTIONS * 2, settings=settings, **given)
+    assert [one.answer for one in solved] == ANSWERS * 2
+    assert threading.main_thread().name not in names
+
+
+def test_no_reply_is_paid_for_twice(tmp_path: Path) -> None:
+    calls: Counter[str] = Counter()
+
+    def counted(question: str, steps: list[str], n: int) -> list[str]:
+        calls["generate"] += 1
+        return generate(question, steps, n)
+
+    settings = SolveSettings(cache=tmp_path / "replies.sqlite")
+    first, again = (
+        selverify.solve_many(QUESTIONS, generator=counted, verifier=score, settings=settings)
+        for _ in range(2)
+    )
+    assert first == again
+    before = calls["generate"]
+    selverify.solve_many(QUESTIONS, generator=counted, verifier=score, settings=settings)
+    assert calls["generate"] == before
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"calls": 0}, BudgetError, "calls: given 0, expected at least 1"),
+        ({"method": "magic"}, ParamsError, "method: given 'magic', expected one of cot"),
+        ({"method": "full"}, ParamsError, "expected a ranker"),
+        ({"verifier": None}, ParamsError, "verifier: given none, expected one"),
+        ({"verifier": {"kind": "judge"}}, ParamsError, "verifier: "),
+        ({"verifier": {"kind": "oracle"}}, ParamsError, "expected one of tool"),
+        ({"generator": {"url": "nowhere", "model": "m"}}, ParamsError, "generator: url"),
+        ({"verifier": lambda q, s: [float("nan")] * len(s)}, ProtocolError, r"scores in \[0, 1\]"),
+        ({"verifier": lambda q, s: [1.0]}, ProtocolError, "expected 2 scores"),
+        ({"verifier": lambda q, s: 1 / 0}, ProtocolError, "raised ZeroDivisionError"),
+        ({"generator": lambda q, s, n: "text"}, ProtocolError, "expected 8 texts"),
+        ({"generator": lambda q, s, n: []}, ProtocolError, "expected 8 texts"),
+        ({"gates": lambda q, s, c: 1 / 0}, ProtocolError, "raised ZeroDivisionError"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    change: dict[str, object], error: type[Exception], message: str
+) -> None:
+    given = {"generator": generate, "verifier": score, **change}
+    with pytest.raises(error, match=message) as caught:
+        selverify.solve(QUESTIONS[0], **given)
+    assert "\n" not in str(caught.value)
