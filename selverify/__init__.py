@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from selverify.errors import SelverifyError
     from selverify.policy import Solved, TrainedPolicy, load_policy
     from selverify.ranker import CandidateList, Plan, Ranker
-    from selverify.solving import SolveSettings, solve, solve_many
+    from selverify.solving import Solver, SolveSettings, solve, solve_many
     from selverify.types import Problem
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "SelverifyError",
     "SolveSettings",
     "Solved",
+    "Solver",
     "TrainedPolicy",
     "load_policy",
     "solve",
@@ -43,6 +44,7 @@ _HOMES = {
     "Problem": "selverify.types",
     "SelverifyError": "selverify.errors",
     "SolveSettings": "selverify.solving",
+    "Solver": "selverify.solving",
     "solve": "selverify.solving",
     "solve_many": "selverify.solving",
     "Solved": "selverify.policy",

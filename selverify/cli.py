@@ -285,6 +285,67 @@ def train_ranker(
     typer.echo(f"Written to {output}; its card is {output / 'README.md'}")
 
 
+@app.command()
+def serve(
+    *,
+    model: Annotated[str, typer.Option(help="The model, as its server or the hub calls it.")],
+    url: Annotated[
+        str | None,
+        typer.Option(help="Its server, up to and with /v1; left out: a model of the hub."),
+    ] = None,
+    verifier: Annotated[
+        Path | None,
+        typer.Option(help="YAML: the settings of a verifier, as verifier.source in params.yaml."),
+    ] = None,
+    ranker: Annotated[
+        Path | None, typer.Option(help="The folder of a ranker: selverify train LOG.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="On the loopback address.")] = 8800,
+    running: Annotated[int, typer.Option(min=1, help="Searches at once.")] = 8,
+    waiting: Annotated[
+        int, typer.Option(min=0, help="Searches that may wait; more are told to come again.")
+    ] = 64,
+    seconds: Annotated[float, typer.Option(min=0.1, help="After which one is given up.")] = 600.0,
+    tau: Annotated[float, typer.Option(help="The score from which on a step is accepted.")] = 0.5,
+    key_variable: Annotated[
+        str | None, typer.Option(help="The environment variable with the key of the server.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(help="A file that keeps every reply of the models.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where a model of the hub runs.")] = "cpu",
+) -> None:
+    """Speak the OpenAI chat endpoint in front of a model: searches instead of single samples."""
+    _quieten()
+    import yaml
+
+    try:
+        import uvicorn
+
+        from selverify.serving import Limits, proxy
+    except ImportError as error:
+        raise ParamsError(
+            f"serve: expected its packages, pip install 'selverify[serve]' ({error})"
+        ) from error
+    from selverify.solving import Solver, SolveSettings
+
+    server = {} if url is None else {"url": url, "key_variable": key_variable}
+    settings = None if verifier is None else yaml.safe_load(verifier.read_text(encoding="utf-8"))
+    if verifier is not None and not isinstance(settings, dict):
+        raise ParamsError(
+            f"{verifier}: expected the settings of a verifier, a name and value a line"
+        )
+    solver = Solver(
+        generator={"model": model, **server},
+        verifier=settings,
+        ranker=ranker,
+        settings=SolveSettings(tau=tau, cache=cache, device=device),
+    )
+    served = proxy(solver, model=model, limits=Limits(running, waiting, seconds))
+    typer.echo(f"http://127.0.0.1:{port}/v1 searches with {_harmless(model)}")
+    uvicorn.run(served, host="127.0.0.1", port=port, log_level="warning")
+
+
 @app.command("import", cls=_Formats)
 def import_(
     form: Annotated[str, typer.Argument(metavar="FORMAT", help="Whose files; see below.")],

@@ -9,7 +9,7 @@ trained policies, benchmarks, the truth of any question.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -140,6 +140,71 @@ class _OwnRanker:
         )
 
 
+class Solver:
+    """Models that are opened once, and searches with them."""
+
+    def __init__(
+        self,
+        *,
+        generator: Generate | str | Mapping[str, Any],
+        verifier: Score | Mapping[str, Any] | None = None,
+        ranker: Ranker | str | Path | None = None,
+        gates: Gate | bool = True,
+        settings: SolveSettings = SolveSettings(),
+    ) -> None:
+        """Arguments and errors as in ``solve_many``."""
+        found = Ranker.load(ranker) if isinstance(ranker, str | Path) else ranker
+        self._ranker = found
+        self._settings = settings
+        self._domain = (
+            MathSteps() if gates is True else _GatedMath(None if gates is False else gates)
+        )
+        self._verifies = verifier is not None
+        self._backend = ComposedBackend(
+            _proposer(generator, self._domain, settings),
+            ranker=None if found is None else _OwnRanker(found),
+            verifier=None if verifier is None else _verifier(verifier, self._domain, settings),
+            concurrency=_concurrency(generator, verifier, settings),
+        )
+
+    @property
+    def usual_method(self) -> str:
+        """The method where none is given."""
+        return GATES_ONLY if self._ranker is None else FULL
+
+    @property
+    def waits(self) -> bool:
+        """Whether all models are waited for, so that several threads may search at once."""
+        kinds = (Propose.kind, Verify.kind) if self._verifies else (Propose.kind,)
+        return all(map(self._backend.concurrency, kinds))
+
+    def solve_many(
+        self, questions: Sequence[str], *, calls: int = 16, method: str | None = None
+    ) -> tuple[Solved, ...]:
+        """As the function ``solve_many``."""
+        if calls < 1:
+            raise BudgetError(f"calls: given {calls}, expected at least 1")
+        chosen = method or self.usual_method
+        _check_method(chosen, verifies=self._verifies, ranker=self._ranker)
+        domain, settings = self._domain, self._settings
+        problems = [domain.read(text, problem_id=name_of(text)) for text in questions]
+        start = partial(
+            _search, domain, method=chosen, calls=calls, ranker=self._ranker, settings=settings
+        )
+        limited = chosen not in _STEPS and chosen != "cot"
+        searches = {
+            place: Search(start(problem), calls if limited else None)
+            for place, problem in enumerate(problems)
+        }
+        run = partial(run_searches, searches, end_of_move=domain.end_of_move, traced=True)
+        if settings.cache is None:
+            results = run(self._backend)
+        else:
+            with closing(CachedBackend(self._backend, settings.cache)) as cached:
+                results = run(cached)
+        return tuple(solved_of(problem, results[place]) for place, problem in enumerate(problems))
+
+
 def solve(question: str, **given: Any) -> Solved:
     """Solve one question; see ``solve_many``."""
     (solved,) = solve_many([question], **given)
@@ -177,39 +242,18 @@ def solve_many(
         ProtocolError: a function raises or replies with something else, or a server does not reply.
         SchemaError: a question that is none.
     """
-    if calls < 1:
-        raise BudgetError(f"calls: given {calls}, expected at least 1")
-    found = Ranker.load(ranker) if isinstance(ranker, str | Path) else ranker
-    chosen = method or (GATES_ONLY if found is None else FULL)
-    _check_method(chosen, verifier=verifier, ranker=found)
-    domain = MathSteps() if gates is True else _GatedMath(None if gates is False else gates)
-    backend = ComposedBackend(
-        _proposer(generator, domain, settings),
-        ranker=None if found is None else _OwnRanker(found),
-        verifier=None if verifier is None else _verifier(verifier, domain, settings),
-        concurrency=_concurrency(generator, verifier, settings),
+    solver = Solver(
+        generator=generator, verifier=verifier, ranker=ranker, gates=gates, settings=settings
     )
-    problems = [domain.read(text, problem_id=name_of(text)) for text in questions]
-    start = partial(_search, domain, method=chosen, calls=calls, ranker=found, settings=settings)
-    limited = chosen not in _STEPS and chosen != "cot"
-    searches = {
-        place: Search(start(problem), calls if limited else None)
-        for place, problem in enumerate(problems)
-    }
-    cached = None if settings.cache is None else CachedBackend(backend, settings.cache)
-    with nullcontext() if cached is None else closing(cached):
-        results = run_searches(
-            searches, cached or backend, end_of_move=domain.end_of_move, traced=True
-        )
-    return tuple(solved_of(problem, results[place]) for place, problem in enumerate(problems))
+    return solver.solve_many(questions, calls=calls, method=method)
 
 
-def _check_method(method: str, *, verifier: object, ranker: Ranker | None) -> None:
+def _check_method(method: str, *, verifies: bool, ranker: Ranker | None) -> None:
     if method not in METHODS:
         raise ParamsError(f"method: given {method!r}, expected one of {', '.join(METHODS)}")
     if method == FULL and ranker is None:
         raise ParamsError("method: given 'full', expected a ranker (selverify train LOG)")
-    if verifier is None and method not in ("cot", "majority", "adaptive_consistency"):
+    if not verifies and method not in ("cot", "majority", "adaptive_consistency"):
         raise ParamsError(f"verifier: given none, expected one for the method {method!r}")
 
 

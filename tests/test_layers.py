@@ -21,6 +21,7 @@ ROWS = (
     "audit",
     "ranker",
     "solving",
+    "serving",
     "installation",
     "cli",
 )

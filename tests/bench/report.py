@@ -12,6 +12,7 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import overhead
 import rows
 import served
 from rows import Row
@@ -34,6 +35,19 @@ with a median of {served.MEDIAN} s, and one in a hundred {served.STRAGGLES:g} s,
 {served.FASTER:g}. The searches end the same both ways. The bound is the largest of: all requests of
 the writer over its concurrency, the same of the judge, the longest chain of one search.""",
         served.measure,
+    ),
+    "plans": (
+        """## A plan of a ranker of one's own
+
+Processor time on one thread, with the default encoder, beside any model.""",
+        overhead.plans,
+    ),
+    "proxy": (
+        """## The proxy
+
+`selverify serve` in front of functions that reply at once, one request after the other, and the
+same searches by a call.""",
+        overhead.served,
     ),
 }
 

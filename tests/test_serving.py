@@ -1,0 +1,215 @@
+"""The proxy as an OpenAI client sees it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import openai
+import pytest
+import uvicorn
+import yaml
+from test_solving import ANSWERS, QUESTIONS, generate, score
+from typer.testing import CliRunner
+
+from selverify import cli
+from selverify.errors import NoReply
+from selverify.serving import Limits, proxy
+from selverify.solving import Solver, SolveSettings
+
+ROOT = Path(__file__).parents[1]
+
+
+@contextmanager
+def served(
+    generator: Callable[..., list[str]] = generate,
+    *,
+    limits: Limits | None = None,
+    concurrency: int = 4,
+) -> Iterator[str]:
+    """The address of a proxy in front of functions."""
+    settings = SolveSettings(concurrency=concurrency)
+    solver = Solver(generator=generator, verifier=score, settings=settings)
+    app = proxy(solver, model="sums", limits=limits or Limits())
+    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/v1"
+    finally:
+        server.should_exit = True
+        thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with served() as address:
+        yield address
+
+
+def client(url: str, **changed: Any) -> openai.OpenAI:
+    return openai.OpenAI(base_url=url, api_key="none", **{"max_retries": 0, **changed})
+
+
+def ask(url: str, question: str, **more: Any) -> Any:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": question}]
+    return client(url).chat.completions.create(model="sums", messages=messages, **more)
+
+
+def test_a_client_gets_a_search_by_its_address(url: str) -> None:
+    """The steps as the message, the calls in the usage; a temperature is passed over."""
+    for question, answer in zip(QUESTIONS, ANSWERS, strict=True):
+        told = ask(url, question, temperature=0.3, extra_body={"selverify": {"calls": 12}})
+        assert told.choices[0].message.content.endswith(rf"\boxed{{{answer}}}.")
+        assert told.choices[0].finish_reason == "stop"
+        assert told.selverify == {"answer": answer, "reason": "answered"}
+        usage = told.usage
+        assert 0 < usage.verifier_calls <= 12
+        assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert [one.id for one in client(url).models.list()] == ["sums"]
+
+
+def test_the_method_and_the_calls_are_the_clients(url: str) -> None:
+    told = ask(url, QUESTIONS[0], extra_body={"selverify": {"method": "majority", "calls": 5}})
+    assert told.usage.verifier_calls == 0
+    told = ask(url, QUESTIONS[0], extra_body={"selverify": {"method": "best_of_n", "calls": 5}})
+    assert 0 < told.usage.verifier_calls <= 5
+
+
+def test_the_final_text_is_streamed_step_by_step(url: str) -> None:
+    chunks = list(ask(url, QUESTIONS[1], stream=True, stream_options={"include_usage": True}))
+    said = [one.choices[0].delta.content or "" for one in chunks if one.choices]
+    assert len(said) == 1 + 3 + 1  # the role, three steps, the end
+    assert "".join(said).endswith(r"\boxed{17}.")
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage.verifier_calls > 0
+    assert len({one.id for one in chunks}) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"messages": []}, "messages: "),
+        ({"messages": [{"role": "assistant", "content": "x"}]}, "the last is of 'assistant'"),
+        ({"messages": [{"role": "user", "content": ""}]}, "given a problem of 0 characters"),
+        ({"selverify": {"calls": 0}}, "selverify.calls: "),
+        ({"selverify": {"budget": 3}}, "selverify.budget: "),
+        ({"selverify": {"method": "magic"}}, "given 'magic', expected one of cot"),
+        ({"n": 2}, "n: "),
+    ],
+)
+def test_a_wrong_request_is_one_sentence(url: str, body: dict[str, object], message: str) -> None:
+    whole = {"model": "sums", "messages": [{"role": "user", "content": QUESTIONS[0]}], **body}
+    reply = httpx2.post(f"{url}/chat/completions", json=whole)
+    assert reply.status_code == 400
+    error = reply.json()["error"]
+    assert message in error["message"] and error["type"] == "invalid_request_error"
+
+
+def test_too_many_are_told_to_come_again() -> None:
+    """Those that run and wait are answered."""
+    hold = threading.Event()
+
+    def slow(question: str, steps: list[str], n: int) -> list[str]:
+        hold.wait(20)
+        return generate(question, steps, n)
+
+    found: list[Any] = []
+    with served(slow, limits=Limits(running=1, waiting=1)) as url:
+        threads = [
+            threading.Thread(target=lambda: found.append(ask(url, QUESTIONS[0]))) for _ in range(2)
+        ]
+        for one in threads:
+            one.start()
+        until = time.monotonic() + 10
+        refused: openai.RateLimitError | None = None
+        while refused is None and time.monotonic() < until:
+            try:
+                client(url, timeout=0.5).chat.completions.create(
+                    model="sums", messages=[{"role": "user", "content": QUESTIONS[0]}]
+                )
+            except openai.RateLimitError as error:
+                refused = error
+            except openai.APITimeoutError:
+                continue
+        hold.set()
+        for one in threads:
+            one.join(20)
+    assert refused is not None and refused.response.headers["retry-after"] == "1"
+    assert len(found) == 2
+
+
+def test_what_takes_too_long_or_fails_behind_us_has_a_status() -> None:
+    def sleepy(question: str, steps: list[str], n: int) -> list[str]:
+        time.sleep(1.0)
+        return generate(question, steps, n)
+
+    with (
+        served(sleepy, limits=Limits(seconds=0.2)) as url,
+        pytest.raises(openai.InternalServerError, match=r"no answer within 0\.2 s"),
+    ):
+        ask(url, QUESTIONS[0])
+
+    def broken(question: str, steps: list[str], n: int) -> list[str]:
+        raise NoReply("http://model: no reply")
+
+    with served(broken) as url:
+        with pytest.raises(openai.InternalServerError, match="http://model: no reply") as caught:
+            ask(url, QUESTIONS[0])
+        assert caught.value.status_code == 502
+        reply = httpx2.post(
+            f"{url}/chat/completions",
+            json={
+                "model": "sums",
+                "messages": [{"role": "user", "content": QUESTIONS[0]}],
+                "stream": True,
+            },
+        )
+        assert json.loads(reply.text.removeprefix("data: "))["error"]["code"] == 502
+
+
+def test_functions_that_may_not_run_in_threads_answer_one_search_at_a_time() -> None:
+    inside, most = 0, 0
+
+    def counted(question: str, steps: list[str], n: int) -> list[str]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.002)
+        inside -= 1
+        return generate(question, steps, n)
+
+    with served(counted, concurrency=0) as url:
+        threads = [threading.Thread(target=ask, args=(url, QUESTIONS[0])) for _ in range(6)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join(20)
+    assert most == 1
+
+
+def test_the_documented_verifier_is_one() -> None:
+    given = yaml.safe_load((ROOT / "docs" / "examples" / "verifier.yaml").read_text())
+    assert Solver(generator=generate, verifier=given).usual_method == "gates_only"
+
+
+def test_the_command_says_what_is_wrong_before_it_serves(tmp_path: Path) -> None:
+    wrong = tmp_path / "verifier.yaml"
+    wrong.write_text("- 1\n")
+    given = ["serve", "--model", "m", "--url", "http://127.0.0.1:9/v1"]
+    for more, message in (
+        (["--verifier", str(wrong)], "expected the settings of a verifier"),
+        (["--ranker", str(tmp_path)], "expected a ranker"),
+        (["--verifier", str(tmp_path / "none.yaml")], "No such file"),
+        (["--key-variable", "NO_SUCH_KEY"], "NO_SUCH_KEY holds nothing"),
+    ):
+        ended = CliRunner().invoke(cli.app, [*given, *more])
+        assert ended.exit_code == 1 and message in ended.stderr, ended.output
