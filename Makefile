@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak real bench throughput peers check ui up clean install
+.PHONY: run test soak real bench throughput peers check docs ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -50,6 +50,10 @@ check: $(INSTALLED)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+# The documentation as a site, in site/; dead links are errors.
+docs: $(INSTALLED)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 ui: $(INSTALLED)
 	@$(FLOWS) ui

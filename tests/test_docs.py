@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import reduce
@@ -149,6 +151,18 @@ def test_every_link_leads_somewhere() -> None:
         links = re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
         relative = [link for link in links if "://" not in link]
         assert [link for link in relative if not (page.parent / link).exists()] == [], page
+
+
+def test_the_site_has_no_dead_link(tmp_path: Path) -> None:
+    """Every page is built, every link and anchor leads somewhere, nothing comes from elsewhere."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    settings = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=settings, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    built = (tmp_path / "own-system.html").read_text(encoding="utf-8")
+    assert not re.findall(r"(?:src|rel=\"stylesheet\" href)=\"https?://", built)
 
 
 def test_no_page_names_a_machine() -> None:
