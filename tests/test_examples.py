@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import stand_in
+from proxy import Proxy
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 
@@ -27,3 +29,19 @@ def test_its_hub_finds_as_much_for_fewer_calls(
     )
     assert after >= before >= 15
     assert calls_after < 0.5 * calls_before
+
+
+def test_a_plain_loop_learns_from_its_own_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Over a server, which errs in a quarter of the steps."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import own_loop
+
+    with Proxy(stand_in.answer) as server:
+        own_loop.main(["--url", server.url, "--model", "stand-in", "--questions", "60"])
+    sys.modules.pop("own_loop")
+    said = re.findall(r"(\d+) of (\d+) right, ([\d.]+) calls", capsys.readouterr().out)
+    (before, count, calls_before), (after, others, calls_after) = (map(float, one) for one in said)
+    assert after / others >= 0.8 * before / count > 0.5
+    assert calls_after < 0.75 * calls_before
