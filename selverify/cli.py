@@ -253,21 +253,19 @@ def train_ranker(
     ] = None,
     wanted: Annotated[
         float,
-        typer.Option(help="In which share of the states an accepted move is to be found."),
+        typer.Option(min=0, max=1, help="In which share of states an accepted move is wanted."),
     ] = 0.98,
-    seed: Annotated[int, typer.Option(help="Of folds, training and intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of folds, training and intervals.")] = 0,
 ) -> None:
     """Learn from a log which candidates to verify, and how many: a ranker for your own search."""
+    _quieten()
     from selverify.audit.training_log import read_lists
-    from selverify.storage import check_place
+    from selverify.ranker import DEFAULT_ENCODER, Ranker, check_folder
 
-    check_place(output / "ranker.json")
+    check_folder(output)
     lists, left_out = read_lists(log)
     for line in left_out:
         typer.echo(_harmless(line))
-    _quieten()
-    from selverify.ranker import DEFAULT_ENCODER, Ranker
-
     console = Console()
     with console.status("Training") as status:
         ranker = Ranker.train(
@@ -300,12 +298,14 @@ def serve(
     ranker: Annotated[
         Path | None, typer.Option(help="The folder of a ranker: selverify train LOG.")
     ] = None,
-    port: Annotated[int, typer.Option(help="On the loopback address.")] = 8800,
+    port: Annotated[int, typer.Option(min=1, max=65_535, help="On the loopback address.")] = 8800,
     running: Annotated[int, typer.Option(min=1, help="Searches at once.")] = 8,
     waiting: Annotated[
         int, typer.Option(min=0, help="Searches that may wait; more are told to come again.")
     ] = 64,
-    seconds: Annotated[float, typer.Option(min=0.1, help="After which one is given up.")] = 600.0,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="After which a client is told so.")
+    ] = 600.0,
     tau: Annotated[float, typer.Option(help="The score from which on a step is accepted.")] = 0.5,
     key_variable: Annotated[
         str | None, typer.Option(help="The environment variable with the key of the server.")
@@ -317,7 +317,7 @@ def serve(
 ) -> None:
     """Speak the OpenAI chat endpoint in front of a model: searches instead of single samples."""
     _quieten()
-    import yaml
+    from selverify.params import read_yaml
 
     try:
         import uvicorn
@@ -329,8 +329,10 @@ def serve(
         ) from error
     from selverify.solving import Solver, SolveSettings
 
+    if url is None and key_variable is not None:
+        raise ParamsError("--key-variable: given without --url, expected the server that it is for")
     server = {} if url is None else {"url": url, "key_variable": key_variable}
-    settings = None if verifier is None else yaml.safe_load(verifier.read_text(encoding="utf-8"))
+    settings = None if verifier is None else read_yaml(verifier)
     if verifier is not None and not isinstance(settings, dict):
         raise ParamsError(
             f"{verifier}: expected the settings of a verifier, a name and value a line"

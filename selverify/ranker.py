@@ -13,8 +13,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +50,7 @@ from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic, Scorer, scorers
 from selverify.search.allocation import calls_at
-from selverify.storage import atomic_path, check_digests, write_digests
+from selverify.storage import atomic_path, check_digests, check_place, write_digests
 from selverify.training.policy import LabelledList, train_policy
 
 DESCRIBED, WEIGHTS, CARD = "ranker.json", "ranker.safetensors", "README.md"
@@ -59,19 +62,19 @@ PROBED, PROBE_TOLERANCE = 8, 1e-3
 WRITING = 8
 """Numbers that say how a state is written."""
 RESAMPLES = 2_000
+UNKNOWN = 1.0
+"""The score and the chance of a rejection of all candidates at an unfamiliar state."""
+MOST_LISTS = 20_000
+"""To learn from; more take memory and say little more."""
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateList:
-    """Candidate steps at a state: after ``steps`` of a solution of ``question``.
-
-    ``logprobs``: the log probability of each candidate, in nats, where the ranker's log had them.
-    """
+    """Candidate steps at a state: after ``steps`` of a solution of ``question``."""
 
     question: str
     steps: Sequence[str]
     candidates: Sequence[str]
-    logprobs: Sequence[float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,23 @@ class Plan:
     skip: bool
     reject_probability: tuple[float, ...]
     familiar: bool
+
+
+def check_folder(folder: Path) -> None:
+    """See whether a ranker may be written there, before it is trained.
+
+    Raises:
+        ArtifactError: it may not.
+    """
+    if not folder.name:
+        raise ArtifactError(f"{folder}: given no name, expected a folder for the ranker")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / DESCRIBED).is_file():
+        raise ArtifactError(
+            f"{folder}: given a folder that holds something else than a ranker, expected a new one"
+        )
+    check_place(folder.with_name(f"{folder.name}.new"))
+    if folder.exists() and not folder.is_dir():
+        raise ArtifactError(f"{folder}: given a file, expected a folder for the ranker")
 
 
 class _Read(NamedTuple):
@@ -119,7 +139,6 @@ class Described(BaseModel):
     width: int
     seen: int
     hidden: int
-    logprobs: bool
     rule: Rule
     savings: str
     promised: dict[str, float]
@@ -184,9 +203,16 @@ class Ranker:
             ParamsError: a setting that there is not, or that the lists cannot serve.
             SchemaError: too few lists to learn from, to choose the rule on and to count on.
         """
+        if not 0.0 <= wanted <= 1.0:
+            raise ParamsError(f"wanted: given {wanted:g}, expected a share from 0 to 1")
+        if seed < 0:
+            raise ParamsError(f"seed: given {seed}, expected at least 0")
         embedder = open_embedder(encoder)
-        accepts = accept_rule(lists, by=by, tau=tau)
-        states, coverage = judge(lists, accepts.accepts, complete=True)
+        drawn = _some_problems(lists, seed)
+        if len(drawn) < len(lists):
+            source = f"{source} ({len(drawn):,} of its {len(lists):,} lists, problems at random)"
+        accepts = accept_rule(drawn, by=by, tau=tau)
+        states, coverage = judge(drawn, accepts.accepts, complete=True)
         rows = labelled(states, embedder)
         settings = RANKER_SETTINGS.model_copy(update={"seed": seed})
         (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=seed)
@@ -209,7 +235,6 @@ class Ranker:
             schema_version=SCHEMA,
             encoder=encoder,
             **heuristic.sizes,
-            logprobs=any(float(item.rows.logprob.abs().sum()) for item in rows),
             rule=rule,
             savings=savings_of(learned, savings),
             promised={
@@ -224,11 +249,12 @@ class Ranker:
         return cls(described, card_of(learned, coverage, savings), weights, embedder)
 
     def save(self, folder: str | Path) -> None:
-        """Write the folder, whole or not at all; one that is there is replaced.
+        """Write the folder, whole or not at all; a ranker that is there is replaced.
 
         Raises:
-            ArtifactError: it cannot be written.
+            ArtifactError: it cannot be written, or holds something else than a ranker.
         """
+        check_folder(Path(folder))
         with atomic_path(Path(folder)) as temporary:
             temporary.mkdir()
             save_file(self._weights.state_dict(), temporary / WEIGHTS)
@@ -269,7 +295,7 @@ class Ranker:
         probed = _probe(embedder)
         if not all(
             math.isclose(one, other, abs_tol=PROBE_TOLERANCE)
-            for one, other in zip(probed, described.probe, strict=True)
+            for one, other in zip_longest(probed, described.probe, fillvalue=math.inf)
         ):
             raise SchemaError(
                 f"{folder}: the encoder {described.encoder!r} gives other numbers than when the "
@@ -278,16 +304,9 @@ class Ranker:
         card = (folder / CARD).read_text(encoding="utf-8")
         return cls(described, card, weights.eval(), embedder)
 
-    def plan(
-        self,
-        question: str,
-        steps: Sequence[str],
-        candidates: Sequence[str],
-        *,
-        logprobs: Sequence[float] | None = None,
-    ) -> Plan:
+    def plan(self, question: str, steps: Sequence[str], candidates: Sequence[str]) -> Plan:
         """The plan of one state; see ``plan_many``."""
-        (plan,) = self.plan_many([CandidateList(question, steps, candidates, logprobs)])
+        (plan,) = self.plan_many([CandidateList(question, steps, candidates)])
         return plan
 
     def digest(self) -> str:
@@ -302,13 +321,13 @@ class Ranker:
     ) -> tuple[tuple[tuple[float, ...], tuple[float, ...]], ...]:
         """Of each state's candidates the scores that order them, and the chances of a rejection.
 
-        All are 1 at an unfamiliar state. Errors as in ``plan_many``.
+        All are ``UNKNOWN`` at an unfamiliar state. Errors as in ``plan_many``.
         """
         found = []
         for one, distinct, read in self._read(states):
             texts = one.candidates
             if read is None or not read.familiar:
-                found.append(((1.0,) * len(texts), (1.0,) * len(texts)))
+                found.append(((UNKNOWN,) * len(texts), (UNKNOWN,) * len(texts)))
                 continue
             row_of = dict(zip(distinct, range(len(distinct)), strict=True))
             rows = [row_of[text] for text in texts]
@@ -318,15 +337,13 @@ class Ranker:
         return tuple(found)
 
     def plan_many(self, states: Sequence[CandidateList]) -> tuple[Plan, ...]:
-        """A plan for each state. A state is planned the same whatever stands beside it.
+        """A plan for each state; what stands beside it changes its numbers by rounding only.
 
         A state that cannot be read, because a text of it is longer than a log may hold, is
         unfamiliar.
 
         Raises:
-            SchemaError: a state without candidates, or log probabilities that are not one a
-                candidate, or no numbers.
-            ParamsError: log probabilities are missing that the ranker was trained with.
+            SchemaError: a state without candidates.
         """
         return tuple(
             self._planned(one.candidates, distinct, read)
@@ -345,22 +362,11 @@ class Ranker:
         read = dict(zip(readable, self._scored(items, embedded), strict=True))
         return ((one, distinct[place], read.get(place)) for place, one in enumerate(states))
 
-    def _distinct(self, place: int, one: CandidateList) -> dict[str, int]:
+    @staticmethod
+    def _distinct(place: int, one: CandidateList) -> dict[str, int]:
         """The first place of each text."""
         if not one.candidates:
             raise SchemaError(f"state {place}: given no candidates, expected at least one")
-        if self.described.logprobs and one.logprobs is None:
-            raise ParamsError(
-                f"state {place}: given no logprobs, expected one a candidate: the ranker was "
-                "trained with them"
-            )
-        if one.logprobs is not None and (
-            len(one.logprobs) != len(one.candidates) or not all(map(math.isfinite, one.logprobs))
-        ):
-            raise SchemaError(
-                f"state {place}: given {len(one.logprobs)} logprobs of {len(one.candidates)} "
-                "candidates, expected a finite one of each"
-            )
         found: dict[str, int] = {}
         for index, text in enumerate(one.candidates):
             found.setdefault(text, index)
@@ -390,7 +396,7 @@ class Ranker:
     ) -> Plan:
         places = list(distinct.values())
         if read is None or not read.familiar:
-            unknown = (1.0,) * len(candidates)
+            unknown = (UNKNOWN,) * len(candidates)
             return Plan(tuple(places), len(places), False, unknown, familiar=False)
         rule, scores = self.described.rule, read.scores
         order = sorted(range(len(places)), key=lambda row: (scores[row], row))
@@ -414,6 +420,20 @@ class Ranker:
         )
 
 
+def _some_problems(lists: Sequence[RecordedList], seed: int) -> Sequence[RecordedList]:
+    """All lists, or those of as many problems as there may be lists of."""
+    if len(lists) <= MOST_LISTS:
+        return lists
+    counts = Counter(one.problem_id for one in lists)
+    names, kept, total = sorted(counts), set[str](), 0
+    random.Random(seed).shuffle(names)
+    for name in names:
+        if total + counts[name] <= MOST_LISTS:
+            kept.add(name)
+            total += counts[name]
+    return [one for one in lists if one.problem_id in kept]
+
+
 def _fits(one: CandidateList) -> bool:
     texts = (one.question, *one.steps, *one.candidates)
     return max(map(len, texts)) <= LONGEST_TEXT and max(len(one.steps), len(one.candidates)) <= (
@@ -424,10 +444,7 @@ def _fits(one: CandidateList) -> bool:
 def _recorded(one: CandidateList, distinct: dict[str, int]) -> RecordedList:
     """The state as a log would have it, without its checks: they take longer than the ranker."""
     candidates = tuple(
-        RecordedCandidate.model_construct(
-            text=_writable(text), logprob=None if one.logprobs is None else one.logprobs[place]
-        )
-        for text, place in distinct.items()
+        RecordedCandidate.model_construct(text=_writable(text), logprob=None) for text in distinct
     )
     return RecordedList.model_construct(
         problem_id="",
@@ -455,13 +472,13 @@ def _meanings(states: Sequence[Embeddings]) -> Tensor:
 
 
 def _writings(states: Sequence[RecordedList]) -> Tensor:
-    """How each state is written, [states, 8]: the question's ``_writing``, the candidates' mean."""
-    rows = []
-    for one in states:
-        of_candidates = zip(*(_writing(each.text) for each in one.candidates), strict=True)
-        means = [sum(column) / len(one.candidates) for column in of_candidates]
-        rows.append([*_writing(one.question), *means])
-    return torch.tensor(rows)
+    """How each state is written, [states, 8]: ``_writing`` of the question, and of all of it.
+
+    Not of the candidates: a search asks of one of them again, and must be told the same.
+    """
+    return torch.tensor(
+        [_writing(one.question) + _writing("".join((one.question, *one.prefix))) for one in states]
+    )
 
 
 def _writing(text: str) -> list[float]:
@@ -503,17 +520,22 @@ def _fit(familiarity: Familiarity, rows: Tensor, folds: Sequence[int]) -> None:
 def _probe(embedder: Embedder) -> tuple[float, ...]:
     item = _recorded(CandidateList(PROBE, (), (PROBE,)), {PROBE: 0})
     (rows,) = embedder.embed([item])
-    return tuple(torch.cat((rows.after[0], rows.token_logprobs[0]))[:PROBED].tolist())
+    return (*rows.after[0, :PROBED].tolist(), *rows.token_logprobs[0, :PROBED].tolist())
 
 
 def _read(path: Path) -> Described:
     try:
+        stated = json.loads(path.read_bytes())
+        version = stated.get("schema_version") if isinstance(stated, dict) else None
+    except ValueError as error:
+        raise SchemaError(f"{path}: not JSON: {error}") from error
+    if version != SCHEMA:
+        raise SchemaError(
+            f"{path}: a ranker of version {version}, expected {SCHEMA}; train it again "
+            "(selverify train LOG)"
+        )
+    try:
         described = Described.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise SchemaError(f"{path}: {fault(error)}; expected a ranker's description") from error
-    if described.schema_version != SCHEMA:
-        raise SchemaError(
-            f"{path}: a ranker of version {described.schema_version}, expected {SCHEMA}; train it "
-            "again (selverify train LOG)"
-        )
     return described

@@ -11,6 +11,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
@@ -19,7 +20,7 @@ from typing import Any, Literal
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from selverify.domains.math_steps import END_OF_STEP
 from selverify.errors import ParamsError, ProtocolError, SchemaError, SelverifyError
@@ -34,7 +35,11 @@ MOST_CALLS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``running`` searches at once, ``waiting`` more; one that takes ``seconds`` is given up."""
+    """``running`` searches at once, ``waiting`` more.
+
+    After ``seconds`` the client is told so. A search that waits is then dropped; one that runs goes
+    on to its end, in its place, because what its models say is paid for.
+    """
 
     running: int = 8
     waiting: int = 64
@@ -47,6 +52,13 @@ class _Given(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
+def _said(given: Any) -> Any:
+    """A field that is null is one that was not given."""
+    if not isinstance(given, dict):
+        return given
+    return {name: value for name, value in given.items() if value is not None}
+
+
 class _Part(_Given):
     type: Literal["text"]
     text: str
@@ -55,11 +67,6 @@ class _Part(_Given):
 class _Message(_Given):
     role: str
     content: str | list[_Part]
-
-    @property
-    def text(self) -> str:
-        parts = self.content
-        return parts if isinstance(parts, str) else "".join(part.text for part in parts)
 
 
 class _Search(BaseModel):
@@ -77,25 +84,33 @@ class _StreamOptions(_Given):
 
 class _Chat(_Given):
     model: str
-    messages: list[_Message] = Field(min_length=1)
+    messages: list[Any] = Field(min_length=1)
     n: Literal[1] = 1
     stream: bool = False
     stream_options: _StreamOptions = _StreamOptions()
     selverify: _Search = _Search()
 
+    _ = model_validator(mode="before")(_said)
+
     @property
     def question(self) -> str:
-        """The last message.
+        """The last message; the others have no effect.
 
         Raises:
             SchemaError: it is not the user's.
         """
-        last = self.messages[-1]
+        try:
+            last = _Message.model_validate(self.messages[-1])
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            where = ".".join(map(str, first["loc"]))
+            raise SchemaError(f"messages: of the last, {where}: {first['msg']}") from None
         if last.role != "user":
             raise SchemaError(
                 f"messages: the last is of {last.role[:20]!r}, expected the user's question"
             )
-        return last.text
+        parts = last.content
+        return parts if isinstance(parts, str) else "".join(part.text for part in parts)
 
 
 class _Busy(Exception):
@@ -109,36 +124,33 @@ class _Desk:
     solver: Solver
     limits: Limits
     under_way: int = 0
-    running: asyncio.Semaphore = field(init=False)
+    threads: ThreadPoolExecutor = field(init=False)
     alone: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.running = asyncio.Semaphore(self.limits.running)
+        self.threads = ThreadPoolExecutor(self.limits.running, thread_name_prefix="search")
         # A model in this process answers one search at a time.
         self.alone = nullcontext() if self.solver.waits else Lock()
 
-    def begin(self, asked: _Chat) -> asyncio.Task[Solved]:
-        """The search, as a task.
+    def begin(self, asked: _Chat) -> asyncio.Future[Solved]:
+        """The search, which waits for a thread.
 
         Raises:
             _Busy: too many are under way.
+            SelverifyError: the request is wrong.
         """
-        question = asked.question
+        how, question = asked.selverify, asked.question
+        self.solver.check(question, method=how.method)
         if self.under_way >= self.limits.running + self.limits.waiting:
             raise _Busy
         self.under_way += 1
-        task = asyncio.create_task(self._search(question, asked.selverify))
-        task.add_done_callback(self._ended)
-        return task
+        search = self.threads.submit(self._solve, question, how)
+        loop = asyncio.get_running_loop()
+        search.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended))
+        return asyncio.wrap_future(search)
 
-    def _ended(self, task: asyncio.Task[Solved]) -> None:
+    def _ended(self) -> None:
         self.under_way -= 1
-        if not task.cancelled():
-            task.exception()  # it may be that nobody waits for it any more
-
-    async def _search(self, question: str, how: _Search) -> Solved:
-        async with self.running:
-            return await asyncio.to_thread(self._solve, question, how)
 
     def _solve(self, question: str, how: _Search) -> Solved:
         with self.alone:
@@ -173,7 +185,7 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
         if not desk:
             desk.append(_Desk(solver, limits))
         try:
-            task = desk[0].begin(asked)
+            search = desk[0].begin(asked)
         except _Busy:
             most = limits.running + limits.waiting
             message = f"{most} searches are under way, expected fewer; ask again later"
@@ -181,24 +193,31 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
         except SelverifyError as error:
             return _failed(400, str(error))
         if asked.stream:
-            chunks = _streamed(task, asked, model, limits.seconds)
+            chunks = _streamed(search, asked, model, limits.seconds)
             return StreamingResponse(chunks, media_type="text/event-stream")
-        try:
-            solved = await asyncio.wait_for(asyncio.shield(task), limits.seconds)
-        except TimeoutError:
-            return _failed(504, f"no answer within {limits.seconds:g} s")
-        except SelverifyError as error:
-            return _failed(_status(error), str(error))
-        return JSONResponse(_reply(solved, model))
+        await asyncio.wait([search], timeout=limits.seconds)
+        if not search.done():
+            search.cancel()
+        if (failure := _failure(search, limits.seconds)) is not None:
+            return _failed(*failure)
+        return JSONResponse(_reply(search.result(), model))
 
     return app
 
 
-def _status(error: SelverifyError) -> int:
-    """A fault of the request, or of a model behind us."""
+def _failure(search: asyncio.Future[Solved], seconds: float) -> tuple[int, str] | None:
+    """The status and the sentence of a search that failed or was given up."""
+    if search.cancelled():
+        return 504, f"no answer within {seconds:g} s"
+    error = search.exception()
+    if error is None:
+        return None
     if isinstance(error, ProtocolError):
-        return 502
-    return 400 if isinstance(error, ParamsError | SchemaError) else 500
+        return 502, str(error)
+    if isinstance(error, ParamsError):
+        return 400, str(error)
+    # Of what is no sentence of ours only the kind: it may quote the question.
+    return 500, str(error) if isinstance(error, SelverifyError) else type(error).__name__
 
 
 def _failed(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
@@ -244,23 +263,21 @@ def _reply(solved: Solved, model: str) -> dict[str, Any]:
 
 
 async def _streamed(
-    task: asyncio.Task[Solved], asked: _Chat, model: str, seconds: float
+    search: asyncio.Future[Solved], asked: _Chat, model: str, seconds: float
 ) -> AsyncIterator[str]:
     """The solution step by step once it is found; a comment now and then until it is."""
     until = time.monotonic() + seconds
-    while not task.done() and time.monotonic() < until:
+    while not search.done() and time.monotonic() < until:
         patience = min(ALIVE_SECONDS, until - time.monotonic())
-        await asyncio.wait([task], timeout=max(patience, 0.0))
-        if not task.done():
+        await asyncio.wait([search], timeout=max(patience, 0.0))
+        if not search.done():
             yield ": searching\n\n"
-    if not task.done():
-        yield _event(_error(504, f"no answer within {seconds:g} s"))
+    if not search.done():
+        search.cancel()
+    if (failure := _failure(search, seconds)) is not None:
+        yield _event(_error(*failure))
         return
-    error = task.exception()
-    if isinstance(error, SelverifyError):
-        yield _event(_error(_status(error), str(error)))
-        return
-    solved = task.result()
+    solved = search.result()
     head = _head("chat.completion.chunk", model)
 
     def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> str:

@@ -8,10 +8,11 @@ trained policies, benchmarks, the truth of any question.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -19,12 +20,18 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from selverify.audit.records import fault
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import BudgetError, ParamsError
 from selverify.models.assembly import client_of, open_generator
-from selverify.models.called import CalledGenerator, CalledVerifier, Generate, Score, call
-from selverify.models.reply_cache import CachedBackend
+from selverify.models.called import (
+    CalledGenerator,
+    CalledVerifier,
+    Generate,
+    Score,
+    call,
+    has_a_place,
+)
+from selverify.models.reply_cache import ENTRIES_PER_COMMIT, CachedBackend
 from selverify.models.verifiers.opening import Surroundings
 from selverify.params import (
     VERIFIERS,
@@ -33,12 +40,13 @@ from selverify.params import (
     Sampling,
     Served,
     VerifierSource,
+    validation_sentence,
     verifier_source,
 )
 from selverify.policy import Solved, name_of, solved_of
-from selverify.ranker import CandidateList, Ranker
+from selverify.ranker import UNKNOWN, CandidateList, Ranker
 from selverify.search.adaptive_consistency import adaptive_consistency
-from selverify.search.backend import ComposedBackend, Proposer, Verifier
+from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
@@ -58,7 +66,7 @@ _Section = TypeVar("_Section", bound=ParamsSection)
 Gate = Callable[[str, list[str], str], str | None]
 """``gate(question, steps, candidate)``: the reason to refuse the candidate, or None."""
 _RETRIES = 2
-FULL, GATES_ONLY = "full", "gates_only"
+FULL, GATES_ONLY, MAJORITY = "full", "gates_only", "majority"
 _SOLUTIONS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
     {
         "majority": majority_vote,
@@ -88,7 +96,8 @@ class SolveSettings:
     round. ``max_moves``: a solution has no more. ``temperature``, ``max_move_tokens``,
     ``max_solution_tokens``, ``seed``: of models that are not functions. ``concurrency``: calls of a
     function at once, in threads; 0: one after the other. ``device``: of models of the hub.
-    ``cache``: a file that keeps every reply, so that none is paid for twice.
+    ``cache``: a file that keeps every reply, so that a later search finds it; functions are told
+    apart in it by module and name alone.
     """
 
     tau: float = 0.5
@@ -153,6 +162,7 @@ class Solver:
         settings: SolveSettings = SolveSettings(),
     ) -> None:
         """Arguments and errors as in ``solve_many``."""
+        _check(generator, verifier, settings)
         found = Ranker.load(ranker) if isinstance(ranker, str | Path) else ranker
         self._ranker = found
         self._settings = settings
@@ -160,16 +170,24 @@ class Solver:
             MathSteps() if gates is True else _GatedMath(None if gates is False else gates)
         )
         self._verifies = verifier is not None
-        self._backend = ComposedBackend(
+        backend = ComposedBackend(
             _proposer(generator, self._domain, settings),
             ranker=None if found is None else _OwnRanker(found),
             verifier=None if verifier is None else _verifier(verifier, self._domain, settings),
             concurrency=_concurrency(generator, verifier, settings),
         )
+        # What functions reply is kept one by one; a model answers many items at once.
+        one_by_one = all(map(callable, (generator, verifier)))
+        self._backend: Backend = backend
+        if settings.cache is not None:
+            entries = 1 if one_by_one else ENTRIES_PER_COMMIT
+            self._backend = CachedBackend(backend, settings.cache, entries=entries)
 
     @property
     def usual_method(self) -> str:
         """The method where none is given."""
+        if not self._verifies:
+            return MAJORITY
         return GATES_ONLY if self._ranker is None else FULL
 
     @property
@@ -177,6 +195,16 @@ class Solver:
         """Whether all models are waited for, so that several threads may search at once."""
         kinds = (Propose.kind, Verify.kind) if self._verifies else (Propose.kind,)
         return all(map(self._backend.concurrency, kinds))
+
+    def check(self, question: str, *, method: str | None = None) -> None:
+        """See whether a search would begin.
+
+        Raises:
+            ParamsError, SchemaError: as in the function ``solve_many``.
+        """
+        chosen = method or self.usual_method
+        _check_method(chosen, verifies=self._verifies, ranker=self._ranker)
+        self._domain.read(question, problem_id=name_of(question))
 
     def solve_many(
         self, questions: Sequence[str], *, calls: int = 16, method: str | None = None
@@ -196,12 +224,7 @@ class Solver:
             place: Search(start(problem), calls if limited else None)
             for place, problem in enumerate(problems)
         }
-        run = partial(run_searches, searches, end_of_move=domain.end_of_move, traced=True)
-        if settings.cache is None:
-            results = run(self._backend)
-        else:
-            with closing(CachedBackend(self._backend, settings.cache)) as cached:
-                results = run(cached)
+        results = run_searches(searches, self._backend, end_of_move=domain.end_of_move, traced=True)
         return tuple(solved_of(problem, results[place]) for place, problem in enumerate(problems))
 
 
@@ -248,6 +271,33 @@ def solve_many(
     return solver.solve_many(questions, calls=calls, method=method)
 
 
+def _check(generator: object, verifier: object, settings: SolveSettings) -> None:
+    """What can be wrong before a model is opened."""
+    if not callable(generator) and not isinstance(generator, str | Mapping):
+        raise ParamsError(
+            f"generator: given a {type(generator).__name__}, expected a function, name or settings"
+        )
+    if verifier is not None and not callable(verifier) and not isinstance(verifier, Mapping):
+        raise ParamsError(
+            f"verifier: given a {type(verifier).__name__}, expected a function or settings"
+        )
+    if not math.isfinite(settings.tau):
+        raise ParamsError(f"tau: given {settings.tau}, expected a number")
+    for name in ("proposals", "max_moves"):
+        if getattr(settings, name) < 1:
+            raise ParamsError(f"{name}: given {getattr(settings, name)}, expected at least 1")
+    if settings.concurrency < 0:
+        raise ParamsError(f"concurrency: given {settings.concurrency}, expected at least 0")
+    if settings.concurrency and find_spec("anyio") is None:
+        raise ParamsError("concurrency: expected anyio, pip install 'selverify[servers]'")
+    for one in (generator, verifier):
+        if settings.cache is not None and callable(one) and not has_a_place(one):
+            raise ParamsError(
+                "cache: given with a lambda, a partial or an object, expected functions that are "
+                "told apart by their names"
+            )
+
+
 def _check_method(method: str, *, verifies: bool, ranker: Ranker | None) -> None:
     if method not in METHODS:
         raise ParamsError(f"method: given {method!r}, expected one of {', '.join(METHODS)}")
@@ -275,8 +325,16 @@ def _search(
             domain, problem, n=calls, gates=True, temperature=None, max_moves=settings.max_moves
         )
     rules = _gated(None if method == GATES_ONLY else ranker, settings).rules(domain)
+    rules = replace(rules, width=partial(_all_where_unknown, width=rules.width))
     cap = settings.proposals * settings.max_moves * (1 + _RETRIES)
     return gated_competition(domain, problem, rules=rules, budget=calls, generation_cap=cap)
+
+
+def _all_where_unknown(
+    scores: Sequence[float], most: int, *, width: Callable[[Sequence[float], int], int]
+) -> int:
+    """k(w); every candidate at a state that the ranker does not know, where all scores are 1."""
+    return len(scores) if all(score == UNKNOWN for score in scores) else width(scores, most)
 
 
 def _gated(ranker: Ranker | None, settings: SolveSettings) -> GatedSettings:
@@ -361,7 +419,7 @@ def _verifier_source(given: Mapping[str, Any]) -> VerifierSource:
     try:
         return verifier_source({**usual, **given})
     except ValidationError as error:
-        raise ParamsError(f"verifier: {fault(error)}") from error
+        raise ParamsError(f"verifier: {validation_sentence(error)}") from None
     except ValueError as error:
         raise ParamsError(f"verifier: {error}") from error
 
@@ -370,7 +428,7 @@ def _validated(kind: type[_Section], given: Mapping[str, Any]) -> _Section:
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
-        raise ParamsError(f"generator: {fault(error)}") from error
+        raise ParamsError(f"generator: {validation_sentence(error)}") from None
 
 
 def _concurrency(generator: object, verifier: object, settings: SolveSettings) -> dict[str, int]:

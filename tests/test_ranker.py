@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from selverify.audit.log import (
     write_log,
 )
 from selverify.audit.training_log import lists_of
-from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.errors import ArtifactError, SchemaError
 from selverify.ranker import CARD, DESCRIBED, WEIGHTS
 from selverify.storage import write_digests
 
@@ -35,7 +34,7 @@ PROSE = CandidateList(
 )
 
 
-def sums(seed: int, *, logprobs: bool = False) -> list[RecordedList]:
+def sums(seed: int) -> list[RecordedList]:
     """Additions step by step; a move is right if its sum is, and one state in eight has none."""
     rng, found = random.Random(seed), []
     for problem in range(PROBLEMS):
@@ -48,8 +47,7 @@ def sums(seed: int, *, logprobs: bool = False) -> list[RecordedList]:
             for place in range(MOVES):
                 result = total + digit + (0 if place in right else rng.randint(1, 5))
                 text = f"{WORDS[place]} {total} + {digit} = {result}."
-                logprob = -float(place) if logprobs else None
-                moves.append(RecordedCandidate(text=text, label=place in right, logprob=logprob))
+                moves.append(RecordedCandidate(text=text, label=place in right))
             found.append(
                 RecordedList(
                     problem_id=f"p{problem}",
@@ -106,6 +104,12 @@ def test_it_is_the_same_after_it_was_saved(ranker: Ranker, folder: Path) -> None
     assert loaded.described == ranker.described and loaded.card == ranker.card
     (folder / "other.txt").write_text("not a ranker's")
     ranker.save(folder)
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "thesis.txt").write_text("years of work")
+    with pytest.raises(ArtifactError, match="holds something else than a ranker"):
+        ranker.save(other)
+    assert (other / "thesis.txt").is_file()
     assert {one.name for one in folder.iterdir()} == {DESCRIBED, WEIGHTS, CARD, "digests.json"}
 
 
@@ -133,6 +137,14 @@ def test_a_state_of_another_kind_gets_every_call(ranker: Ranker) -> None:
     assert plan.order == (0, 1, 2) and plan.verify == 3
     familiar = [one.familiar for one in ranker.plan_many([asked(one) for one in sums(5)])]
     assert sum(familiar) > 0.9 * len(familiar)
+
+
+def test_what_is_familiar_does_not_depend_on_the_candidates(ranker: Ranker) -> None:
+    """A search asks of the first of them again."""
+    for one in map(asked, sums(5)):
+        whole = ranker.plan(one.question, one.steps, one.candidates)
+        alone = ranker.plan(one.question, one.steps, one.candidates[:1])
+        assert whole.familiar == alone.familiar
 
 
 def test_equal_candidates_are_verified_once(ranker: Ranker) -> None:
@@ -163,19 +175,6 @@ def test_bad_states_are_one_sentence(ranker: Ranker) -> None:
     one = asked(sums(6)[0])
     with pytest.raises(SchemaError, match="state 0: given no candidates, expected at least one"):
         ranker.plan(one.question, one.steps, [])
-    for logprobs in ([math.nan] * MOVES, [0.0]):
-        with pytest.raises(SchemaError, match=r"state 0: given \d logprobs of 5 candidates"):
-            ranker.plan(one.question, one.steps, one.candidates, logprobs=logprobs)
-
-
-def test_a_ranker_that_learned_log_probabilities_asks_for_them() -> None:
-    lists = sums(1, logprobs=True)
-    trained = Ranker.train(lists, encoder="free")
-    one = asked(lists[0])
-    with pytest.raises(ParamsError, match="given no logprobs, expected one a candidate"):
-        trained.plan(one.question, one.steps, one.candidates)
-    logprobs = [-1.0] * MOVES
-    assert trained.plan(one.question, one.steps, one.candidates, logprobs=logprobs).order
 
 
 def _relabelled(lists: Sequence[RecordedList], label: bool | None) -> list[RecordedList]:
@@ -252,7 +251,7 @@ def test_scored_samples_are_lists_of_their_next_steps() -> None:
     ]  # fmt: skip
     found = {one.prefix: [(c.text, c.score) for c in one.candidates] for one in lists_of(scored)}
     assert found == {
-        (): [("a", 0.9), ("a", 0.8), ("d", 0.2)],
+        (): [("a", 0.9), ("d", 0.2)],
         ("a",): [("b", 0.1), ("c", 0.7)],
     }
 

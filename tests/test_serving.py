@@ -95,6 +95,22 @@ def test_the_final_text_is_streamed_step_by_step(url: str) -> None:
     assert len({one.id for one in chunks}) == 1
 
 
+def test_what_is_null_or_was_said_before_has_no_effect(url: str) -> None:
+    tool = {"role": "assistant", "content": None, "tool_calls": []}
+    body = {"model": "sums", "n": None, "stream": None, "stream_options": None, "selverify": None}
+    messages = [tool, {"role": "user", "content": QUESTIONS[0]}]
+    reply = httpx2.post(f"{url}/chat/completions", json={**body, "messages": messages})
+    assert reply.status_code == 200, reply.text
+    assert reply.json()["selverify"]["answer"] == ANSWERS[0]
+
+
+def test_without_a_verifier_it_votes() -> None:
+    solver = Solver(generator=generate)
+    assert solver.usual_method == "majority"
+    (solved,) = solver.solve_many(QUESTIONS[:1], calls=9)
+    assert solved.verifier_calls == 0 and solved.answer
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -105,6 +121,7 @@ def test_the_final_text_is_streamed_step_by_step(url: str) -> None:
         ({"selverify": {"budget": 3}}, "selverify.budget: "),
         ({"selverify": {"method": "magic"}}, "given 'magic', expected one of cot"),
         ({"n": 2}, "n: "),
+        ({"selverify": {"method": "magic"}, "stream": True}, "given 'magic', expected one of cot"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(url: str, body: dict[str, object], message: str) -> None:

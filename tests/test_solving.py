@@ -86,6 +86,61 @@ def sum_of(question: str) -> int:
     return sum(int(one) for one in re.findall(r"\d+", question))
 
 
+def test_a_key_in_the_wrong_place_is_not_shown() -> None:
+    server = {"url": "http://127.0.0.1:9/v1", "model": "m", "key_variable": "sk-secret-123"}
+    for change in ({"generator": server}, {"verifier": {"kind": "judge", **server}}):
+        with pytest.raises(ParamsError) as caught:
+            selverify.solve(QUESTIONS[0], **{"generator": generate, "verifier": score, **change})
+        assert "secret" not in str(caught.value)
+
+
+def test_every_candidate_is_verified_where_the_ranker_knows_nothing() -> None:
+    """Its log is of sums, and the question is none."""
+    trained = Ranker.train(sums(1), encoder="free")
+    lists: list[int] = []
+
+    def write(question: str, steps: list[str], n: int) -> list[str]:
+        lists.append(n)
+        end = "The answer is \\boxed{north}." if steps else "Perhaps the old ballads number"
+        return [f"{end} {'very ' * place}well." for place in range(n)]
+
+    def never(question: str, steps: list[str]) -> list[float]:
+        return [0.9 if "very very very" in one else 0.1 for one in steps]
+
+    question = "Tell me, at some length and without a figure, who wrote the ballads of the north?"
+    settings = SolveSettings(proposals=6)
+    given = {"generator": write, "verifier": never, "ranker": trained, "settings": settings}
+    solved = selverify.solve(question, calls=64, **given)
+    first = [event for event in solved.events if event.event == "verify"][:6]
+    assert len({event.state.said for event in first}) == 1
+
+
+def test_what_a_function_said_before_another_failed_is_kept(tmp_path: Path) -> None:
+    """Only the rest is asked for again."""
+    fails = True
+
+    def breaking(question: str, steps: list[str]) -> list[float]:
+        calls["verify"] += 1
+        if fails and calls["verify"] == 20:
+            raise RuntimeError("out of credit")
+        return score(question, steps)
+
+    calls: Counter[str] = Counter()
+    settings = SolveSettings(cache=tmp_path / "replies.sqlite")
+    given = {"generator": generate, "verifier": breaking, "settings": settings, "gates": False}
+    _RNG.seed(3)
+    with pytest.raises(ProtocolError, match="out of credit"):
+        selverify.solve_many(QUESTIONS, **given)
+    fails, calls["verify"] = False, 0
+    assert [one.answer for one in selverify.solve_many(QUESTIONS, **given)] == ANSWERS
+    interrupted = calls["verify"]
+    calls["verify"] = 0
+    alone = {**given, "settings": SolveSettings(cache=tmp_path / "other.sqlite")}
+    _RNG.seed(3)
+    selverify.solve_many(QUESTIONS, **alone)
+    assert interrupted == calls["verify"] - 19
+
+
 def test_a_gate_of_ones_own_refuses_without_a_call() -> None:
     """What it refuses is neither verified nor committed."""
     judged: list[str] = []
@@ -140,7 +195,17 @@ def test_no_reply_is_paid_for_twice(tmp_path: Path) -> None:
         ({"calls": 0}, BudgetError, "calls: given 0, expected at least 1"),
         ({"method": "magic"}, ParamsError, "method: given 'magic', expected one of cot"),
         ({"method": "full"}, ParamsError, "expected a ranker"),
-        ({"verifier": None}, ParamsError, "verifier: given none, expected one"),
+        ({"verifier": None, "method": "best_of_n"}, ParamsError, "verifier: given none, expected"),
+        ({"verifier": "Qwen/some-prm"}, ParamsError, "given a str, expected a function or"),
+        ({"generator": None}, ParamsError, "given a NoneType, expected a function"),
+        ({"verifier": lambda q, s: [10**400] * len(s)}, ProtocolError, "expected 1 scores"),
+        ({"settings": SolveSettings(tau=float("nan"))}, ParamsError, "tau: given nan"),
+        ({"settings": SolveSettings(concurrency=-1)}, ParamsError, "concurrency: given -1"),
+        (
+            {"settings": SolveSettings(cache=Path("x")), "verifier": lambda q, s: [1.0]},
+            ParamsError,
+            "given with a lambda",
+        ),
         ({"verifier": {"kind": "judge"}}, ParamsError, "verifier: "),
         ({"verifier": {"kind": "oracle"}}, ParamsError, "expected one of tool"),
         ({"generator": {"url": "nowhere", "model": "m"}}, ParamsError, "generator: url"),

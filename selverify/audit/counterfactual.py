@@ -260,13 +260,13 @@ def choose_allocation(
         folds = np.asarray(split)
         for fold in np.unique(folds):
             held = folds == fold
-            best = _best(columns.calls[:, ~held], columns.found[:, ~held], wanted)
+            best = best_option(columns.calls[:, ~held], columns.found[:, ~held], wanted)
             chosen[keys[best]] += 1
             total[:, held] += np.stack([one[best, held] for one in columns])
     return AllocationChoice(Outcomes(*(total / len(splits))), chosen)
 
 
-def _best(calls: FloatArray, found: FloatArray, wanted: float) -> int:
+def best_option(calls: FloatArray, found: FloatArray, wanted: float) -> int:
     """The row of [option, state] with the fewest calls that finds enough."""
     shares = np.round(np.nanmean(found, axis=1), DIGITS)
     costs = np.round(calls.mean(axis=1), DIGITS)

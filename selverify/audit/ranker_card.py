@@ -77,7 +77,7 @@ def savings_of(learned: Learned, savings: Savings) -> str:
         f"{learned.wanted:.1%}); in random order that takes {_value(drawn, 'calls', '{:.2f}')} "
         f"calls. One by one, the first accepted step takes {_value(ours, 'to_first', '{:.2f}')} "
         f"calls, in random order {everything['to_first']:.2f}. Cross-validated, with 95 % "
-        "intervals over problems."
+        "intervals over problems; second plans, where no step of a first is accepted, do not count."
     )
 
 
@@ -86,8 +86,9 @@ def _skipping(rule: Rule, savings: Savings, coverage: ListCoverage) -> str:
         return "Every state gets a call: no threshold was safe enough to do without."
     return (
         f"A first step that is rejected with a probability below {rule.skip_below:g} is committed "
-        f"without a call: at {savings.skipped:,} of {coverage.used:,} states, where "
-        f"{savings.right / max(savings.skipped, 1):.1%} of these steps are accepted."
+        f"without a call: on problems that it was not chosen on at {savings.skipped:,.0f} of "
+        f"{coverage.used:,} states, where {savings.right / max(savings.skipped, 1):.1%} of these "
+        "steps are accepted."
     )
 
 

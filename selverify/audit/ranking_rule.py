@@ -6,7 +6,8 @@ embeddings, how a ranker is trained or stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from selverify.audit.counterfactual import (
     Allocator,
     Outcomes,
     Ranking,
+    best_option,
     choose_allocation,
     rank_states,
     split_problems,
@@ -27,13 +29,13 @@ from selverify.audit.judged_lists import JudgedList
 from selverify.audit.learned_orders import HeldOutScores, learned_ranking
 from selverify.audit.list_audit import BETA, CHOICE_FOLDS, CHOICE_REPETITIONS, sizes_to_try
 from selverify.experiment.audits import BoolArray
-from selverify.experiment.statistics import Bootstrap
+from selverify.experiment.statistics import Bootstrap, wilson_interval
 
 REJECT = "reject_probability"
 SKIPS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 """Probabilities of a rejection below which doing without a call is tried."""
-FEWEST_SKIPPED = 20
-"""States that must speak for a threshold."""
+SLACK = 0.05
+"""How far below ``wanted`` the interval of the skipped first moves' share may begin."""
 LEARNED, RANDOM = "learned", "random"
 PLAN, VERIFY_ALL = "plan", "verify-all"
 
@@ -59,12 +61,13 @@ class Savings(NamedTuple):
 
     ``table``: rows (learned, plan), (random, plan) with a k chosen alike, and (random, verify-all),
     as ``counterfactual.summarise``.
-    ``skipped``: states without a call; ``right``: those of them whose first move is accepted.
+    ``skipped``: states without a call; ``right``: those of them whose first move is accepted; both
+    on average over the choices.
     """
 
     table: pd.DataFrame
-    skipped: int
-    right: int
+    skipped: float
+    right: float
 
 
 class _Option(NamedTuple):
@@ -86,8 +89,9 @@ def choose_rule(
     """The rule with the fewest calls that finds an accepted move often enough, and its savings.
 
     Often enough is a share ``wanted`` of the states that hold one; a state is skipped only by a
-    threshold under which at least that share of the skipped first moves is accepted. The savings
-    are of rules chosen on other problems than they are counted on.
+    threshold under which at least that share of the skipped first moves is accepted, with an
+    interval that begins at most ``SLACK`` below. The savings are of rules chosen on other problems
+    than they are counted on; the rule is the one chosen most often, without its ``reference``.
 
     Args:
         scored: of each state, by a ranker that did not see its problem.
@@ -97,38 +101,66 @@ def choose_rule(
         SchemaError, ParamsError: as ``split_problems`` and ``choose_allocation``.
     """
     splits = split_problems(states, folds=CHOICE_FOLDS, repetitions=CHOICE_REPETITIONS, seed=seed)
-    options = dict(_options(states, scored, scorers, wanted))
-    choice = choose_allocation(options, splits, wanted=wanted)
-    ((chosen, _),) = choice.chosen.most_common(1)
-    skipped, accepted = _skipped(states, scored, chosen.scorer, chosen.skip_below)
+    options = dict(_options(states, scored, scorers))
+    skipped, accepted = _skipping(states, scored, options)
+    chosen: Counter[_Option] = Counter()
+    keys, columns = list(options), Outcomes(*map(np.stack, zip(*options.values(), strict=True)))
+    total, first = np.zeros((len(columns), len(states))), np.zeros((2, len(states)))
+    for split in splits:
+        folds = np.asarray(split)
+        for fold in np.unique(folds):
+            held = folds == fold
+            safe = np.array(
+                [_is_safe(*rows, ~held, wanted) for rows in zip(skipped, accepted, strict=True)]
+            )
+            allowed = np.flatnonzero(safe)
+            best = allowed[
+                best_option(
+                    columns.calls[allowed][:, ~held], columns.found[allowed][:, ~held], wanted
+                )
+            ]
+            chosen[keys[best]] += 1
+            total[:, held] += np.stack([one[best, held] for one in columns])
+            first[:, held] += skipped[best, held], (skipped & accepted)[best, held]
+    ((shipped, _),) = chosen.most_common(1)
     rule = Rule(
-        chosen.scorer,
-        float(chosen.k_base),
-        chosen.beta,
+        shipped.scorer,
+        float(shipped.k_base),
+        shipped.beta,
         max(len(state.accepted) for state in states),
-        sum(one.dispersion[chosen.scorer] for one in scored) / len(scored),
-        chosen.skip_below,
+        0.0,
+        shipped.skip_below,
     )
     unordered = rank_states(states, [np.zeros(len(state.accepted)) for state in states])
     firsts = {k: _outcomes(unordered, k, 0.0) for k in sizes_to_try(states)}
     rows = {
-        (LEARNED, PLAN): choice.outcomes,
+        (LEARNED, PLAN): Outcomes(*(total / len(splits))),
         (RANDOM, PLAN): choose_allocation(firsts, splits, wanted=wanted).outcomes,
         (RANDOM, VERIFY_ALL): unordered.outcomes(verify_all()),
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))
-    return rule, Savings(table, int(skipped.sum()), int((skipped & accepted).sum()))
+    return rule, Savings(table, *(float(one) / len(splits) for one in first.sum(axis=1)))
+
+
+def _is_safe(skipped: BoolArray, accepted: BoolArray, used: BoolArray, wanted: float) -> bool:
+    """Whether the states of ``used`` speak for what is skipped: none, or enough that are right."""
+    count = int((skipped & used).sum())
+    right = int((skipped & accepted & used).sum())
+    if not skipped.any():
+        return True
+    return (
+        count > 0
+        and right / count >= wanted
+        and (wilson_interval(right, count).low >= wanted - SLACK)
+    )
 
 
 def _options(
-    states: Sequence[JudgedList],
-    scored: Sequence[HeldOutScores],
-    scorers: Sequence[str],
-    wanted: float,
+    states: Sequence[JudgedList], scored: Sequence[HeldOutScores], scorers: Sequence[str]
 ) -> Iterator[tuple[_Option, Outcomes]]:
     for scorer in scorers:
         ranking = learned_ranking(states, scored, scorer)
-        skips = _thresholds(states, scored, scorer, wanted)
+        skips = {one: _skipped(states, scored, scorer, one) for one in SKIPS}
         for k, beta in ((k, beta) for k in sizes_to_try(states) for beta in (0.0, BETA)):
             plain = _outcomes(ranking, k, beta)
             yield _Option(scorer, k, beta, None), plain
@@ -138,21 +170,22 @@ def _options(
                 yield _Option(scorer, k, beta, threshold), Outcomes(calls, found, plain.to_first)
 
 
+def _skipping(
+    states: Sequence[JudgedList],
+    scored: Sequence[HeldOutScores],
+    options: Iterable[_Option],
+) -> tuple[BoolArray, BoolArray]:
+    """[option, state], what ``_skipped`` gives."""
+    pairs = {(one.scorer, one.skip_below): None for one in options}
+    known = {pair: _skipped(states, scored, *pair) for pair in pairs}
+    columns = zip(*(known[one.scorer, one.skip_below] for one in options), strict=True)
+    skipped, accepted = (np.stack(list(column)) for column in columns)
+    return skipped, accepted
+
+
 def _outcomes(ranking: Ranking, k: int, beta: float) -> Outcomes:
     longest = max(map(len, ranking.scores))
     return ranking.outcomes(Allocator("adaptive", k, beta, k_max=longest, retries=0))
-
-
-def _thresholds(
-    states: Sequence[JudgedList], scored: Sequence[HeldOutScores], scorer: str, wanted: float
-) -> Mapping[float, tuple[BoolArray, BoolArray]]:
-    """The thresholds under which the first moves are right often enough, and what they skip."""
-    found = {}
-    for threshold in SKIPS:
-        skipped, accepted = _skipped(states, scored, scorer, threshold)
-        if skipped.sum() >= FEWEST_SKIPPED and accepted[skipped].mean() >= wanted:
-            found[threshold] = skipped, accepted
-    return found
 
 
 def _skipped(

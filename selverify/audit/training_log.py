@@ -11,7 +11,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from selverify.audit.importers import IMPORTERS, Imported, format_of
-from selverify.audit.log import LogEntry, RecordedCandidate, RecordedList, RecordedSample, read_log
+from selverify.audit.log import (
+    MOST_ENTRIES,
+    LogEntry,
+    RecordedCandidate,
+    RecordedList,
+    RecordedSample,
+    read_log,
+)
 from selverify.audit.records import PARQUET, read_records
 from selverify.errors import ArtifactError, SchemaError, SelverifyError
 
@@ -55,7 +62,11 @@ def read_lists(path: Path) -> tuple[list[RecordedList], list[str]]:
 
 
 def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
-    """One list a state that scored samples of a problem pass through, with their next steps."""
+    """One list a state that scored samples of a problem pass through, with their next steps.
+
+    Raises:
+        SchemaError: a state has more of them than a list holds.
+    """
     states: dict[tuple[str, str, tuple[str, ...]], list[RecordedSample]] = {}
     for one in samples:
         if one.question is not None and one.step_scores and len(one.step_scores) == len(one.steps):
@@ -63,6 +74,12 @@ def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
                 states.setdefault((one.run, one.problem_id, one.steps[:place]), []).append(one)
     for (run, problem, prefix), own in states.items():
         place = len(prefix)
+        scores = {one.steps[place]: (one.step_scores or ())[place] for one in reversed(own)}
+        if len(scores) > MOST_ENTRIES:
+            raise SchemaError(
+                f"{problem}: given {len(scores):,} distinct steps at one state, expected at most "
+                f"{MOST_ENTRIES:,}"
+            )
         yield RecordedList(
             problem_id=problem,
             state_id=_name(problem, prefix),
@@ -71,8 +88,8 @@ def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
             question=own[0].question or "",
             prefix=prefix,
             candidates=tuple(
-                RecordedCandidate(text=one.steps[place], score=(one.step_scores or ())[place])
-                for one in own
+                RecordedCandidate(text=text, score=scores[text])
+                for text in dict.fromkeys(one.steps[place] for one in own)
             ),
         )
 

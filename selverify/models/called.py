@@ -34,8 +34,8 @@ class CalledGenerator:
         self._max_moves = max_moves
 
     def identity(self) -> str:
-        """Of the function's name: what it does cannot be seen."""
-        return f"function {_name(self._generate)}"
+        """Of the function's name and the length of solutions: what it does cannot be seen."""
+        return f"{place_of(self._generate)} {self._max_moves}"
 
     def tokens(self, text: str) -> int:
         """An estimate: a token for each four characters begun."""
@@ -103,7 +103,7 @@ class CalledVerifier:
 
     def identity(self) -> str:
         """Of the function's name: what it does cannot be seen."""
-        return f"function {_name(self._score)}"
+        return place_of(self._score)
 
     def parameters(self) -> None:
         """Unknown."""
@@ -122,7 +122,7 @@ class CalledVerifier:
         found = call(self._score, problem.text, steps)
         try:
             scores = [float(one) for one in found]
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             scores = []
         if len(scores) != len(steps) or not all(
             math.isfinite(one) and 0.0 <= one <= 1.0 for one in scores
@@ -146,6 +146,17 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
         raise ProtocolError(
             f"{_name(function)}: raised {type(error).__name__}: {error}; expected a reply"
         ) from error
+
+
+def has_a_place(function: Callable[..., Any]) -> bool:
+    """Whether its name says which function it is: that of a lambda or an object does not."""
+    name = getattr(function, "__qualname__", "")
+    return bool(name) and "<lambda>" not in name
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Its module and name."""
+    return f"function {getattr(function, '__module__', '')} {_name(function)}"
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -65,11 +65,17 @@ class CachedBackend:
     """
 
     def __init__(
-        self, backend: Backend, path: Path, *, at_once: Collection[str] = REQUEST_KINDS
+        self,
+        backend: Backend,
+        path: Path,
+        *,
+        at_once: Collection[str] = REQUEST_KINDS,
+        entries: int = ENTRIES_PER_COMMIT,
     ) -> None:
         """Open or create the store.
 
         Args:
+            entries: of a request, that are passed on together and then kept.
             at_once: kinds of requests whose replies are in the file before they are given. The
                 others are written by ``write``: what a killed run had requested is then requested
                 again as a whole, and a model whose numbers depend in their last bits on what else
@@ -84,6 +90,7 @@ class CachedBackend:
         self._at_once = frozenset(at_once)
         self._unwritten: list[tuple[Any, ...]] = []
         self._lock = Lock()
+        self._entries = entries
         self._known: dict[bytes, dict[int, _Entry]] = {}
         self._connection = _open(path)
 
@@ -130,7 +137,7 @@ class CachedBackend:
         with self._lock:
             self._load(keys)
             missing = self._missing(request.items, keys)
-        for part in _by_size(missing, ENTRIES_PER_COMMIT):
+        for part in _by_size(missing, self._entries):
             self._request(type(request), part)
         return tuple(
             _reply(item, self._known[key]) for item, key in zip(request.items, keys, strict=True)
@@ -305,7 +312,7 @@ def _checksum(key: object, position: object, value: object) -> bytes:
 
 def _open(path: Path) -> sqlite3.Connection:
     with _one_sentence(path):
-        # The driver is single-threaded, but a flow may run it in another thread than the opener's.
+        # Under a lock; and a flow may run the driver in another thread than the opener's.
         connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
         connection.text_factory = bytes  # no column holds text, but a damaged file may say so
         try:

@@ -1,8 +1,9 @@
 """The driver: advances all searches together and is the only place that counts calls.
 
 Knows: generators that yield requests, one backend, budgets. Does not know: what a search is for,
-nor how a request is answered. A search ends as it would alone, because every backend is a pure
-function of each item.
+nor how a request is answered. A search ends as it would alone where the backend is a pure function
+of each item. A server that draws several samples under one seed is none: what it draws depends on
+which were requested together.
 """
 
 from __future__ import annotations
@@ -178,10 +179,10 @@ def _job(run: _Run[_T], backend: Backend, *, most: int) -> Job[_Run[_T], tuple[A
 
 
 def _place(kind: str, item: Any) -> tuple[Hashable, ...]:
-    """What two items share whose replies, or parts of them, are the same."""
-    asked = getattr(item, "steps", getattr(item, "moves", ()))
-    texts = tuple(move.text for move in asked)
-    return kind, item.state.problem.problem_id, *item.state.said, None, *texts
+    """What items share that may be asked the same of: the state; where steps of a solution are
+    verified, which may begin as another's, the problem."""
+    problem = item.state.problem.problem_id
+    return (kind, problem) if isinstance(item, VerifyItem) else (kind, problem, item.state.said)
 
 
 def _answer(

@@ -202,7 +202,8 @@ class ServedModel:
         for place, one in enumerate(requests):
             if len(self._variants(one)) > 1:
                 with self._finding_out:
-                    found[place] = self._probe(one)
+                    if len(self._variants(one)) > 1:  # another thread may have found out
+                        found[place] = self._probe(one)
         rest = [place for place in range(len(requests)) if place not in found]
         answers, several = self._fetch([requests[place] for place in rest], self._takes)
         if not several:
