@@ -125,6 +125,10 @@ class RecordedTree:
                     verdict = min(1.0, max(0.0, own.score / SURE))
                     self._verdicts.setdefault((one.hand, (*before, move.text)), verdict)
 
+    def concurrency(self, kind: str) -> int:
+        """It is read, not waited for."""
+        return 0
+
     def tokens(self, text: str) -> int:
         """Not recorded, so none."""
         return 0

@@ -85,6 +85,7 @@ def test_the_answer_gate_refuses_no_answer_that_was_computed() -> None:
     assert (found[False, "answer"], found[False, None]) == (365, 49)
 
 
+@pytest.mark.soak
 def test_nearly_all_solutions_can_be_used() -> None:
     """93 %; with labels the same ones."""
     bare, left_out = gold_solutions("gsm8k_train", TRAIN, words=False)
