@@ -44,9 +44,17 @@ SERVED = 12
 # Appended to the copy's reply cache: one line a reply, written before it is committed.
 COUNTING = f"""
 
+import threading
+
+_ASKED = threading.local()
+
+
 class _Counted:
-    def __init__(self, backend, missing):
-        self._backend, self._missing = backend, missing
+    def __init__(self, backend):
+        self._backend = backend
+
+    def __getattr__(self, name):
+        return getattr(self._backend, name)
 
     def answer(self, request):
         import os, time
@@ -54,7 +62,7 @@ class _Counted:
         reply = self._backend.answer(request)
         lines = [
             f"{{time.time()}} {{request.kind}} {{key.hex()}} {{index}}\\n"
-            for key, item in self._missing
+            for key, item in _ASKED.missing
             for index in _indices(item)
         ]
         log = os.open(os.environ["{ANSWERED}"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -65,15 +73,20 @@ class _Counted:
 
 def _counting(request):
     def counted(self, kind, missing):
-        backend, self._backend = self._backend, _Counted(self._backend, missing)
-        try:
-            return request(self, kind, missing)
-        finally:
-            self._backend = backend
+        _ASKED.missing = missing  # several threads may ask
+        return request(self, kind, missing)
 
     return counted
 
 
+def _counted(begin):
+    def begun(self, backend, *arguments, **named):
+        begin(self, _Counted(backend), *arguments, **named)
+
+    return begun
+
+
+CachedBackend.__init__ = _counted(CachedBackend.__init__)
 CachedBackend._request = _counting(CachedBackend._request)
 """
 
