@@ -55,6 +55,13 @@ _Models = Annotated[
     Path, typer.Option(help="The folder of a trained policy: models/<backbone>-<strength>.")
 ]
 
+_By = Annotated[
+    str | None, typer.Option(help="Accept by label, or by score; labels where the log has any.")
+]
+_Tau = Annotated[
+    float | None, typer.Option(help="Accept from this score on; 0.5 where scores are in [0, 1].")
+]
+
 
 class _Sentences(TyperGroup):
     """Shows an error of the library as its message, and what the system says of a file."""
@@ -168,14 +175,8 @@ def audit_recorded(
         Path, typer.Argument(help="A log of candidate lists or samples: JSON lines, .gz or not.")
     ],
     *,
-    by: Annotated[
-        str | None,
-        typer.Option(help="Accept by label, or by score; labels where the log has any."),
-    ] = None,
-    tau: Annotated[
-        float | None,
-        typer.Option(help="Accept from this score on; 0.5 where scores are in [0, 1]."),
-    ] = None,
+    by: _By = None,
+    tau: _Tau = None,
     wanted: Annotated[
         float | None,
         typer.Option(help="In which share of the states an accepted move is to be found; 0.98."),
@@ -243,14 +244,8 @@ def train_ranker(
             "+free, or free alone; wordllama+free."
         ),
     ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(help="Accept by label, or by score; labels where the log has any."),
-    ] = None,
-    tau: Annotated[
-        float | None,
-        typer.Option(help="Accept from this score on; 0.5 where scores are in [0, 1]."),
-    ] = None,
+    by: _By = None,
+    tau: _Tau = None,
     wanted: Annotated[
         float,
         typer.Option(min=0, max=1, help="In which share of states an accepted move is wanted."),
