@@ -161,7 +161,10 @@ def record(request: pytest.FixtureRequest) -> Recorder:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Keep what was measured; a session that measured something long writes the page."""
+    """Keep what was measured; a session that measured something long writes the page.
+
+    But not where that would lose rows of tests that were never run here.
+    """
     if not MEASURED:
         return
     figures.keep(MEASURED)
@@ -169,4 +172,5 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if long & set(MEASURED):
         import report
 
-        report.write()
+        if report.is_whole():
+            report.write()

@@ -5,6 +5,7 @@ A session of tests that measured one of the long ones writes the page by itself.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import figures
@@ -32,7 +33,7 @@ def render(measured: Iterable[Figure]) -> str:
     lines += ["", "| Fault | What was done | Moments | What held | Seconds | On | Test |"]
     lines += ["| --- | --- | ---: | --- | ---: | ---: | --- |"]
     for one in rows:
-        test = one.test.partition("[")[0].rpartition("::")[2]
+        test = _test_of(one)
         cells = (one.fault, one.done, one.moments, one.held, f"{one.seconds:.0f}")
         told = [str(cell).replace("|", "/") for cell in cells]
         lines.append(f"| {' | '.join(told)} | {numbered[one.commit, one.machine]} | {test} |")
@@ -41,6 +42,17 @@ def render(measured: Iterable[Figure]) -> str:
         moments = sum(one.moments for one in kills)
         lines += ["", f"Kills of the whole pipeline: {moments}, of {len(kills)} stages' work."]
     return "\n".join(lines) + "\n"
+
+
+def is_whole() -> bool:
+    """Whether there are as many figures of every test as the page has rows of it."""
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line[:2] == "| "]
+    shown = Counter(line.rstrip(" |").rpartition("| ")[2] for line in rows[2:])
+    return shown <= Counter(map(_test_of, figures.load().values()))
+
+
+def _test_of(figure: Figure) -> str:
+    return figure.test.partition("[")[0].rpartition("::")[2]
 
 
 def write() -> None:
