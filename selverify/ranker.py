@@ -38,17 +38,18 @@ from selverify.audit.learned_orders import (
     cross_fit,
     labelled,
     mean_dispersion,
+    named_scorers,
     rounded,
 )
 from selverify.audit.list_audit import accept_rule
 from selverify.audit.log import LONGEST_TEXT, MOST_ENTRIES, RecordedCandidate, RecordedList
 from selverify.audit.ranker_card import Learned, card_of, savings_of
-from selverify.audit.ranking_rule import REJECT, Rule, choose_rule
+from selverify.audit.ranking_rule import Rule, choose_rule
 from selverify.audit.records import fault
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
-from selverify.models.heuristic.hybrid import Heuristic, Scorer, scorers
+from selverify.models.heuristic.hybrid import Heuristic
 from selverify.search.allocation import calls_at
 from selverify.storage import atomic_path, check_digests, check_place, write_digests
 from selverify.training.policy import LabelledList, train_policy
@@ -228,7 +229,7 @@ class Ranker:
         report("all lists")
         heuristic, _ = train_policy(rows, settings, report=lambda epoch: None)
         several = [item for item in rows if len(item.labels) > 1]
-        reference = mean_dispersion(_named(heuristic)[rule.scorer], several)
+        reference = mean_dispersion(named_scorers(heuristic)[rule.scorer], several)
         rule = replace(rule, reference=reference)
         learned = Learned(source, accepts.words, encoder, wanted, rule)
         described = Described(
@@ -381,7 +382,7 @@ class Ranker:
         scores, chances = (
             [list(map(rounded, part.tolist())) for part in torch.split(scorer(rows), sizes)]
             for scorer in (
-                _named(heuristic)[self.described.rule.scorer],
+                named_scorers(heuristic)[self.described.rule.scorer],
                 heuristic.reject_probabilities,
             )
         )
@@ -460,10 +461,6 @@ def _recorded(one: CandidateList, distinct: dict[str, int]) -> RecordedList:
 def _writable(text: str) -> str:
     """Half of a surrogate pair is in no encoding."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _named(heuristic: Heuristic) -> dict[str, Scorer]:
-    return {**scorers(heuristic), REJECT: heuristic.reject_probabilities}
 
 
 def _meanings(states: Sequence[Embeddings]) -> Tensor:

@@ -182,8 +182,9 @@ class Scores(AbstractProcessRewardModel, AbstractOutcomeRewardModel):
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
 
-    def score(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError("only ascore is asked")
+    def score(self, asked: Any, steps: Any = None, **_: Any) -> list[float]:
+        """The same, where no event loop runs."""
+        return asyncio.run(self.ascore(asked, steps))
 
     async def ascore(self, asked: Any, steps: Any = None, **_: Any) -> list[float]:
         """Of texts after a question, or of whole conversations."""

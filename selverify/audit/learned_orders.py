@@ -22,9 +22,10 @@ from selverify.audit.log import RecordedList
 from selverify.errors import LeakError, ParamsError, SchemaError
 from selverify.experiment.statistics import FloatArray
 from selverify.models.heuristic.embedding import concatenate
-from selverify.models.heuristic.hybrid import Scorer, scorers
+from selverify.models.heuristic.hybrid import Heuristic, Scorer, scorers
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
+from selverify.search.gated import REJECT_PROBABILITY
 from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList, split_lists, train_policy
 
@@ -49,7 +50,7 @@ decide their order."""
 WITH_TRAJECTORIES = ("distance", "hybrid")
 """They are of use where texts are embedded, since else all distances are 0, and where the log says
 which move each run went on with."""
-ALWAYS = ("residual", "reject_probability")
+ALWAYS = ("residual", REJECT_PROBABILITY)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,10 +162,7 @@ def fit_on(
         )
     _check_contrast(train, settings)
     heuristic, _ = train_policy(train, settings, report=report)
-    named: dict[str, Scorer] = {
-        **scorers(heuristic),
-        "reject_probability": heuristic.reject_probabilities,
-    }
+    named = named_scorers(heuristic)
     several = [item for item in train if len(item.labels) > 1]
     references = {name: mean_dispersion(scorer, several) for name, scorer in named.items()}
     columns = [_scores(scorer, others) for scorer in named.values()]
@@ -203,6 +201,11 @@ def _scores(scorer: Scorer, lists: Sequence[LabelledList]) -> list[FloatArray]:
     scores = scorer(concatenate([item.rows for item in lists])).tolist()
     ends = np.cumsum([len(item.labels) for item in lists])
     return np.split(np.array(list(map(rounded, scores))), ends[:-1])
+
+
+def named_scorers(heuristic: Heuristic) -> dict[str, Scorer]:
+    """Every scorer of a heuristic, and the chance that the verifier rejects a move."""
+    return {**scorers(heuristic), REJECT_PROBABILITY: heuristic.reject_probabilities}
 
 
 def rounded(score: float) -> float:

@@ -30,8 +30,8 @@ from selverify.audit.learned_orders import HeldOutScores, learned_ranking
 from selverify.audit.list_audit import BETA, CHOICE_FOLDS, CHOICE_REPETITIONS, sizes_to_try
 from selverify.experiment.audits import BoolArray
 from selverify.experiment.statistics import Bootstrap, wilson_interval
+from selverify.search.gated import REJECT_PROBABILITY
 
-REJECT = "reject_probability"
 SKIPS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 """Probabilities of a rejection below which doing without a call is tried."""
 SLACK = 0.05
@@ -197,7 +197,7 @@ def _skipped(
     """[state], whether the first move is committed unasked, and whether it is accepted."""
     first = [int(np.argmin(one.scores[scorer])) for one in scored]
     chances = np.array(
-        [one.scores[REJECT][place] for one, place in zip(scored, first, strict=True)]
+        [one.scores[REJECT_PROBABILITY][place] for one, place in zip(scored, first, strict=True)]
     )
     accepted = np.array([s.accepted[place] for s, place in zip(states, first, strict=True)])
     return chances < (0.0 if threshold is None else threshold), accepted
