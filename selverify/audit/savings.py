@@ -39,8 +39,8 @@ class SolutionSettings:
 
     ``subsets``: random orders of a problem's samples, for votes on some of them. ``exponents``,
     ``weights``, ``orders``: of the policies to choose among; ``thresholds``: rising, where they may
-    stop. ``margins``: rising, to choose among by how much a policy is to beat the target where it
-    is chosen; ``inner_repetitions``: how often the choosing half is halved for that.
+    stop. ``lost``: the share of the problems on which a policy may be wrong where it is chosen,
+    and scoring everything right.
     ``repetitions``: how often problems are halved. ``fewest``: problems, 2 or more, below which
     nothing is chosen, and no accuracy shown. ``resamples``: of the intervals.
     """
@@ -53,8 +53,7 @@ class SolutionSettings:
         *(0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85),
         *(1.0, 1.25, 1.5, 2.0, 3.0, np.inf),
     )
-    margins: tuple[float, ...] = (0.0, 0.01, 0.02)
-    inner_repetitions: int = 5
+    lost: float = 0.0025
     repetitions: int = 5
     fewest: int = 20
     resamples: int = 10_000
@@ -72,8 +71,7 @@ class SolutionSettings:
 
     def reaching(self, right: FloatArray) -> Goal:
         """To be as accurate as ``right``, [problem]."""
-        inner = Halving(self.inner_repetitions, self.seed)
-        return reach(right, margins=self.margins, halving=inner)
+        return reach(right, lost=self.lost)
 
     def policies(self, aggregation: str) -> tuple[CallPolicy, ...]:
         """The policies to choose among."""

@@ -19,11 +19,10 @@ from selverify.experiment.statistics import DIGITS, FloatArray
 
 
 class Pick(NamedTuple):
-    """The places of a policy and of a threshold, and the margin that they were picked with."""
+    """The places of a policy and of a threshold."""
 
     policy: int
     threshold: int
-    margin: float
 
 
 Goal = Callable[[FloatArray, FloatArray, BoolArray], Pick]
@@ -32,11 +31,10 @@ rising, and which problems may be looked at."""
 
 
 class StopSetting(NamedTuple):
-    """A policy, when it stops, and the margin with which :func:`reach` chose it, else 0."""
+    """A policy, and when it stops."""
 
     policy: CallPolicy
     threshold: float
-    margin: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +60,20 @@ class ChosenSettings(NamedTuple):
     settings: Counter[StopSetting]
 
 
-def reach(target: FloatArray, *, margins: Sequence[float], halving: Halving) -> Goal:
-    """The fewest calls that make a policy as accurate as ``target``, [problem], on other problems.
+def reach(target: FloatArray, *, lost: float) -> Goal:
+    """The fewest calls that lose at most the share ``lost`` of what ``target``, [problem], has.
 
-    Of many settings the luckiest is no better on other problems than the rest: so it has to beat
-    the target by a margin, and a threshold counts only if every larger one does too. Where none
-    does: the nearest to it. Which of ``margins``, rising, is found among the problems that may be
-    looked at: the smallest one whose pick on a part of them reaches the target on the rest, over
-    ``halving``; where none does, the one whose picks come nearest.
+    What a setting wins where the target is wrong counts for nothing. A comparison of accuracies
+    lets such luck pay for losses, and the cheapest of many settings owes its place to it: on other
+    problems it is worse than the target. Where every setting loses more: the least, for the fewest
+    calls.
     """
 
     def goal(right: FloatArray, calls: FloatArray, known: BoolArray) -> Pick:
-        margin = margins[0]
-        if len(margins) > 1 and known.sum() > 1:
-            # What is on the other problems must not reach the choice, not even by their number.
-            seen = right[:, :, known], calls[:, :, known], target[known]
-            gaps = _gaps(*seen, margins, halving)
-            # The first that is at least 0, else the first of the largest.
-            margin = margins[int(np.argmax(gaps >= min(0.0, float(gaps.max()))))]
-        ((policy, threshold),) = _reaching(right, calls, target, known, (margin,))
-        return Pick(policy, threshold, margin)
+        losses = _mean(np.maximum(target[known] - right[:, :, known], 0.0))
+        cost = np.where(losses <= max(lost, float(losses.min())), _mean(calls[:, :, known]), np.inf)
+        policy, threshold = np.unravel_index(int(np.argmin(cost)), cost.shape)
+        return Pick(int(policy), int(threshold))
 
     return goal
 
@@ -108,41 +100,11 @@ def choose_settings(
     for known in halving.halves(len(found)):
         outcomes = _outcomes(padded, policies, thresholds, known)
         for place, goal in enumerate(goals):
-            policy, threshold, margin = goal(outcomes[0], outcomes[1], known)
-            counted[place][StopSetting(policies[policy], thresholds[threshold], margin)] += 1
+            policy, threshold = goal(outcomes[0], outcomes[1], known)
+            counted[place][StopSetting(policies[policy], thresholds[threshold])] += 1
             totals[place][:, ~known] += outcomes[:, policy, threshold, ~known]
     means = totals / halving.repetitions
     return tuple(ChosenSettings(Spent(*one), own) for one, own in zip(means, counted, strict=True))
-
-
-def _gaps(
-    right: FloatArray,
-    calls: FloatArray,
-    target: FloatArray,
-    margins: Sequence[float],
-    halving: Halving,
-) -> FloatArray:
-    """[margin], how much more accurate than the target its picks are where they were not made."""
-    found = np.zeros(len(margins))
-    for part in halving.halves(len(target)):
-        picks = _reaching(right, calls, target, part, margins)
-        found += [(right[pick][~part] - target[~part]).mean() for pick in picks]
-    return np.asarray(np.round(found / (2 * halving.repetitions), DIGITS))
-
-
-def _reaching(
-    right: FloatArray,
-    calls: FloatArray,
-    target: FloatArray,
-    known: BoolArray,
-    margins: Sequence[float],
-) -> list[tuple[int, int]]:
-    """For each margin the cheapest place that lasts above the target by it, else the nearest."""
-    cost, accuracy = _mean(calls[:, :, known]), _mean(right[:, :, known])
-    lasting = np.minimum.accumulate(accuracy[:, ::-1], axis=1)[:, ::-1]
-    most, aim = float(lasting.max()), float(target[known].mean())
-    wanted = [min(float(np.round(aim + margin, DIGITS)), most) for margin in margins]
-    return [_cheapest(np.where(lasting >= one, cost, np.inf)) for one in wanted]
 
 
 def _outcomes(
@@ -162,9 +124,3 @@ def _outcomes(
 
 def _mean(values: FloatArray) -> FloatArray:
     return np.asarray(np.round(values.mean(axis=-1), DIGITS))
-
-
-def _cheapest(cost: FloatArray) -> tuple[int, int]:
-    """Policy and threshold of the lowest cost, ties to the first."""
-    policy, threshold = np.unravel_index(int(np.argmin(cost)), cost.shape)
-    return int(policy), int(threshold)

@@ -50,9 +50,7 @@ from selverify.errors import SchemaError
 from selverify.search.aggregation import AGGREGATIONS
 
 ALL = (1, 2, 3)
-SMALL = replace(
-    SolutionSettings(), subsets=20, resamples=200, repetitions=2, inner_repetitions=2, fewest=4
-)
+SMALL = replace(SolutionSettings(), subsets=20, resamples=200, repetitions=2, fewest=4)
 
 
 def sample(
@@ -360,7 +358,7 @@ def test_settings_are_chosen_on_the_other_half() -> None:
         helped,
         SMALL.policies("last"),
         SMALL.thresholds,
-        [reach(target, margins=(0.0,), halving=Halving(1, 0))],
+        [reach(target, lost=0.0)],
         halving=Halving(2, 0),
     )
     assert needed.outcome.right.tolist() == [1.0] * 12
@@ -368,53 +366,43 @@ def test_settings_are_chosen_on_the_other_half() -> None:
     assert needed.settings.total() == 4
 
 
-def test_a_margin_that_nothing_reaches_takes_what_comes_nearest() -> None:
-    """Which here is everything that can be reached, with no call more than it takes."""
-    made = [three(), replace(three(), problem_id="q")]
-    target = np.ones(2)
-    plain, wide = choose_settings(
-        made,
-        SMALL.policies("last"),
-        SMALL.thresholds,
-        [
-            reach(target, margins=(0.0,), halving=Halving(1, 0)),
-            reach(target, margins=(0.5,), halving=Halving(1, 0)),
-        ],
-        halving=Halving(1, 0),
-    )
-    assert wide.outcome.right.tolist() == plain.outcome.right.tolist() == [1.0, 1.0]
-    assert wide.outcome.calls.tolist() == plain.outcome.calls.tolist()
+def test_a_target_that_nothing_reaches_is_neared_for_the_fewest_calls() -> None:
+    """The first setting loses least, with fewer calls than the second."""
+    right = np.array([[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 0.0]]])
+    calls = np.array([[[2.0, 2.0]], [[3.0, 3.0]], [[0.0, 0.0]]])
+    known = np.ones(2, dtype=np.bool_)
+    assert reach(np.ones(2), lost=0.0)(right, calls, known) == (0, 0)
+    assert reach(np.ones(2), lost=1.0)(right, calls, known) == (2, 0)
 
 
-def test_the_margin_is_chosen_without_the_other_half() -> None:
+def test_a_setting_is_chosen_without_the_other_half() -> None:
     """Whatever is known of the problems that may not be looked at changes nothing."""
     rng = np.random.default_rng(1)
     right, calls = rng.random((2, 5, 4, 40))
     known = np.arange(40) < 20
     target = rng.random(40)
-    goal = reach(target, margins=(0.0, 0.02, 0.1), halving=Halving(3, 0))
+    goal = reach(target, lost=0.02)
     before = goal(right, calls, known)
     right[:, :, ~known], calls[:, :, ~known] = rng.random((2, 5, 4, 20))
     target[~known] = 0.0
     assert goal(right, calls, known) == before
-    assert before.margin in (0.0, 0.02, 0.1)
 
 
-def test_a_margin_is_taken_where_luck_does_not_last() -> None:
-    """Of a hundred cheap settings one always seems as good as the target, and on the rest is not.
+def test_luck_where_the_target_is_wrong_pays_for_no_loss() -> None:
+    """A hundred cheap settings are as accurate as the target, on other problems than it.
 
-    Where the cheap ones are truly as good no margin is needed.
+    The dear one agrees with it. That a tenth may be lost lets a cheap one that loses as much in.
     """
     rng, known = np.random.default_rng(0), np.ones(200, dtype=np.bool_)
-    cheap = (rng.random((100, 1, 200)) < 0.7).astype(float)
-    right = np.concatenate([cheap, np.ones((1, 1, 200))])
+    cheap = (rng.random((100, 1, 200)) < 0.8).astype(float)
+    target = (np.arange(200) % 10 < 7).astype(float)
+    right = np.concatenate([cheap, target[None, None]])
     calls = np.ones_like(right)
     calls[-1] = 9.0
-    margins, inner = (0.0, 0.3), Halving(5, 0)
-    hard = (np.arange(200) % 100 < 77).astype(float)
-    assert reach(hard, margins=margins, halving=inner)(right, calls, known) == (100, 0, 0.3)
-    easy = (np.arange(200) % 100 < 50).astype(float)
-    assert reach(easy, margins=margins, halving=inner)(right, calls, known)[2] == 0.0
+    assert cheap.mean(axis=-1).max() > target.mean()
+    assert reach(target, lost=0.0025)(right, calls, known) == (100, 0)
+    policy, _ = reach(target, lost=0.1)(right, calls, known)
+    assert policy < 100
 
 
 @pytest.fixture(scope="module")

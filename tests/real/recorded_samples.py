@@ -170,7 +170,7 @@ def spend(most: float) -> Goal:
         accuracy = np.where(cost <= max(most, float(cost.min())), accuracy, -np.inf)
         best = np.argmin(np.where(accuracy == accuracy.max(), cost, np.inf))
         policy, threshold = np.unravel_index(int(best), cost.shape)
-        return Pick(int(policy), int(threshold), margin=0.0)
+        return Pick(int(policy), int(threshold))
 
     return goal
 
@@ -325,18 +325,17 @@ def _selective() -> Iterator[str]:
     yield (
         "All 32 solutions are generated and the verifier is asked about some: first about the "
         "leading answer and its closest rival, the shortest or not refused solutions of them "
-        "first, until the answer is sure enough. Exponent, prior weight, order, threshold and "
-        f"margin are chosen on one half of the problems and scored on the other "
-        f"({USUAL.repetitions} random halvings, both ways). The margin, by how much a setting must "
-        f"beat the target where it is chosen, is one of {_words(USUAL.margins)} points: the "
-        f"smallest one that reaches the target on parts of the choosing half that did not choose "
-        f"({USUAL.inner_repetitions} halvings of it), else the nearest. The grid itself, and that "
-        f"margins are worth trying, were seen on these very problems.\n"
+        "first, until the answer is sure enough. Exponent, prior weight, order and threshold are "
+        "chosen on one half of the problems and scored on the other "
+        f"({USUAL.repetitions} random halvings, both ways): the fewest calls among those that are "
+        f"wrong on at most {100 * USUAL.lost:g} % of the problems where scoring everything is "
+        "right, else among those that are so least often. The grid itself, and that losses and "
+        "not accuracies are compared, were seen on these very problems.\n"
     )
     undecided = 100 * np.mean([not pool.unanimous for pool in gated()])
     head = ("target, all 32 scored", "its accuracy, %", "selective, %", "difference, points")
-    yield row((*head, "to majority, points", "calls", "step scores", "margins chosen"))
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield row((*head, "to majority, points", "calls", "step scores"))
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     made = compared()
     for (_, aggregation), one in made.items():
         yield row(_reached(one, selected(gated(), aggregation, USUAL)[one.method]))
@@ -356,8 +355,8 @@ def _selective() -> Iterator[str]:
         policy = setting.policy
         yield (
             f"- {method_label(BEST, aggregation)}: exponent {policy.exponent:g}, weight "
-            f"{policy.weight:g}, {policy.order} first, threshold {setting.threshold:g}, margin "
-            f"{100 * setting.margin:g} ({times} of {halves_})"
+            f"{policy.weight:g}, {policy.order} first, threshold {setting.threshold:g} "
+            f"({times} of {halves_})"
         )
     yield ""
 
@@ -379,7 +378,6 @@ def compared() -> Mapping[tuple[str, str], Savings]:
 
 def _reached(one: Savings, chosen: ChosenSettings) -> tuple[str, ...]:
     ahead = paired_difference(chosen.outcome.right, majority(gated()), bootstrap=BOOTSTRAP)
-    margins = _margins(chosen)
     return (
         method_label(one.method, one.aggregation),
         interval_text(one.target, scale=100),
@@ -388,15 +386,7 @@ def _reached(one: Savings, chosen: ChosenSettings) -> tuple[str, ...]:
         interval_text(ahead, scale=100, signed=True),
         interval_text(one.calls, digits=2),
         interval_text(one.steps),
-        ", ".join(f"{100 * margin:g}: {margins[margin]}" for margin in USUAL.margins),
     )
-
-
-def _margins(chosen: ChosenSettings) -> Counter[float]:
-    found: Counter[float] = Counter()
-    for setting, times in chosen.settings.items():
-        found[setting.margin] += times
-    return found
 
 
 def _reaching() -> Iterator[str]:
@@ -405,10 +395,9 @@ def _reaching() -> Iterator[str]:
     level = sum(one.difference.value >= 0.0 for one in made)
     below = sum(one.difference.high < 0.0 for one in made)
     yield (
-        f"On problems that chose neither setting nor margin, {level} of {len(made)} targets are "
-        f"reached. {below} of the intervals of the difference lie below 0, and the lowest of them "
-        f"goes down to {100 * min(one.difference.low for one in made):+.1f} points: so much may be "
-        f"lost.\n"
+        f"On problems that did not choose, {level} of {len(made)} targets are reached. {below} of "
+        f"the intervals of the difference lie below 0, and the lowest of them goes down to "
+        f"{100 * min(one.difference.low for one in made):+.1f} points: so much may be lost.\n"
     )
     for one in made:
         calls, gap = one.calls.value, 100 * one.difference.value
@@ -645,11 +634,6 @@ def _interval(one: pd.Series) -> Interval:
 
 def _ends(found: Interval) -> dict[str, float]:
     return {"accuracy": found.value, "accuracy_low": found.low, "accuracy_high": found.high}
-
-
-def _words(margins: Sequence[float]) -> str:
-    *others, last = (f"{100 * one:g}" for one in margins)
-    return f"{', '.join(others)} and {last}"
 
 
 def _percent(values: FloatArray) -> str:
