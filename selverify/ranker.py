@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -54,6 +54,7 @@ from selverify.search.allocation import calls_at
 from selverify.storage import atomic_path, check_digests, check_place, write_digests
 from selverify.training.policy import LabelledList, train_policy
 
+T = TypeVar("T")
 DESCRIBED, WEIGHTS, CARD = "ranker.json", "ranker.safetensors", "README.md"
 SCHEMA = 1
 DEFAULT_ENCODER = "wordllama+free"
@@ -98,6 +99,30 @@ class Plan:
     skip: bool
     reject_probability: tuple[float, ...]
     familiar: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """Which of many partial solutions to verify, for a search that wants a score of each.
+
+    Attributes:
+        places: of those to verify.
+        same: of each text the place of the first equal one to the same question.
+        unverified: of each text what stands for its score where it is not verified: in (0, 1] for
+            one that is committed without a call, else in [-1, 0], below every verified one.
+    """
+
+    places: tuple[int, ...]
+    same: tuple[int, ...]
+    unverified: tuple[float, ...]
+
+    def fill(self, verified: Sequence[T], unverified: Callable[[float], T]) -> list[T]:
+        """One score a text, in their order: those of ``places``, made for the others."""
+        known = dict(zip(self.places, verified, strict=True))
+        return [
+            known[first] if first in known else unverified(self.unverified[first])
+            for first in self.same
+        ]
 
 
 def check_folder(folder: Path) -> None:
@@ -309,6 +334,38 @@ class Ranker:
         """The plan of one state; see ``plan_many``."""
         (plan,) = self.plan_many([CandidateList(question, steps, candidates)])
         return plan
+
+    def pick(self, questions: Sequence[str], texts: Sequence[str], *, separator: str) -> Picked:
+        """Which partial solutions to verify: the last step of each is a candidate at its state.
+
+        Args:
+            questions: one a text.
+            texts: partial solutions; those to one question that differ in the last step alone are
+                candidates at one state.
+            separator: stands between two steps; one at the end belongs to the last step.
+        """
+        said = [text.removesuffix(separator) for text in texts]
+        first: dict[tuple[str, str], int] = {}
+        for place, key in enumerate(zip(questions, said, strict=True)):
+            first.setdefault(key, place)
+        same = tuple(first[key] for key in zip(questions, said, strict=True))
+        groups: dict[tuple[str, str], dict[str, int]] = {}
+        for (question, text), place in first.items():
+            before, _, last = text.rpartition(separator)
+            groups.setdefault((question, before), {})[last] = place
+        states = [
+            CandidateList(question, before.split(separator) if before else (), tuple(places))
+            for (question, before), places in groups.items()
+        ]
+        unverified, picked = [0.0] * len(texts), list[int]()
+        for places, plan in zip(groups.values(), self.plan_many(states), strict=True):
+            where = list(places.values())
+            for place, chance in zip(where, plan.reject_probability, strict=True):
+                unverified[place] = -chance
+            if plan.skip:
+                unverified[where[plan.order[0]]] += 1.0
+            picked += [where[place] for place in plan.order[: plan.verify]]
+        return Picked(tuple(picked), same, tuple(unverified))
 
     def digest(self) -> str:
         """Content id of all that its numbers depend on."""

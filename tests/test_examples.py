@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,29 @@ from proxy import Proxy
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 
 
-def test_its_hub_finds_as_much_for_fewer_calls(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("package", "example", "install"),
+    [
+        ("its_hub", "its_hub_prm", "its_hub==1.2.0"),
+        (
+            "sal",
+            "search_and_learn_prm",
+            "git+https://github.com/huggingface/search-and-learn",
+        ),
+    ],
+)
+def test_another_projects_beam_search_finds_as_much_for_fewer_calls(
+    package: str,
+    example: str,
+    install: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Its own beam search, with and without the ranker before its reward model."""
-    pytest.importorskip("its_hub", reason="its_hub is not installed (pip install its_hub==1.2.0)")
+    pytest.importorskip(package, reason=f"{package} is not installed (pip install {install})")
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    import its_hub_prm
-
-    its_hub_prm.main()
-    sys.modules.pop("its_hub_prm")
+    import_module(example).main()
+    sys.modules.pop(example)
     (before, calls_before), (after, calls_after) = (
         map(int, pair)
         for pair in re.findall(r"(\d+) of 20 right, (\d+) calls", capsys.readouterr().out)

@@ -25,6 +25,7 @@ from selverify.ranker import CARD, DESCRIBED, WEIGHTS
 from selverify.storage import write_digests
 
 PROBLEMS, STATES, MOVES = 40, 3, 5
+END = "\n\n"
 WORDS = ("So", "Then", "Thus", "Now", "Next")
 PROSE = CandidateList(
     "Tell me, at some length and without a single figure, who wrote the old ballads of the north, "
@@ -154,6 +155,32 @@ def test_equal_candidates_are_verified_once(ranker: Ranker) -> None:
     assert sorted(plan.order) == [0, 2, 3, 4, 5]
     assert plan.reject_probability[0] == plan.reject_probability[1]
     assert plan.reject_probability[2] == plan.reject_probability[6]
+
+
+def test_partial_solutions_are_picked_as_their_states_are_planned(ranker: Ranker) -> None:
+    """The states mixed, with or without a separator at the end; equal ones share a score."""
+    states = [asked(one) for one in sums(6)[:6]]
+    pairs = [
+        (one.question, END.join((*one.steps, text)) + END * (place % 2))
+        for place, texts in enumerate(zip(*(one.candidates for one in states), strict=True))
+        for one, text in zip(states, texts, strict=True)
+    ]
+    pairs.append((pairs[0][0], pairs[0][1] + END))
+    picked = ranker.pick(*zip(*pairs, strict=True), separator=END)
+    plans = ranker.plan_many(states)
+    assert len(picked.places) == sum(plan.verify for plan in plans)
+    scores = picked.fill([2.0] * len(picked.places), float)
+    by_text: dict[tuple[str, str], set[float]] = {}
+    for (question, text), score in zip(pairs, scores, strict=True):
+        by_text.setdefault((question, text.removesuffix(END)), set()).add(score)
+    for one, plan in zip(states, plans, strict=True):
+        chances = plan.reject_probability
+        for rank, place in enumerate(plan.order):
+            expected = -chances[place] if rank >= plan.verify else 2.0
+            expected += plan.skip and rank == 0
+            text = END.join((*one.steps, one.candidates[place]))
+            assert list(by_text[one.question, text]) == [pytest.approx(expected)]
+    assert ranker.pick([], [], separator=END).fill([], float) == []
 
 
 @pytest.mark.parametrize("text", ["9" * (LONGEST_TEXT + 1), "\ud800 + 1 = 2", ""])

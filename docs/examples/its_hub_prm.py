@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections import defaultdict
 from typing import Any
 
 from its_hub.api import AbstractLanguageModel, AbstractProcessRewardModel, ChatMessage
@@ -36,32 +35,11 @@ class RankedPRM(AbstractProcessRewardModel):
 
     async def ascore(self, prompt_or_messages: Any, steps: list[str]) -> list[float]:
         """A score a text; below 0 for one that was not scored."""
-        groups: dict[str, list[str]] = defaultdict(list)
-        for text in dict.fromkeys(steps):
-            before, _, last = text.rpartition(self._separator)
-            groups[before].append(last)
-        states = [
-            selverify.CandidateList(
-                str(prompt_or_messages), before.split(self._separator) if before else [], lasts
-            )
-            for before, lasts in groups.items()
-        ]
-        scores: dict[str, float] = {}
-        chosen: list[str] = []
-        for before, one, plan in zip(groups, states, self._ranker.plan_many(states), strict=True):
-            texts = [
-                self._separator.join((before, last)) if before else last for last in one.candidates
-            ]
-            scores.update(
-                (text, -chance) for text, chance in zip(texts, plan.reject_probability, strict=True)
-            )
-            if plan.skip:
-                scores[texts[plan.order[0]]] = 1.0 - plan.reject_probability[plan.order[0]]
-            chosen += [texts[place] for place in plan.order[: plan.verify]]
-        if chosen:
-            found = await self._prm.ascore(prompt_or_messages, chosen)
-            scores.update(zip(chosen, found, strict=True))
-        return [scores[text] for text in steps]
+        questions = [str(prompt_or_messages)] * len(steps)
+        picked = self._ranker.pick(questions, steps, separator=self._separator)
+        chosen = [steps[place] for place in picked.places]
+        found = await self._prm.ascore(prompt_or_messages, chosen) if chosen else []
+        return picked.fill(found, float)
 
     def score(self, prompt_or_messages: Any, steps: list[str]) -> list[float]:
         """The same."""
