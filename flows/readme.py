@@ -1,28 +1,20 @@
 """The measured table and the frontier figures, from the last report into the project's pages.
 
-Knows: the report's Markdown and figures, markers in a page, git, the machine. Does not know: how a
-number was measured. People write the pages; this module writes between the markers only. The
+Knows: the report's Markdown and figures, markers in a page. Does not know: how a number was
+measured. People write the pages; this module writes between the markers only. The
 README shows some rows of one domain and of GSM8K; the results of another domain, of profile long,
 and of a run that changes nothing but the strengths of the verifier, have pages of their own.
 """
 
 from __future__ import annotations
 
-import os
-import platform
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
-import yaml
-
+from flows.origin import REPORT_NAME, Origin, changed_parameters, find_origin
 from flows.preflight import preflight
-from flows.profiles import PROFILES, read_profile
-from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError, SchemaError
 from selverify.experiment.equal_cost import HULL
 from selverify.report.names import FULL_METHOD, PAPER_METHOD, SHORT_LIST, method_name
@@ -40,7 +32,6 @@ LONG = "long"
 """The profile whose problems have a page of their own."""
 TITLES = {"grade_school": "gsm8k"}
 """What the page of a domain is called after where that is not its name."""
-REPORT_NAME = "report.md"
 MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
 README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
 """What the README shows of the main table; the page of results shows all of it."""
@@ -66,36 +57,6 @@ CHOSEN_ON = " validation problems"
 """In the title of a report that no page shows: its problems choose settings."""
 OPTIONAL = "backbones"
 """The figure that only some runs have."""
-WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
-"""What a run and this command write: changes there say nothing about the code that was run.
-
-Changed parameters are listed one by one.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where numbers come from: commit, day of the report (UTC), processor, its cores, Python.
-
-    ``changes`` are the parameters that differ from the commit's, as ``name=value``.
-    """
-
-    commit: str
-    changes: tuple[str, ...]
-    day: str
-    processor: str
-    cores: int
-    python: str
-
-    @property
-    def sentence(self) -> str:
-        """One line of Markdown."""
-        changed = " ".join(f"`{change}`" for change in self.changes)
-        where = f"`{self.commit}`" + (f" with {changed}" if changed else "")
-        return (
-            f"Measured at commit {where}, {self.day}, on {self.processor} "
-            f"({self.cores} cores), Python {self.python}."
-        )
 
 
 def fill_pages() -> None:
@@ -150,7 +111,7 @@ def published(root: Path, report: Path) -> str | None:
     title, _ = _split_title(_lenient(report / REPORT_NAME))
     if CHOSEN_ON in title:
         return None
-    page = _page_of(_about(title.partition(",")[0], _changes(root)))
+    page = _page_of(_about(title.partition(",")[0], changed_parameters(root)))
     text = _lenient(root / page) if (root / page).is_file() else ""
     table = re.search(_section_of(MAIN_SECTION), text, _LINES)
     origin = re.search(r"^\*\*(.+)\*\*\n\nMeasured at commit `([^`]+)`", text, re.MULTILINE)
@@ -161,23 +122,6 @@ def published(root: Path, report: Path) -> str | None:
     cells = zip(levels, own[1].split("|"), strict=False)
     shown = ", ".join(f"{level.strip()}: {cell.split(' (')[0].strip()}" for level, cell in cells)
     return f"Published ({page}: {origin[1]}, commit {origin[2]}), ours: {shown}"
-
-
-def find_origin(root: Path, report: Path) -> Origin:
-    """The origin of ``report``, if this machine wrote it from the work tree at ``root``.
-
-    Raises:
-        ArtifactError: the report is missing.
-    """
-    written = _reported(report, REPORT_NAME).stat().st_mtime
-    return Origin(
-        commit=_commit(root),
-        changes=_changes(root),
-        day=datetime.fromtimestamp(written, UTC).date().isoformat(),
-        processor=_processor(),
-        cores=os.cpu_count() or 1,
-        python=platform.python_version(),
-    )
 
 
 def section(text: str, title: str) -> str:
@@ -280,54 +224,3 @@ def _reported(report: Path, name: str) -> Path:
     if not path.is_file():
         raise ArtifactError(f"{path}: missing; stage 'report' writes it (make run)")
     return path
-
-
-def _commit(root: Path) -> str:
-    commit = _git(root, "rev-parse", "--short", "HEAD")
-    if commit is None:
-        return "none"
-    others = (f":(exclude){path}" for path in WRITTEN)
-    changed = _git(root, "status", "--porcelain", "--", ".", *others)
-    return f"{commit}+changes" if changed else commit
-
-
-def _changes(root: Path) -> tuple[str, ...]:
-    """Parameters that differ from the commit's, as profiles and as ``name=value``."""
-    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
-    path = root / PARAMS_FILE
-    if text is None or not path.is_file():
-        return ()
-    before, now = (
-        leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
-    )
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    changes = []
-    for profile in sorted(path.stem for path in (root / PROFILES).glob("*.yaml")):
-        values = read_profile(root / PROFILES, profile)
-        if values.keys() & names and all(now.get(name) == one for name, one in values.items()):
-            changes.append(f"profile {profile}")
-            names = [name for name in names if name not in values]
-    return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in names))
-
-
-def _shown(name: str, value: object) -> object:
-    """The value of a parameter; of a file of this machine its name alone."""
-    return Path(value).name if isinstance(value, str) and name.endswith(".path") else value
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
-
-
-def _processor() -> str:
-    """The processor's name where the system gives it, else its architecture."""
-    table = Path("/proc/cpuinfo")
-    text = table.read_text(encoding="utf-8", errors="replace") if table.is_file() else ""
-    found = re.search(r"^model name[^\S\n]*:[^\S\n]*(\S.*)$", text, flags=re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()

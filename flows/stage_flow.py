@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from prefect import flow, task
@@ -36,6 +37,7 @@ from tasks import find_run, works_on_shards
 log = logging.getLogger(__name__)
 
 MAIN_TABLE = "main.csv"
+REPORT = "report"
 FIGURE = ".svg"
 
 
@@ -60,7 +62,11 @@ def run_stage(name: str) -> dict[str, float]:
             run = partial(run, **{"mapper": mapper})
 
         def work() -> dict[str, float]:
-            return execute(stage, params, run)
+            metrics = execute(stage, params, run)
+            if stage.task == REPORT:
+                origin = import_module("flows.origin")  # with all that writes pages
+                origin.stamp(stage.outputs[REPORT], params, root=Path.cwd())
+            return metrics
 
         if not options:
             work = task(name=f"{stage.name}: run")(work)

@@ -31,7 +31,7 @@ from selverify.experiment.statistics import Bootstrap
 from selverify.params import Params
 from selverify.report import by_depth, pages, plots, tables, variants
 from selverify.report.claims import claims_table
-from selverify.report.explorer import TracedSearch, explorer_data
+from selverify.report.explorer import Outcome, TracedSearch, explorer_data
 from selverify.report.headline import headline_table
 from selverify.report.names import (
     FULL_METHOD,
@@ -41,6 +41,7 @@ from selverify.report.names import (
     STRATEGY,
     STRATEGY_BY_BIN,
     baseline_methods,
+    method_name,
     ordered_methods,
 )
 from selverify.report.sections import ReportData, judged, metrics
@@ -131,7 +132,8 @@ def run(
     draw_figures(report, folder)
     if len(by_backbone) > 1:
         _draw_backbones(report, by_backbone, bootstrap, folder)
-    _write(report, _explored(params, inputs, searches, tau), folder)
+    made = _made(tables.at_budget(main.rows, budget))
+    _write(report, _explored(params, inputs, searches, tau, made), folder)
     written = metrics(report)
     write_plain_json(outputs["metrics"], written)
     return {name: float(value) for name, value in written.items()}
@@ -367,6 +369,7 @@ def _explored(
     inputs: Mapping[str, Path],
     searches: Mapping[str, TracedSearch],
     tau: float,
+    made: Mapping[str, Sequence[Outcome]],
 ) -> list[dict[str, Any]]:
     policy = json.loads((inputs["residual"] / "policy.json").read_text(encoding="utf-8"))
     return explorer_data(
@@ -374,7 +377,21 @@ def _explored(
         list(searches.values()),
         tau=tau,
         reference_dispersion=policy["reference_dispersion"]["hybrid"],
+        outcomes=made,
     )
+
+
+def _made(rows: pd.DataFrame) -> dict[str, list[Outcome]]:
+    """What each method made of each problem, by its name."""
+    columns = ["correct", "verifier_calls", "generated_tokens"]
+    means = rows.groupby(["problem_id", "method"])[columns].mean()
+    found: dict[str, list[Outcome]] = {}
+    for method in ordered_methods(set(rows["method"])):
+        own = means.xs(method, level="method")
+        for problem, *values in own.itertuples():
+            rounded = (round(float(one), 3) for one in values)
+            found.setdefault(str(problem), []).append(Outcome(method_name(method), *rounded))
+    return found
 
 
 def _measures(
@@ -412,7 +429,9 @@ def _write(report: ReportData, searches: Sequence[Mapping[str, Any]], folder: Pa
         "report.md": pages.to_markdown(report),
         "tables.tex": pages.to_latex(report),
         "main.txt": pages.to_terminal(report, width=TERMINAL_WIDTH),
-        "report.html": pages.to_html(report, folder, searches),
+        "report.html": pages.to_html(
+            report, folder, searches, remark=domain_by_name(report.domain).remark
+        ),
     }
     for name, text in texts.items():
         pages.write_text(text, folder / name)

@@ -17,14 +17,13 @@ import yaml
 from test_layers import ROWS
 
 from flows.__main__ import COMMANDS, EXECUTE
+from flows.origin import Origin, find_origin, stamp
 from flows.readme import (
     BEGIN,
     END,
     SECOND_BEGIN,
     SECOND_END,
-    Origin,
     fill,
-    find_origin,
     published,
     section,
 )
@@ -433,3 +432,28 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
     changed = find_origin(project, project / "report")
     assert changed.commit == f"{clean.commit}+changes"
+
+
+def test_the_page_says_where_its_numbers_come_from(project: Path) -> None:
+    """In its place, as text; once. Digests are of the models that are there."""
+    (project / "models" / "a-small").mkdir(parents=True)
+    (project / "models" / "a-small" / "digests.json").write_text("{}", encoding="utf-8")
+    (project / "params.yaml").write_text("domain: a\n", encoding="utf-8")
+    page = project / "report" / "report.html"
+    page.write_text("<p>before</p><!-- origin --><p>after</p>", encoding="utf-8")
+    git(project, "init", "-q")
+    git(project, "add", ".")
+    git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "all")
+    (project / "params.yaml").write_text("domain: <script>\n", encoding="utf-8")
+    params = load_params(ROOT / "params.yaml").model_copy(
+        update={"domain": "a", "backbones": ("small",), "strengths": ("strong",)}
+    )
+    stamp(project / "report", params, root=project)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<p>before</p>") and text.endswith("<p>after</p>")
+    assert "domain=&lt;script&gt;" in text and "<script>" not in text
+    assert re.search(r"<dt>Commit</dt><dd>[0-9a-f]{7,}</dd>", text)
+    assert re.search(r"<dt>models/a-small</dt><dd>[0-9a-f]{12}</dd>", text)
+    assert "models/small-strong" not in text
+    stamp(project / "report", params, root=project)
+    assert page.read_text(encoding="utf-8") == text

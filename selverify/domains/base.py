@@ -32,6 +32,8 @@ class Domain(Protocol):
     operators: Mapping[str, type[Arguments]]
     end_of_move: str
     """The word that closes a move's text, or the white space that stands between two moves."""
+    remark: str = ""
+    """What a reader of its moves has to know, in a sentence."""
     computed_after: str = ""
     """What a move's beginning ends with where ``forced`` may know the rest; empty: never."""
 

@@ -137,6 +137,7 @@ class WordProblems(GeneratedDomain):
     """The default domain; see the module's text."""
 
     name = "word_problems"
+    remark = f"Numbers are modulo {PRIME}."
     end_of_move = ";"
     vocabulary = _words()
     operators = _OPERATORS

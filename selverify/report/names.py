@@ -56,7 +56,32 @@ SHORT_LIST = (
     FULL_METHOD,
     "oracle",
 )
-"""The methods where there is room for ten: the README, a terminal, the figure at equal cost."""
+"""The methods where there is room for ten: a terminal, the figure at equal cost."""
+AT_A_GLANCE = tuple(method for method in SHORT_LIST if method not in ("cot", "oracle"))
+"""The methods that the page opens with."""
+
+DESCRIPTIONS = {
+    "equal_calls": "Lines of accuracy in percent for at most B verifier calls a problem, B from 1 "
+    "up on a logarithmic axis, one line a method; the hull of the baselines has a band of 95 %.",
+    "gains": "Accuracy of full minus that of the hull in points, with bars of 95 %, for three "
+    "values of B, against pass@1 of a quarter of the problems and against their length.",
+    "accuracy_calls": "Accuracy in percent against the verifier calls that were made, one point a "
+    "method and budget N, points of a method joined.",
+    "accuracy_n": "Accuracy in percent against the budget N, one line a method with bars of 95 %.",
+    "accuracy_tokens": "Accuracy in percent against the tokens that were generated, one line a "
+    "method.",
+    "by_bin": "Accuracy in percent by difficulty bin, from the easiest to the hardest, one point "
+    "a method with a bar of 95 %.",
+    "backbones": "Accuracy in percent against N, one panel a backbone.",
+    "gates": "Bars of the share of sampled moves that each gate refuses, by reason.",
+    "rankers": "Share of states whose first k moves hold an accepted one, against k, one line a "
+    "ranker.",
+    "reliability": "Share of steps that are right against the verifier's score, beside the "
+    "diagonal of a calibrated one; below it how many steps have each score.",
+    "within": "Two panels along the moves of a solution: the shares of states without a call and "
+    "of accepted moves, and k(w).",
+}
+"""What each figure of the page shows, by its stem, for those who do not see it."""
 
 
 def baseline_methods() -> tuple[str, ...]:

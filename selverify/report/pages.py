@@ -24,18 +24,20 @@ from rich.markup import escape
 from rich.table import Table
 
 from selverify.errors import ArtifactError
-from selverify.report.names import FULL_METHOD, method_name
-from selverify.report.sections import ReportData, sections, terminal_table
+from selverify.report.names import DESCRIPTIONS, FULL_METHOD, method_name
+from selverify.report.sections import ReportData, glance_table, sections, terminal_table
 from selverify.report.trace_text import LEGEND
 from selverify.storage import atomic_path
 
+ORIGIN = "<!-- origin -->"
+"""Where the pipeline puts into the page which commit, machine and models its numbers are of."""
 _EMPHASIS = str.maketrans("", "", "*`")
 """Marks of emphasis in notes, which are Markdown."""
 
 
 def to_markdown(report: ReportData) -> str:
     """The whole report as Markdown."""
-    parts = [f"# Report: {report.title}"]
+    parts = [f"# Report: {report.title}", *report.verdict]
     for section in sections(report):
         header = section.header
         lines = [header, ["---", *["---:"] * (len(header) - 1)], *section.rows]
@@ -60,7 +62,7 @@ def to_latex(report: ReportData) -> str:
 
 
 def to_terminal(report: ReportData, *, width: int) -> str:
-    """Accuracy at equal calls for a terminal of ``width`` columns."""
+    """Accuracy at equal calls for a terminal of ``width`` columns, and what it says."""
     shown = terminal_table(report)
     table = Table(title=escape(shown.title), box=box.SIMPLE_HEAD)
     for place, name in enumerate(shown.header):
@@ -68,15 +70,21 @@ def to_terminal(report: ReportData, *, width: int) -> str:
     for row in shown.rows:
         table.add_row(*map(escape, row))
     text = io.StringIO()
-    Console(file=text, width=width).print(table)
+    console = Console(file=text, width=width)
+    console.print(table)
+    for sentence in report.verdict:
+        console.print(escape(sentence), highlight=False)
     return text.getvalue()
 
 
-def to_html(report: ReportData, figures: Path, searches: Sequence[Mapping[str, Any]]) -> str:
+def to_html(
+    report: ReportData, figures: Path, searches: Sequence[Mapping[str, Any]], *, remark: str = ""
+) -> str:
     """One self-contained page with the trace explorer; figures are read from ``figures``.
 
     Args:
         searches: as ``explorer_data`` gives; without any the page has no explorer.
+        remark: what is to be known to read a move.
 
     Raises:
         ArtifactError: a section's figure is missing.
@@ -90,11 +98,16 @@ def to_html(report: ReportData, figures: Path, searches: Sequence[Mapping[str, A
     )
     return environment.get_template("page.html").render(
         title=report.title,
+        verdict=report.verdict,
+        glance=glance_table(report),
         sections=sections(report),
         emphasis=_EMPHASIS,
         figure=lambda stem: _data_url(figures / f"{stem}.svg"),
+        described=DESCRIPTIONS,
         full=method_name(FULL_METHOD),
         legend=LEGEND,
+        remark=remark,
+        origin=ORIGIN,
         searches=bool(searches),
         data=json.dumps(searches, separators=(",", ":")).replace("<", "\\u003c"),
     )

@@ -306,7 +306,8 @@ def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> None:
         axes = figure.add_subplot()
         for gate, colour in (("structural", BLUE), ("context", ORANGE)):
             own = table[table["gate"] == gate]
-            axes.barh(own.index, 100 * own["share"], color=colour, label=f"{gate} gate")
+            if len(own):  # else its mark in the legend would have another gate's colour
+                axes.barh(own.index, 100 * own["share"], color=colour, label=f"{gate} gate")
         for place, share in zip(table.index, table["share"], strict=True):
             axes.text(100 * share, place, f" {100 * share:.2f} %", va="center", color="#444444")
         axes.set(yticks=table.index, yticklabels=table["reason"], title=title)

@@ -5,7 +5,7 @@ Knows: what is shown, and in which order. Does not know: Markdown, HTML, files.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -22,9 +22,16 @@ from selverify.report.formatting import (
     verbatim,
     wide,
 )
-from selverify.report.names import FULL_METHOD, PART_SETS, SHORT_LIST, our_methods
+from selverify.report.names import (
+    AT_A_GLANCE,
+    FULL_METHOD,
+    PART_SETS,
+    SHORT_LIST,
+    our_methods,
+)
 from selverify.report.targets import Target
 from selverify.report.variants import rank_agreement
+from selverify.report.verdict import verdict
 
 _EQUAL_NOTE = (
     "The most accurate (setting, N) of each method whose mean cost is at most B, chosen on one "
@@ -146,6 +153,11 @@ class ReportData:
         problems = "problems" if self.split == "test" else f"{self.split} problems"
         return f"{self.domain}, {self.problems} {problems}{seeds}, N = {self.budget}"
 
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """What the run says, in sentences."""
+        return verdict(self.tables, self.targets, problems=self.problems)
+
 
 def metrics(report: ReportData) -> dict[str, float | int | bool]:
     """A flat mapping for ``storage.write_plain_json``; what could not be measured is left out.
@@ -202,11 +214,20 @@ def sections(report: ReportData) -> tuple[ReportTable, ...]:
 
 def terminal_table(report: ReportData) -> ReportTable:
     """Accuracy at equal calls, as narrow as a terminal needs it."""
-    table = report.tables["equal_calls"]
-    shown = table[table["method"].isin(SHORT_LIST)]
     heading = f"Accuracy, %, for at most B verifier calls a problem, {report.problems} problems"
+    return _at_equal_calls(report, SHORT_LIST, heading)
+
+
+def glance_table(report: ReportData) -> ReportTable:
+    """The rows of it that the page opens with."""
+    return _at_equal_calls(report, AT_A_GLANCE, "Accuracy, %, for at most B verifier calls")
+
+
+def _at_equal_calls(report: ReportData, methods: Sequence[str], heading: str) -> ReportTable:
+    table = report.tables["equal_calls"]
     by_level = columns.accuracy_by_level(table["level"])
-    return ReportTable(heading, by_level, wide(shown, "method", "level"))
+    shown = table[table["method"].isin(methods)]
+    return ReportTable(heading, by_level, wide(shown, "method", "level"), figure="equal_calls")
 
 
 def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
@@ -217,7 +238,6 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
         columns.accuracy_against_hull(calls["level"]),
         wide(calls, "method", "level"),
         _EQUAL_NOTE,
-        "equal_calls",
     )
     yield ReportTable(
         "Difference to the hull for at most B verifier calls",

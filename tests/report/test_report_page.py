@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from markupsafe import escape
 from test_cli import DOMAIN, TASKS, guided
 
 from selverify.errors import ArtifactError, SchemaError
 from selverify.policy import Solved
 from selverify.report.by_depth import visits_table
-from selverify.report.explorer import TracedSearch, explorer_data
+from selverify.report.explorer import Outcome, TracedSearch, explorer_data
 from selverify.report.pages import to_html
-from selverify.report.sections import ReportData, sections
+from selverify.report.sections import ReportData, glance_table, sections
 from selverify.search.traces import read_events, write_events
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
@@ -36,7 +37,7 @@ def searched(solved: list[Solved]) -> list[TracedSearch]:
 
 @pytest.fixture
 def figures(tmp_path: Path, built: ReportData) -> Path:
-    for section in sections(built):
+    for section in (glance_table(built), *sections(built)):
         if section.figure:
             (tmp_path / f"{section.figure}.svg").write_text("<svg/>", encoding="utf-8")
     return tmp_path
@@ -74,6 +75,45 @@ def test_the_explorer_tells_the_whole_search(searched: list[TracedSearch]) -> No
         assert entry["right"] == (entry["answer"] == one.task.truth.answer)
 
 
+def test_moves_are_marked_by_what_is_still_in_reach(searched: list[TracedSearch]) -> None:
+    """Of every state and candidate, as the domain knows; a wrong solution went astray somewhere."""
+    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
+    marks = set()
+    for entry, one in zip(data, searched, strict=True):
+        truth, start = one.task.truth, DOMAIN.initial_state(one.task.problem, budget=6)
+        for step in entry["steps"]:
+            state = start
+            for text, mark in step.get("derivation", ()):
+                state = DOMAIN.apply(state, DOMAIN.parse(text))
+                assert mark == ("right" if DOMAIN.alive(state, truth) else "wrong")
+            for text, *_, kind, mark in step.get("rows", ()):
+                assert (mark == "") == (kind == "refused")
+                if mark:
+                    after = DOMAIN.apply(state, DOMAIN.parse(text))
+                    assert mark == ("right" if DOMAIN.alive(after, truth) else "wrong")
+                marks.add((kind, mark))
+        end = one.events[-1].state
+        assert bool(entry["astray"]) == (not DOMAIN.alive(end, truth))
+        if entry["astray"]:
+            place = int(re.match(r"Wrong from move (\d+) on", entry["astray"])[1])
+            before, at = start, start
+            for move in end.derivation[:place]:
+                before, at = at, DOMAIN.apply(at, move)
+            assert DOMAIN.alive(before, truth) and not DOMAIN.alive(at, truth)
+    assert {("accepted", "right"), ("rejected", "wrong")} <= marks
+    assert any(entry["astray"] for entry in data)
+
+
+def test_what_other_methods_made_of_a_problem_stands_beside_its_trace(
+    searched: list[TracedSearch],
+) -> None:
+    name = searched[0].task.problem.problem_id
+    made = {name: [Outcome("CoT", 1.0, 0.0, 40.0), Outcome("Full", 0.5, 3.0, 80.0)]}
+    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25, outcomes=made)
+    assert data[0]["methods"] == [["CoT", 1.0, 0.0, 40.0], ["Full", 0.5, 3.0, 80.0]]
+    assert data[1]["methods"] == []
+
+
 def test_the_table_along_a_solution_counts_every_call(searched: list[TracedSearch]) -> None:
     """Each allotted or trusted round is a row, and calls add up to the ledgers'."""
     visits = visits_table({s.task.problem.problem_id: s.events for s in searched}, tau=0.5)
@@ -92,7 +132,9 @@ def test_the_page_stands_alone(
     for section in sections(built):
         assert f"<h2>{section.title}</h2>" in page
     inside = base64.b64encode(b"<svg/>").decode()
-    assert page.count(inside) == sum(bool(section.figure) for section in sections(built))
+    assert page.count(inside) == 1 + sum(bool(section.figure) for section in sections(built))
+    for sentence in built.verdict:
+        assert page.count(f">{escape(sentence)}</p>") == 1
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
     embedded = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)
     assert embedded is not None

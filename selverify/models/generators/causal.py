@@ -58,6 +58,8 @@ BEFORE = "0"
 NEVER = -30.0
 """The log probability, in nats, of a word that is not sampled."""
 GOALS_AT_ONCE = 32
+BATCHES_KEPT = 4
+"""Batches at least whose prompts are kept: many states of few samples are cut by their tokens."""
 _REMEMBERED_GOALS = 200_000
 _REMEMBERED_COUNTS = 200_000
 
@@ -236,7 +238,12 @@ class CausalModel(SamplingGenerator):
 
         def fits(batch: Sequence[int]) -> bool:
             # So that a prompt is in no batch with what it begins with, which is read before.
-            return rows(batch) <= self._batch_rows and first[batch[0]] == first[batch[-1]]
+            return (
+                rows(batch) <= self._batch_rows
+                and first[batch[0]] == first[batch[-1]]
+                and sum(len(prompts[place]) for place in batch) * BATCHES_KEPT
+                <= self._prefixes.capacity
+            )
 
         while order:
             chosen = next(in_batches(order, fits))

@@ -1,0 +1,169 @@
+"""Where numbers come from: commit, changed parameters, day, machine, models.
+
+Knows: git, the machine, the digests of models, the place for all this in the report page. Does not
+know: what was measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import yaml
+from markupsafe import Markup
+
+from flows.profiles import PROFILES, read_profile
+from flows.stages import PARAMS_FILE, leaves
+from selverify.errors import ArtifactError
+from selverify.params import Params
+from selverify.report.pages import ORIGIN, write_text
+from selverify.storage import DIGESTS
+
+REPORT_NAME, PAGE_NAME = "report.md", "report.html"
+WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
+"""What a run and `python -m flows readme` write: changes there say nothing about the code.
+
+Changed parameters are listed one by one.
+"""
+DIGITS = 12
+"""Of a digest that people compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where numbers come from: commit, day of the report (UTC), processor, its cores, Python.
+
+    ``changes`` are the parameters that differ from the commit's, as ``name=value``.
+    """
+
+    commit: str
+    changes: tuple[str, ...]
+    day: str
+    processor: str
+    cores: int
+    python: str
+
+    @property
+    def sentence(self) -> str:
+        """One line of Markdown."""
+        changed = " ".join(f"`{change}`" for change in self.changes)
+        where = f"`{self.commit}`" + (f" with {changed}" if changed else "")
+        return (
+            f"Measured at commit {where}, {self.day}, on {self.processor} "
+            f"({self.cores} cores), Python {self.python}."
+        )
+
+
+def find_origin(root: Path, report: Path) -> Origin:
+    """The origin of ``report``, if this machine wrote it from the work tree at ``root``.
+
+    Raises:
+        ArtifactError: the report is missing.
+    """
+    page = report / REPORT_NAME
+    if not page.is_file():
+        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
+    written = page.stat().st_mtime
+    return Origin(
+        commit=_commit(root),
+        changes=changed_parameters(root),
+        day=datetime.fromtimestamp(written, UTC).date().isoformat(),
+        processor=_processor(),
+        cores=os.cpu_count() or 1,
+        python=platform.python_version(),
+    )
+
+
+def changed_parameters(root: Path) -> tuple[str, ...]:
+    """Parameters that differ from the commit's, as profiles and as ``name=value``."""
+    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
+    path = root / PARAMS_FILE
+    if text is None or not path.is_file():
+        return ()
+    before, now = (
+        leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
+    )
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    changes = []
+    for profile in sorted(path.stem for path in (root / PROFILES).glob("*.yaml")):
+        values = read_profile(root / PROFILES, profile)
+        if values.keys() & names and all(now.get(name) == one for name, one in values.items()):
+            changes.append(f"profile {profile}")
+            names = [name for name in names if name not in values]
+    return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in names))
+
+
+def stamp(report: Path, params: Params, *, root: Path) -> None:
+    """Put the origin of the page in ``report`` where the page has a place for it.
+
+    Raises:
+        ArtifactError: the report is missing.
+    """
+    rows = _rows(find_origin(root, report), params, root)
+    listed = Markup("").join(
+        Markup("<dt>{}</dt><dd>{}</dd>").format(name, value) for name, value in rows
+    )
+    block = Markup("<h2>Where these numbers come from</h2>\n<dl>{}</dl>").format(listed)
+    page = report / PAGE_NAME
+    write_text(page.read_text(encoding="utf-8").replace(ORIGIN, block), page)
+
+
+def _rows(origin: Origin, params: Params, root: Path) -> Iterator[tuple[str, str]]:
+    yield "Project", f"selverify {version('selverify')}"
+    yield "Commit", origin.commit.replace("+changes", ", with changes that are not committed")
+    yield "Parameters changed", ", ".join(origin.changes) or "none"
+    yield "Day (UTC)", origin.day
+    yield "Machine", f"{origin.processor}, {origin.cores} cores"
+    yield "Python", origin.python
+    for backbone in params.backbones:
+        yield from _digest(root / "models" / f"{params.domain}-{backbone}", root)
+        for strength in params.strengths:
+            for part in ("verifier", "policy"):
+                yield from _digest(root / "models" / f"{backbone}-{strength}" / part, root)
+
+
+def _digest(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
+    """Of all files of a model, by their digests; none where it has no weights of its own."""
+    if (folder / DIGESTS).is_file():
+        found = hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest()
+        yield folder.relative_to(root).as_posix(), found[:DIGITS]
+
+
+def _commit(root: Path) -> str:
+    commit = _git(root, "rev-parse", "--short", "HEAD")
+    if commit is None:
+        return "none"
+    others = (f":(exclude){path}" for path in WRITTEN)
+    changed = _git(root, "status", "--porcelain", "--", ".", *others)
+    return f"{commit}+changes" if changed else commit
+
+
+def _shown(name: str, value: object) -> object:
+    """The value of a parameter; of a file of this machine its name alone."""
+    return Path(value).name if isinstance(value, str) and name.endswith(".path") else value
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """The processor's name where the system gives it, else its architecture."""
+    table = Path("/proc/cpuinfo")
+    text = table.read_text(encoding="utf-8", errors="replace") if table.is_file() else ""
+    found = re.search(r"^model name[^\S\n]*:[^\S\n]*(\S.*)$", text, flags=re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
