@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+PARENT_TASK = "SELVERIFY_PARENT_TASK_RUN"
+"""Prefect's task run that a stage is started by, so that its flow run stands below it."""
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 TRACKING_DIRECTORY = ".mlflow"
 PREFECT_DIRECTORY = ".prefect"

@@ -73,7 +73,7 @@ def find_origin(root: Path, report: Path) -> Origin:
         raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
     written = page.stat().st_mtime
     return Origin(
-        commit=_commit(root),
+        commit=short_commit(root),
         changes=changed_parameters(root),
         day=datetime.fromtimestamp(written, UTC).date().isoformat(),
         processor=_processor(),
@@ -99,6 +99,13 @@ def changed_parameters(root: Path) -> tuple[str, ...]:
             changes.append(f"profile {profile}")
             names = [name for name in names if name not in values]
     return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in names))
+
+
+def code_changed(root: Path) -> bool | None:
+    """Whether files of the commit differ, but for those that a run writes; None without git."""
+    others = (f":(exclude){path}" for path in WRITTEN)
+    found = _git(root, "status", "--porcelain", "--", ".", *others)
+    return None if found is None else bool(found)
 
 
 def stamp(report: Path, params: Params, *, root: Path) -> None:
@@ -137,13 +144,10 @@ def _digest(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
         yield folder.relative_to(root).as_posix(), found[:DIGITS]
 
 
-def _commit(root: Path) -> str:
+def short_commit(root: Path) -> str:
+    """Git's commit, marked where its code was changed; "none" without git."""
     commit = _git(root, "rev-parse", "--short", "HEAD")
-    if commit is None:
-        return "none"
-    others = (f":(exclude){path}" for path in WRITTEN)
-    changed = _git(root, "status", "--porcelain", "--", ".", *others)
-    return f"{commit}+changes" if changed else commit
+    return "none" if commit is None else f"{commit}+changes" if code_changed(root) else commit
 
 
 def _shown(name: str, value: object) -> object:

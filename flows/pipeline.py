@@ -6,13 +6,16 @@ Knows: Prefect and DVC. Does not know: the DAG, which is ``dvc.yaml``. A deploym
 
 from __future__ import annotations
 
+import os
 import signal
 
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from prefect import flow, task
+from prefect.runtime import task_run
 
 from flows import terminal
+from flows.environment import PARENT_TASK
 from flows.preflight import alone, preflight, remove_others
 from flows.stages import CHECK
 from selverify.errors import ProtocolError
@@ -29,6 +32,7 @@ def reproduce(name: str) -> bool:
         ProtocolError: the stage failed and printed its own error.
         KeyboardInterrupt: the stage was interrupted.
     """
+    os.environ[PARENT_TASK] = str(task_run.id)
     try:
         with Repo() as repo:
             return bool(repo.reproduce(targets=[name], single_item=True))

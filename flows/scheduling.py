@@ -54,7 +54,7 @@ def up() -> None:
     start = ("worker", "start", "--pool", POOL, "--type", "process", "--name", name)
     command = ("prefect", *start, "--limit", str(RUNS_AT_ONCE))
     log = Path.cwd() / PREFECT_DIRECTORY / "worker.log"
-    with stop_on_signals(), pages() as services:
+    with stop_on_signals(), pages() as (services, _):
         pools = import_module("flows.work_pools")
         pools.create_pool(POOL)
         if ours:

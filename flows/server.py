@@ -101,8 +101,10 @@ def _log_in(directory: str) -> Path:
 
 
 @contextmanager
-def pages() -> Iterator[list[Service]]:
+def pages() -> Iterator[tuple[list[Service], str]]:
     """Prefect and MLflow, each started unless the environment names one; prints their addresses.
+
+    Yields what was started, and MLflow's address.
 
     Raises:
         ParamsError: the variable of a port holds no port.
@@ -124,14 +126,14 @@ def pages() -> Iterator[list[Service]]:
         for name, address in (("Prefect", os.environ[PREFECT_API_URL]), ("MLflow", tracking)):
             origin = "this machine only" if name in here else "named by you, not started here"
             print(f"{name:<8} {without_secrets(address).removesuffix('/api')}  ({origin})")
-        yield started
+        yield started, without_secrets(tracking).rstrip("/")
 
 
 def serve_ui() -> None:
     """Serve MLflow and Prefect on the loopback address until interrupted, then stop both."""
-    with stop_on_signals(), pages() as started:
+    with stop_on_signals(), pages() as (started, tracking):
         page = import_module("flows.tracking").comparison_page()
-        print(f"         methods by budget, on MLflow's page: /{page}")
+        print(f"Which method is best at which budget: {tracking}/{page}")
         print("Ctrl-C stops what was started here.", flush=True)
         watch(started)
 

@@ -9,26 +9,32 @@ from __future__ import annotations
 import base64
 import csv
 import logging
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from uuid import UUID
 
-from prefect import flow, task
+from prefect import Flow, flow, tags, task
 from prefect.artifacts import (
     create_image_artifact,
     create_markdown_artifact,
     create_table_artifact,
 )
+from prefect.client.orchestration import get_client
+from prefect.flow_engine import run_flow
 from prefect.runtime import flow_run
 
 from flows import terminal
 from flows.artifacts import shown
+from flows.environment import PARENT_TASK
 from flows.execution import execute
+from flows.origin import short_commit
 from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages
 from flows.tracking import Published, publish_stage
 from selverify.params import load_params
@@ -75,7 +81,11 @@ def run_stage(name: str) -> dict[str, float]:
         def publish(seconds: float) -> Published:
             return publish_stage(stage, params, seconds=seconds, flow_run=str(flow_run.id))
 
-        @flow(name=stage.name, **options)
+        commit = short_commit(Path.cwd())
+
+        run_name = f"{stage.name} at {commit}"
+
+        @flow(name=stage.name, flow_run_name=run_name, **options)
         def body() -> dict[str, float]:
             with terminal.quiet_once_terminated():
                 log.info("%s: started", stage.name)
@@ -88,7 +98,20 @@ def run_stage(name: str) -> dict[str, float]:
                 log.info("%s: finished in %.1f s", stage.name, seconds)
                 return metrics
 
-        return body()
+        return _run(body, run_name, (stage.task, f"commit {commit}"))
+
+
+def _run(body: Flow[[], dict[str, float]], run_name: str, named: Sequence[str]) -> dict[str, float]:
+    """Run a flow under these tags, below the task run that the environment names, if one is."""
+    parent = os.environ.get(PARENT_TASK)
+    if parent is None:
+        with tags(*named):
+            return body()
+    with get_client(sync_client=True) as client:
+        created = client.create_flow_run(
+            body, name=run_name, tags=named, parent_task_run_id=UUID(parent)
+        )
+    return cast(dict[str, float], run_flow(body, flow_run=created))
 
 
 def _show(stage: Stage, metrics: Mapping[str, float], published: Published) -> None:

@@ -27,6 +27,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
+from flows.origin import code_changed
 from flows.server import without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
 from selverify.errors import ParamsError, SchemaError
@@ -44,6 +45,8 @@ KEY_TAG = "selverify.key"
 PENDING_TAG = "selverify.pending"
 FLOW_RUN_TAG = "prefect.flow_run"
 OUTPUT_TAG = "dvc.out."
+NEEDED_TAG, NEEDED_NAME = "dvc.deps", "dependencies.json"
+"""Of what a stage depends on: the tag with one digest of all, the artifact with each."""
 PIPELINE = "pipeline"
 BATCH = 1000
 PARAMS_BATCH = 100
@@ -114,9 +117,10 @@ class Tracker:
         """The runs with this tag, newest first."""
         return list(self.client.search_runs([self.experiment], f"tags.`{tag}` = '{value}'"))
 
-    def create(self, name: str, tags: dict[str, str]) -> str:
-        """A new run; its id."""
-        return str(self.client.create_run(self.experiment, run_name=name, tags=tags).info.run_id)
+    def create(self, name: str, tags: dict[str, str], started: int) -> str:
+        """A new run; its id. Milliseconds of the epoch say when its work began."""
+        run = self.client.create_run(self.experiment, start_time=started, run_name=name, tags=tags)
+        return str(run.info.run_id)
 
     def finish(
         self,
@@ -125,11 +129,12 @@ class Tracker:
         tags: Mapping[str, str],
         points: Iterable[tuple[str, float, int]],
         files: Iterable[tuple[Path, str]] = (),
+        *,
+        ended: int,
     ) -> None:
         """Fill a run and end it; tags are last, for one may say that all else was logged."""
-        now = int(time.time() * 1000)
         settings = [Param(key, value) for key, value in params.items()]
-        metrics = [Metric(key, value, now, step) for key, value, step in points]
+        metrics = [Metric(key, value, ended, step) for key, value, step in points]
         for start in range(0, len(settings), PARAMS_BATCH):
             self.client.log_batch(run, params=settings[start : start + PARAMS_BATCH])
         for start in range(0, len(metrics), BATCH):
@@ -137,7 +142,7 @@ class Tracker:
         for path, folder in files:
             self.client.log_artifact(run, str(path), folder)
         self.client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
-        self.client.set_terminated(run)
+        self.client.set_terminated(run, end_time=ended)
 
     def page(self, run: str) -> str | None:
         """The run's page; None where a database is written to directly."""
@@ -272,25 +277,30 @@ def _publish(
     stage, client = result.stage, tracker.client
     for unfinished in tracker.find(PENDING_TAG, result.key):
         client.delete_run(unfinished.info.run_id)
+    # The work's time, not that of the logging.
+    ended = int(time.time() * 1000)
+    started = ended - int(1000 * (seconds or 0.0))
     curves = list(_curves(stage))
     tags = {**_origin(stage), **result.outputs, "stage": stage.name, "domain": params.domain}
     name = f"{PIPELINE} {params.domain}" if curves else stage.name
     pending = {PENDING_TAG: result.key}
-    run = tracker.create(name, pending)
+    run = tracker.create(name, pending, started)
     for curve in curves:
         child = tracker.create(
-            "/".join(curve.names.values()), {MLFLOW_PARENT_RUN_ID: run, **pending}
+            "/".join(curve.names.values()), {MLFLOW_PARENT_RUN_ID: run, **pending}, started
         )
         named = {**result.values, **curve.names}
-        tracker.finish(child, named, {**tags, **curve.names}, curve.points)
+        tracker.finish(child, named, {**tags, **curve.names}, curve.points, ended=ended)
     metrics = dict(json.loads(stage.metrics.read_text(encoding="utf-8")))
     if seconds is not None:
         metrics["seconds"] = seconds
     if datasets := _datasets(stage):
         client.log_inputs(run, datasets)
+    client.log_dict(run, _needed(stage), NEEDED_NAME)
     points = [(name, value, 0) for name, value in metrics.items()]
     # Last, because the key says that everything before it was logged.
-    tracker.finish(run, result.values, {**tags, KEY_TAG: result.key}, points, _files(stage))
+    keyed = {**tags, KEY_TAG: result.key}
+    tracker.finish(run, result.values, keyed, points, _files(stage), ended=ended)
     if curves:
         _adopt(tracker, params)
     return len(curves) + 1, run
@@ -315,15 +325,20 @@ def _adopt(tracker: Tracker, params: Params) -> None:
 
 
 def _origin(stage: Stage) -> dict[str, str]:
-    """The git commit, and the digests of everything the stage depends on, as DVC records them."""
-    needed = (*stage.inputs.values(), *stage.sources)
-    hashes = {f"dvc.dep.{path}": digest(path) for path in needed if path.exists()}
-    changed = _git("status", "--porcelain", "--untracked-files=no")
+    """The git commit, and one digest of everything the stage depends on."""
+    needed = json.dumps(_needed(stage), sort_keys=True)
+    changed = code_changed(Path.cwd())
     return {
         "git.commit": _git("rev-parse", "HEAD") or "none",
-        "git.changed": "unknown" if changed is None else str(bool(changed)).lower(),
-        **hashes,
+        "git.changed": "unknown" if changed is None else str(changed).lower(),
+        NEEDED_TAG: hashlib.sha256(needed.encode()).hexdigest()[:16],
     }
+
+
+def _needed(stage: Stage) -> dict[str, str]:
+    """The digests of what the stage depends on, by path, as DVC records them."""
+    needed = (*stage.inputs.values(), *stage.sources)
+    return {path.as_posix(): digest(path) for path in needed if path.exists()}
 
 
 def _git(*arguments: str) -> str | None:

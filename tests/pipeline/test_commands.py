@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 import yaml
@@ -124,8 +125,16 @@ def test_a_run_is_logged_once_with_its_origin(
     second = parent.data
     assert second.metrics["sum"] == sum(range(1000))
     assert second.params == {"evaluation.budgets": "[2, 4, 8, 16, 32, 64]"}
-    assert second.tags["dvc.dep.data/first"] == digest(project.root / "data" / "first")
-    assert second.tags["git.commit"]
+    assert second.tags["git.commit"] and second.tags["dvc.deps"]
+    assert not any(name.startswith("dvc.dep.") for name in second.tags)
+    needed = json.loads(
+        Path(client.download_artifacts(parent.info.run_id, "dependencies.json")).read_text()
+    )
+    assert needed["data/first"] == digest(project.root / "data" / "first")
+    took = (parent.info.end_time - parent.info.start_time) / 1000
+    assert took == pytest.approx(second.metrics["seconds"], abs=0.01), (
+        "of the work, not the logging"
+    )
     history = client.get_metric_history(runs["full/0"].info.run_id, "accuracy")
     assert [(point.step, point.value) for point in history][:2] == [(2, 0.02), (4, 0.04)]
     (checkpoint,) = client.list_artifacts(parent.info.run_id, "one")
@@ -219,6 +228,11 @@ def test_the_pipeline_flow_restores_stops_and_cleans(
     assert "Traceback" not in done.stderr
     assert "error: a column is missing" in done.stderr
     assert "error: stage 'second' failed" in done.stderr
+    found = httpx.post(f"{api}/flow_runs/filter", json={"flows": {"name": {"any_": ["second"]}}})
+    below = [run for run in found.json() if run["parent_task_run_id"]]
+    assert [run["name"] for run in below] == ["second at none"]
+    assert below[0]["state"]["message"].endswith("a column is missing")
+    assert {"second", "commit none"} <= set(below[0]["tags"])
     assert (project.root / "data" / "first" / "numbers.parquet").is_file()
     assert not list((project.root / "results").iterdir())
     assert project.flows("clean").returncode == 0
