@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import pyarrow.parquet as pq
 
-from flows.stages import METRICS_NAME, PARAMS_FILE, Stage, find_stage, load_stages
+from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.params import Params, load_params
 from tasks.evaluation import SHARD
@@ -26,7 +26,7 @@ from tasks.shards import workers_and_threads
 
 LARGEST = 10**12
 CALLS, TOKENS = "verifier_calls", "generated_tokens"
-OUTCOMES = "outcomes.parquet"
+OUTCOMES, DETAILS = "outcomes.parquet", "details.json"
 UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
@@ -61,7 +61,7 @@ def scale(*arguments: str) -> None:
         f"{asked.problems:,} problems on {asked.machines:,} machines: {shards:,} shards of "
         f"{SHARD}, {ceil(shards / asked.machines):,} a machine\n"
     )
-    print("\n".join(by_method(_metrics(report.metrics), asked)))
+    print("\n".join(by_method(_metrics(report.outputs[report.task] / DETAILS), asked)))
     found = measure(evaluation, params.narrowed(**evaluation.item))
     if found is None:
         print(f"\nTime and storage: unknown, {evaluation.name} is not here (make run)")
@@ -109,7 +109,7 @@ def by_method(metrics: Mapping[str, float], asked: argparse.Namespace) -> list[s
     methods = [name.removesuffix(f".{CALLS}") for name in metrics if name.endswith(f".{CALLS}")]
     lines = [
         f"One method at N = {metrics.get('budget', 0):.0f}, as the ledger counts "
-        f"({METRICS_NAME}; a problem, and all)",
+        f"({DETAILS}; a problem, and all)",
         f"{'':24} {'verifier calls':>31} {'generated tokens':>31} {'price':>14}",
     ]
     for method in methods:

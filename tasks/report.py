@@ -44,13 +44,14 @@ from selverify.report.names import (
     method_name,
     ordered_methods,
 )
-from selverify.report.sections import ReportData, judged, metrics
+from selverify.report.sections import ReportData, details, judged, metrics
 from selverify.report.targets import targets
 from selverify.search.traces import read_events
 from selverify.storage import write_plain_json
 from tasks.artifacts import read_facts, read_frame, read_tasks
 
 TERMINAL_WIDTH = 118
+DETAILS = "details.json"
 RELIABILITY_BINS = 10
 GROUPS = 4
 HORIZON = "moves of the greedy solution"
@@ -78,7 +79,7 @@ class Variant:
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write the page, its tables as CSV, the figures, and ``metrics.json``.
+    """Write the page, its tables as CSV, the figures, and ``details.json``.
 
     The main tables are of the first backbone under the first strength of the verifier.
     """
@@ -134,9 +135,8 @@ def run(
         _draw_backbones(report, by_backbone, bootstrap, folder)
     made = _made(tables.at_budget(main.rows, budget))
     _write(report, _explored(params, inputs, searches, tau, made), folder)
-    written = metrics(report)
-    write_plain_json(outputs["metrics"], written)
-    return {name: float(value) for name, value in written.items()}
+    write_plain_json(folder / DETAILS, details(report))
+    return metrics(report)
 
 
 def equal_cost_tables(

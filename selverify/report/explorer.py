@@ -5,13 +5,13 @@ Knows: rounds of gated competition and how they read. Does not know: HTML, model
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from selverify.data.benchmark import Task
-from selverify.domains.base import Domain, GeneratedDomain, knows_truth
+from selverify.domains.base import Domain, knows_truth
 from selverify.domains.claims import canonical_answer
 from selverify.report.trace_text import FALLBACKS, Round, outcome_text, read_rounds
 from selverify.search.traces import Event
@@ -48,10 +48,10 @@ def explorer_data(
 
     A step is a round (``derivation`` of [move, truth], ``left``, ``summary``, ``allotment`` or "",
     ``rows`` of [candidate, sampled, h, what became of it, kind, truth]) or an event that ends one
-    (``event``, ``text``). Kinds are those of :meth:`CandidateRow.fate`. A truth is "right" where
-    the right answer is still in reach after the move, "wrong" where it no longer is, "" where that
-    is not known or the move was refused. ``astray``: where a wrong solution first went wrong, and
-    what let it pass; else "". ``methods``: ``outcomes`` of the problem, by its name.
+    (``event``, ``text``). Kinds are those of :meth:`CandidateRow.fate`. A truth is "right" or
+    "wrong" by the move itself, "" where that is not known or the move was refused. ``astray``:
+    after which move no right answer was in reach, and what let it pass; else "". ``methods``:
+    ``outcomes`` of the problem, by its name.
     """
     return [
         _entry(domain, one, tau, reference_dispersion)
@@ -82,41 +82,48 @@ class _Truth:
 
     def __init__(self, domain: Domain, truth: Truth) -> None:
         self._domain, self._truth = domain, truth
-        self._known = knows_truth(domain)
+        self._known = domain if knows_truth(domain) else None
 
     def of(self, state: State, move: Move) -> str:
         """Of ``move`` at ``state``: "right", "wrong" or ""."""
-        if not self._known or self._of(state) == "wrong":
-            return "wrong" if self._known else ""
-        return self._of(self._domain.apply(state, move))
-
-    def along(self, state: State) -> list[list[str]]:
-        """[move, truth] of each move of a state."""
-        before, found = self._domain.initial_state(state.problem, budget=state.budget), []
-        for move in state.derivation:
-            found.append([move.text, self.of(before, move)])
-            before = self._domain.apply(before, move)
-        return found
+        if self._known is None:
+            return ""
+        return "right" if self._known.right(state, move, self._truth) else "wrong"
 
     def text(self, state: State, text: str) -> str:
         """Of a candidate as it was written."""
         move = self._domain.parse(text)
         return self.of(state, move) if isinstance(move, Move) else ""
 
-    def _of(self, state: State) -> str:
-        alive = cast(GeneratedDomain, self._domain).alive(state, self._truth)
-        return "right" if alive else "wrong"
+    def along(self, state: State) -> list[list[str]]:
+        """[move, truth] of each move of a state."""
+        return [[move.text, self.of(before, move)] for before, move in self._walk(state)]
+
+    def astray(self, state: State) -> int | None:
+        """The place of the first move of a state after which no right answer is in reach."""
+        for place, (before, move) in enumerate(self._walk(state) if self._known else ()):
+            after = self._domain.apply(before, move)
+            if self._known is not None and not self._known.alive(after, self._truth):
+                return place
+        return None
+
+    def _walk(self, state: State) -> Iterator[tuple[State, Move]]:
+        """Each move of a state, with the state before it."""
+        before = self._domain.initial_state(state.problem, budget=state.budget)
+        for move in state.derivation:
+            yield before, move
+            before = self._domain.apply(before, move)
 
 
 def _astray(events: Sequence[Event], known: _Truth, tau: float) -> str:
     """Where the committed moves first went wrong, and what let that move pass."""
     if not events:
         return ""
-    moves = known.along(events[-1].state)
-    place = next((at for at, (_, truth) in enumerate(moves) if truth == "wrong"), None)
+    end = events[-1].state
+    place = known.astray(end)
     if place is None:
         return ""
-    before, move = [text for text, _ in moves[:place]], moves[place][0]
+    *before, move = (one.text for one in end.derivation[: place + 1])
     why = "it was committed without a call"
     for event in events:
         data: dict[str, Any] = dict(event.data)
@@ -129,7 +136,7 @@ def _astray(events: Sequence[Event], known: _Truth, tau: float) -> str:
                 why = "it was committed without a call, and a later call on it did not reject it"
         elif event.event == "fallback" and [*event.state.said] == before and data["move"] == move:
             why = FALLBACKS[str(data["rule"])][0].lower() + FALLBACKS[str(data["rule"])][1:]
-    return f"Wrong from move {place + 1} on ({move}): {why}."
+    return f"No right answer was in reach from move {place + 1} on ({move}): {why}."
 
 
 def _step(step: Round | Event, known: _Truth, tau: float, reference: float) -> dict[str, Any]:

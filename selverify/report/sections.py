@@ -29,6 +29,7 @@ from selverify.report.names import (
     SHORT_LIST,
     our_methods,
 )
+from selverify.report.tables import best_gated_baseline
 from selverify.report.targets import Target
 from selverify.report.variants import rank_agreement
 from selverify.report.verdict import verdict
@@ -159,11 +160,31 @@ class ReportData:
         return verdict(self.tables, self.targets, problems=self.problems)
 
 
-def metrics(report: ReportData) -> dict[str, float | int | bool]:
-    """A flat mapping for ``storage.write_plain_json``; what could not be measured is left out.
+def metrics(report: ReportData) -> dict[str, float]:
+    """What two runs are compared by at a glance; what could not be measured is left out.
 
-    Few enough for a person to read two of them side by side; the tables have the rest.
+    Accuracy, calls and tokens at the headline N of full and of the baseline with gates that is most
+    accurate there, the share of that one's calls that full saves at equal accuracy, and what the
+    targets take from other stages.
     """
+    rows = {str(one["method"]): one for one in report.tables["main"].to_dict("records")}
+    baseline = str(best_gated_baseline(report.tables["main"])["method"])
+    flat = {
+        f"{name}.{column}": float(rows[method][column])
+        for name, method in (("full", FULL_METHOD), ("baseline", baseline))
+        for column in _METRICS
+    }
+    saved = report.tables["headline"].set_index(["other", "measure"])["value"]
+    measured = {one.name: one.measured for one in report.targets}
+    found = {
+        "calls_saved": saved.get((baseline, "calls_saved")),
+        **{name: measured.get(name) for name in ("step_auc", "pass_at_1", "pass_at_64")},
+    }
+    return flat | {name: float(value) for name, value in found.items() if pd.notna(value)}
+
+
+def details(report: ReportData) -> dict[str, float | int | bool]:
+    """A flat mapping of more of the tables for programs, likewise."""
     main, rankers, verifier = (report.tables[name] for name in ("main", "rankers", "verifier"))
     flat: dict[str, float | int | bool] = {"budget": report.budget}
     for record in main.to_dict("records"):

@@ -294,7 +294,7 @@ SCALE = ("scale", "--problems", "9", "--machines", "1")
         ((*SCALE, "--core-hour", "nan"), "given nan, expected 0 to"),
         ((*SCALE, "--core-hour", "-1"), "expected"),
         ((*SCALE, "extra"), "unrecognized arguments: extra"),
-        (SCALE, "metrics.json: no such file"),
+        (SCALE, "details.json: no such file"),
     ],
 )
 @pytest.mark.usefixtures("project")
@@ -428,8 +428,8 @@ def test_scale_by_other_metrics(
     project: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     """They are no numbers by name."""
-    path = project / "results" / "metrics.json"
-    path.parent.mkdir()
+    path = project / "results" / "report" / "details.json"
+    path.parent.mkdir(parents=True)
     path.write_text(text, encoding="latin-1")
     assert "expected numbers by name" in said(capsys, *SCALE)
 

@@ -20,9 +20,9 @@ PROBLEMS, ROWS = 4, 40
 @pytest.fixture
 def measured(parameters: Path) -> Path:
     """A report of one method; the folder of the evaluation, which is not there yet."""
-    (parameters / "results").mkdir()
+    (parameters / "results" / "report").mkdir(parents=True)
     metrics = {"budget": 64, "full.verifier_calls": 6.5, "full.generated_tokens": 500.0}
-    (parameters / "results" / "metrics.json").write_text(json.dumps(metrics))
+    (parameters / "results" / "report" / "details.json").write_text(json.dumps(metrics))
     return parameters / "results" / "evaluation" / "small-strong"
 
 

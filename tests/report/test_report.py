@@ -29,6 +29,7 @@ from selverify.report.sections import ReportData
 from selverify.storage import write_plain_json
 from tasks.report import HORIZON, Variant, _along, draw_figures, outcome_tables, step_tables
 
+HEADLINE_OF_NOTHING = pd.DataFrame(columns=["other", "measure", "value"])
 GOLDEN = Path(__file__).parent / "report.md"
 
 
@@ -132,9 +133,28 @@ def test_a_baseline_without_calls_leaves_the_ratio_unmeasured() -> None:
     assert "Majority vote + gates" in ratio.text
 
 
-def test_metrics_are_flat_and_finite(built: ReportData, tmp_path: Path) -> None:
+def test_the_metrics_fit_a_screen(built: ReportData) -> None:
+    """Full and the gated beam, the best baseline with gates, at N = 4."""
+    found = sections.metrics(built)
+    assert found == {
+        "full.accuracy": pytest.approx(0.7),
+        "full.verifier_calls": pytest.approx(3.4),
+        "full.generated_tokens": found["full.generated_tokens"],
+        "baseline.accuracy": pytest.approx(0.6),
+        "baseline.verifier_calls": pytest.approx(8.4),
+        "baseline.generated_tokens": found["baseline.generated_tokens"],
+        "calls_saved": pytest.approx(1 - 2.9 / 8.4),
+        "step_auc": pytest.approx(found["step_auc"]),
+        "pass_at_1": pytest.approx(found["pass_at_1"]),
+        "pass_at_64": pytest.approx(0.85),
+    }
+    unknown = replace(built, targets=(), tables={**built.tables, "headline": HEADLINE_OF_NOTHING})
+    assert len(sections.metrics(unknown)) == 6
+
+
+def test_details_are_flat_and_finite(built: ReportData, tmp_path: Path) -> None:
     """Every value is a JSON number or boolean under a plain name."""
-    flat = sections.metrics(built)
+    flat = sections.details(built)
     path = tmp_path / "metrics.json"
     write_plain_json(path, flat)
     assert json.loads(path.read_text(encoding="utf-8")) == flat
@@ -180,7 +200,7 @@ def test_a_report_without_the_full_method_at_a_level_has_no_metric_for_it(
     built: ReportData,
 ) -> None:
     """The hull's is there at every level."""
-    flat = sections.metrics(built)
+    flat = sections.details(built)
     assert [flat.get(f"equal_calls.{level}.full") for level in (1, 2)] == [None, None]
     assert flat["equal_calls.8.full"] == pytest.approx(0.7)
     difference = flat["equal_calls.8.full"] - flat["equal_calls.8.hull"]

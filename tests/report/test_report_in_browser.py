@@ -1,0 +1,147 @@
+"""The report page in a browser: what it does, at which widths, and for whom."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_cli import DOMAIN, TASKS, guided
+
+from selverify.report.explorer import Outcome, TracedSearch, explorer_data
+from selverify.report.pages import ORIGIN, to_html
+from selverify.report.sections import ReportData
+from tasks.report import draw_figures
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (pip install 'selverify[browser]')"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+PHONE, DESKTOP = {"width": 390, "height": 800}, {"width": 1280, "height": 900}
+OFFLINE = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+# Rules of WCAG 2, levels A and AA.
+LEVELS = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+
+
+@pytest.fixture(scope="module")
+def address(built: ReportData, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A page as a run writes it."""
+    folder = tmp_path_factory.mktemp("report")
+    draw_figures(built, folder)
+    shutil.copy(folder / "accuracy_n.svg", folder / "backbones.svg")
+    solved = guided(1, skip_below=0.2).solve_many([task.problem for task in TASKS], budget=6)
+    searches = [TracedSearch(task, 1, one.events) for task, one in zip(TASKS, solved, strict=True)]
+    made = {
+        task.problem.problem_id: [Outcome("0-shot CoT", 1.0, 0.0, 40.0), Outcome("Full", 0.5, 3, 9)]
+        for task in TASKS
+    }
+    data = explorer_data(DOMAIN, searches, tau=0.5, reference_dispersion=0.25, outcomes=made)
+    page = to_html(built, folder, data, remark=DOMAIN.remark)
+    page = page.replace(
+        ORIGIN, "<h2>Where these numbers come from</h2><dl><dt>a</dt><dd>b</dd></dl>"
+    )
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    return (folder / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=CHROMIUM, args=OFFLINE)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, address: str) -> Iterator[Any]:
+    """The page on a desktop; nothing may go wrong in it."""
+    wrong: list[str] = []
+    context = browser.new_context(viewport=DESKTOP)
+    opened = context.new_page()
+    opened.on("pageerror", lambda error: wrong.append(str(error)))
+    opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    opened.goto(address)
+    yield opened
+    context.close()
+    assert not wrong
+
+
+def test_problems_are_walked_by_buttons_and_keys(page: Any) -> None:
+    """To the end and back; the page's own scrolling is left alone."""
+    names = page.locator("#problem option").evaluate_all("all => all.map(one => one.value)")
+    assert names == [task.problem.problem_id for task in TASKS]
+
+    def shown() -> str:
+        return str(page.locator("#problem").input_value())
+
+    page.locator("h1").click()
+    page.keyboard.press("n")
+    assert shown() == names[1]
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("p")
+    assert shown() == names[0], "nothing comes before the first"
+    page.locator("#next").click()
+    assert shown() == names[1]
+    assert page.locator("#trace .problem").inner_text() == TASKS[1].problem.text
+    page.locator("#previous").click()
+    assert shown() == names[0]
+
+
+def test_a_problem_has_a_link(page: Any, address: str) -> None:
+    """Which shows it, also from an open page; a wrong one is no error."""
+    page.locator("#next").click()
+    name = page.locator("#problem").input_value()
+    link = page.locator("#link").evaluate("link => link.href")
+    page.goto(f"{address}#problem=nothing")
+    page.goto(link)
+    assert page.locator("#problem").input_value() == name
+    page.reload()
+    assert page.locator("#problem").input_value() == name
+
+
+def test_moves_methods_and_the_first_mistake_are_shown(page: Any) -> None:
+    page.locator("#which").select_option("wrong")
+    assert "in reach from move" in page.locator("#trace .astray").inner_text()
+    assert page.locator("#trace .good").count() and page.locator("#trace .bad").count()
+    assert "0-shot CoT" in page.locator("#trace table").last.inner_text()
+    assert "modulo" in page.locator("#explorer .note").first.inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_shows_it_without_scrolling_sideways(
+    browser: Any, address: str, scheme: str
+) -> None:
+    """Tables scroll inside their own boxes."""
+    context = browser.new_context(viewport=PHONE, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+    context.close()
+
+
+def test_nothing_is_cut_on_paper(page: Any) -> None:
+    """No table is wider than an A4 page in landscape."""
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 1040, "height": 720})
+    wide = page.locator("main table").evaluate_all(
+        "all => all.filter(one => one.getBoundingClientRect().right > 1040).length"
+    )
+    assert wide == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_breaks_no_rule_of_accessibility(browser: Any, address: str, scheme: str) -> None:
+    """Levels A and AA, as axe-core checks them."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    context = browser.new_context(viewport=DESKTOP, color_scheme=scheme)
+    page = context.new_page()
+    page.goto(address)
+    found = axe.run(page, options=LEVELS)
+    context.close()
+    assert found.violations_count == 0, found.generate_report()
+    assert Path(address.removeprefix("file://")).is_file()
