@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from importlib import import_module
@@ -59,3 +60,27 @@ def test_a_plain_loop_learns_from_its_own_log(
     (before, count, calls_before), (after, others, calls_after) = (map(float, one) for one in said)
     assert after / others >= 0.8 * before / count > 0.5
     assert calls_after < 0.75 * calls_before
+
+
+def test_the_notebook_goes_from_a_log_to_saved_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cell by cell, as it stands; what it prints is what it shows, but for the last digits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    notebook = json.loads((EXAMPLES / "log_to_savings.ipynb").read_text(encoding="utf-8"))
+    space: dict[str, object] = {"__name__": "__main__"}
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), "cell", "exec"), space)
+    said = capsys.readouterr().out
+    shown = "".join(
+        "".join(output["text"])
+        for cell in notebook["cells"]
+        for output in cell.get("outputs", ())
+        if output["output_type"] == "stream"
+    )
+    for text in (said, shown):
+        calls, every, found, hold = map(int, re.findall(r"\d+", text.splitlines()[-1]))
+        assert calls < 0.5 * every and found > 0.95 * hold
+    assert (tmp_path / "savings.png").stat().st_size > 10_000
