@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Hashable, Iterator, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Protocol, TypeGuard, TypeVar
 
@@ -16,6 +17,8 @@ from selverify.types import Arguments, Candidate, Move, Problem, State, Truth
 
 MAX_SOLUTION = 200_000
 MOST_MOVES = 4_096
+TEXTS_KEPT, LONGEST_KEPT = 20_000, 10_000
+"""How many texts are kept with their moves, and how long such a text may be."""
 MAX_MOVE_TEXT = 200
 """Characters of a move in words; more are not read."""
 
@@ -191,14 +194,22 @@ def knows_truth(domain: Domain) -> TypeGuard[GeneratedDomain]:
     return hasattr(domain, "alive")
 
 
-def split_moves(text: str, end_of_move: str) -> Iterator[str]:
+def split_moves(text: str, end_of_move: str) -> tuple[str, ...]:
     """The moves' texts in a solution's ``text``.
 
     Where a word ends a move, an open tail is dropped. Where white space separates moves, each part
     that is not blank is one. Of a longer text the first 200,000 characters are read, of more moves
     the first 4,096 are given: a state takes as much time as it has moves.
     """
-    yield from islice(_moves(text[:MAX_SOLUTION], end_of_move), MOST_MOVES)
+    return (_split if len(text) > LONGEST_KEPT else _split_once)(text, end_of_move)
+
+
+def _split(text: str, end_of_move: str) -> tuple[str, ...]:
+    return tuple(islice(_moves(text[:MAX_SOLUTION], end_of_move), MOST_MOVES))
+
+
+_split_once = lru_cache(maxsize=TEXTS_KEPT)(_split)
+"""A search reads a sample's moves, and they are counted and charged: the text is split once."""
 
 
 def _moves(text: str, end_of_move: str) -> Iterator[str]:

@@ -62,14 +62,10 @@ def cost(request: Request, reply: Reply, *, read: int, end_of_move: str) -> Ledg
         return Ledger(generated_moves=len(samples), generated_tokens=tokens, read_tokens=read)
     if isinstance(request, Complete):
         samples = _samples(reply)
-        moves = sum(_moves(sample.text, end_of_move) for sample in samples)
+        moves = sum(len(split_moves(sample.text, end_of_move)) for sample in samples)
         tokens = sum(sample.tokens for sample in samples)
         return Ledger(generated_moves=moves, generated_tokens=tokens, read_tokens=read)
     return Ledger()
-
-
-def _moves(text: str, end_of_move: str) -> int:
-    return sum(1 for _ in split_moves(text, end_of_move))
 
 
 def _samples(reply: Reply) -> list[Sample]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from statistics import fmean
 
 from selverify.domains.base import Domain
@@ -28,17 +27,20 @@ from selverify.types import Move, Outcome, Problem, State
 
 EXPECTED_LOSS = "expected_loss"
 """The scorer that gives 1 less the score that the verifier is expected to give a move."""
-_Step = tuple[str, ...]
-"""The texts of a solution up to a step, which name it."""
+START = -1
+"""What stands for the step before a solution's first."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Voter:
-    """A distinct solution, how often it was sampled, and its answer in plain form."""
+    """A distinct solution, how often it was sampled, and its answer in plain form.
+
+    ``steps``: the number of each step; steps of solutions that agree up to them have one number.
+    """
 
     state: State
     count: int
-    steps: tuple[_Step, ...]
+    steps: tuple[int, ...]
     answer: str | None
 
 
@@ -75,10 +77,10 @@ def selective_vote(
     any_legal = any(one.legal for one in pool)
     without_calls = domain.checks_answers() if any_legal else gates
     start = domain.initial_state(problem, budget=n)
-    voters = [_voter(domain, one) for one in pool]
+    voters = _voters(domain, pool)
     settled = without_calls or len({one.answer for one in voters}) <= 1
     expected = (yield from _expected(domain, start, voters)) if ranked and not settled else {}
-    scores: dict[_Step, float] = {}
+    scores: dict[int, float] = {}
     while True:
         weights = _weights(voters, scores, expected, AGGREGATIONS[aggregation])
         unverified = [at for at, one in enumerate(voters) if one.steps[-1] not in scores]
@@ -92,32 +94,45 @@ def selective_vote(
     return vote(domain, zip((one.state for one in voters), weights, strict=True))
 
 
-def _voter(domain: Domain, solution: Solution) -> _Voter:
-    said, answer = solution.state.said, domain.answer(solution.state)
-    steps = tuple(said[: size + 1] for size in range(len(said)))
-    plain = None if answer is None else canonical_answer(answer)
-    return _Voter(solution.state, solution.count, steps, plain)
+def _voters(domain: Domain, solutions: Sequence[Solution]) -> list[_Voter]:
+    numbers: dict[tuple[int, str], int] = {}
+    found = []
+    for one in solutions:
+        steps, before = [], START
+        for text in one.state.said:
+            before = numbers.setdefault((before, text), len(numbers))
+            steps.append(before)
+        answer = domain.answer(one.state)
+        plain = None if answer is None else canonical_answer(answer)
+        found.append(_Voter(one.state, one.count, tuple(steps), plain))
+    return found
 
 
-def _expected(domain: Domain, start: State, voters: Sequence[_Voter]) -> Asking[dict[_Step, float]]:
+def _expected(domain: Domain, start: State, voters: Sequence[_Voter]) -> Asking[dict[int, float]]:
     """Of each step the score that the ranker expects of the verifier; none of steps at states that
     are unlike those that it was trained on."""
-    moves: dict[_Step, tuple[State, dict[_Step, Move]]] = {}
+    states, moves = {START: start}, dict[int, dict[int, Move]]()
     for one in voters:
-        states = accumulate(one.state.derivation, domain.apply, initial=start)
-        for state, move, step in zip(states, one.state.derivation, one.steps, strict=False):
-            moves.setdefault(step[:-1], (state, {}))[1][step] = move
-    items = [RankItem(state, tuple(own.values()), EXPECTED_LOSS) for state, own in moves.values()]
+        before, last = START, START
+        for move, step in zip(one.state.derivation, one.steps, strict=True):
+            if before not in states:
+                states[before] = domain.apply(states[last], moves[last][before])
+            moves.setdefault(before, {})[step] = move
+            before, last = step, before
+    items = [
+        RankItem(states[before], tuple(own.values()), EXPECTED_LOSS)
+        for before, own in moves.items()
+    ]
     losses = yield from rank(*items)
-    steps = (step for _, own in moves.values() for step in own)
+    steps = (step for own in moves.values() for step in own)
     found = zip(steps, (one for some in losses for one in some), strict=True)
     return {step: 1.0 - loss for step, loss in found if loss < 1.0}
 
 
 def _weights(
     voters: Sequence[_Voter],
-    scores: Mapping[_Step, float],
-    expected: Mapping[_Step, float],
+    scores: Mapping[int, float],
+    expected: Mapping[int, float],
     aggregate: Aggregate,
 ) -> list[float]:
     """How often each solution was sampled, times what its steps' scores come to.
@@ -130,13 +145,12 @@ def _weights(
     prior = fmean(expected.values() or [1.0])
     before = sum(expected.get(step, prior) for step in scores)
     scale = sum(scores.values()) / before if scores else 1.0
-
-    def worth(step: _Step) -> float:
+    worths: dict[int, float] = {}
+    for step in dict.fromkeys(step for one in voters for step in one.steps):
         chance = expected.get(step, prior)
         score = scores[step] if step in scores else min(1.0, scale * chance)
-        return math.sqrt(chance * score) if expected else score
-
-    return [one.count * aggregate([worth(step) for step in one.steps]) for one in voters]
+        worths[step] = math.sqrt(chance * score) if expected else score
+    return [one.count * aggregate([worths[step] for step in one.steps]) for one in voters]
 
 
 def _support(voters: Sequence[_Voter], weights: Sequence[float], *, rule: str) -> float:

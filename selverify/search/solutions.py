@@ -6,8 +6,10 @@ Knows: how a solution's text falls into moves. Does not know: the verifier.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import cast
 
 from selverify.domains.base import Domain, split_moves
 from selverify.domains.claims import canonical_answer
@@ -15,6 +17,9 @@ from selverify.search.gates import reject
 from selverify.search.protocol import Asking, complete
 from selverify.search.requests import CompleteItem
 from selverify.types import Move, Outcome, Problem, State
+
+READINGS_KEPT = 20_000
+"""Texts of whole solutions whose moves are not read again: 64 samples of 300 problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,22 @@ def draw_more(
 
 def read_solution(domain: Domain, start: State, *, text: str, count: int) -> Solution | None:
     """The moves of ``text`` up to its first answer; None if one is malformed or none answers."""
+    if start.derivation:
+        found = _read(domain, start, text)
+    else:
+        found = _read_whole(cast(Hashable, domain), start.problem, text)
+    if found is None:
+        return None
+    return Solution(found.state.with_budget(start.budget), found.legal, count)
+
+
+@lru_cache(maxsize=READINGS_KEPT)
+def _read_whole(domain: Domain, problem: Problem, text: str) -> Solution | None:
+    """A text from the problem's start: methods, budgets and settings share their samples."""
+    return _read(domain, domain.initial_state(problem, budget=0), text)
+
+
+def _read(domain: Domain, start: State, text: str) -> Solution | None:
     state, legal = start, True
     for piece in split_moves(text, domain.end_of_move):
         move = domain.parse(piece)
@@ -66,7 +87,7 @@ def read_solution(domain: Domain, start: State, *, text: str, count: int) -> Sol
         legal = legal and reject(domain, state, candidate=move) is None
         state = domain.apply(state, move)
         if domain.is_final(state):
-            return Solution(state, legal, count)
+            return Solution(state, legal, count=1)
     return None
 
 
