@@ -17,9 +17,12 @@ def by_text(gold: str, answer: str) -> str:
     return "correct" if gold == answer else "wrong"
 
 
-def test_no_generated_pair_is_graded_wrong() -> None:
-    """10,000 pairs of every kind, equal and nearly so; none is left unparsed either."""
-    pairs = list(generated_answers.pairs(generated_answers.PAIRS))
+@pytest.mark.parametrize(
+    "count", [2_500, pytest.param(generated_answers.PAIRS, marks=pytest.mark.soak)]
+)
+def test_no_generated_pair_is_graded_wrong(count: int) -> None:
+    """Pairs of every kind, equal and nearly so; none is left unparsed either."""
+    pairs = list(generated_answers.pairs(count))
     with Grader(30.0, 2) as grader:
         grades = grader.grade_many([(pair.gold, pair.answer) for pair in pairs])
     amiss = [

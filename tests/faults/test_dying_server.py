@@ -133,6 +133,7 @@ def undisturbed(pipeline: Pipeline) -> tuple[dict[str, str], Counter[str], Count
     return pipeline.state(), pipeline.asked(), pipeline.answered()
 
 
+@pytest.mark.soak
 def test_stages_over_a_faulty_server_write_the_same_bytes(
     pipeline: Pipeline, undisturbed, record
 ) -> None:

@@ -17,7 +17,7 @@ from bombs import BOMBS
 from selverify.data import grading
 from selverify.data.grading import Grader
 
-SECONDS = 1.0
+SECONDS = 0.5
 START = 60.0
 """Seconds that a worker may take to start on a busy machine."""
 STATUSES = {"correct", "wrong", "unparsed", "timeout"}

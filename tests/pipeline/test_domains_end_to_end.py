@@ -28,6 +28,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.soak
 @pytest.mark.usefixtures("folder")
 def test_countdown_runs_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the benchmark to the report, with the backbone that is shipped.

@@ -184,7 +184,11 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
     ("work", "command"),
     [
         pytest.param(BLOCKING, ["first"], marks=pytest.mark.soak),
-        (BLOCKING, ["exec", sys.executable, "-m", "dvc", "repro", "first"]),
+        pytest.param(
+            BLOCKING,
+            ["exec", sys.executable, "-m", "dvc", "repro", "first"],
+            marks=pytest.mark.soak,
+        ),
         pytest.param(BLOCKING_SHARDS, ["first"], marks=pytest.mark.soak),
     ],
     ids=["by hand", "by DVC", "in shards"],

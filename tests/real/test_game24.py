@@ -179,6 +179,7 @@ def test_no_ranker_is_asked_about_a_puzzle_that_it_learned_from() -> None:
     )
 
 
+@pytest.mark.soak
 def test_the_ranker_finds_a_right_move_with_half_of_the_calls_of_random_order() -> None:
     """On puzzles that it did not learn from; the oracle needs one."""
     orders = {name: ranked().ranking(name) for name in (RANDOM, FULL, ORACLE)}
@@ -187,6 +188,7 @@ def test_the_ranker_finds_a_right_move_with_half_of_the_calls_of_random_order() 
     assert calls[FULL] - 1.0 < (calls[RANDOM] - 1.0) / 2
 
 
+@pytest.mark.soak
 def test_the_target_is_met_where_verify_all_finds_a_right_move() -> None:
     """98 % found with at most half of the calls, by three rounds of two."""
     order = ranked().ranking(FULL)

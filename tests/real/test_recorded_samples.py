@@ -72,6 +72,7 @@ def test_a_quarter_of_the_calls_comes_within_half_a_point_of_best_of_32() -> Non
         assert chosen.outcome.calls.mean() < 32 / 4
 
 
+@pytest.mark.soak
 def test_our_grader_agrees_with_the_recorded_grades() -> None:
     """On distinct answers, of which a part is graded here."""
     pairs = list(recorded_samples.distinct(recorded_samples.samples()).items())

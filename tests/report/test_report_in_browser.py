@@ -134,7 +134,7 @@ def test_nothing_is_cut_on_paper(page: Any) -> None:
     assert wide == 0
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.soak)])
 def test_it_breaks_no_rule_of_accessibility(browser: Any, address: str, scheme: str) -> None:
     """Levels A and AA, as axe-core checks them."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
