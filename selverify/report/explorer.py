@@ -131,7 +131,7 @@ def _astray(events: Sequence[Event], known: _Truth, tau: float) -> str:
             said = [*event.state.said, *data["steps"]]
             if said == [*before, move]:
                 verdict = "accepted" if data["score"] >= tau else "rejected"
-                why = f"the verifier gave it {data['score']:.2f}, {verdict} at tau {tau:g}"
+                why = f"the verifier gave it {data['score']:.2f}, {verdict} at tau {tau:.2f}"
             elif said[: place + 1] == [*before, move] and len(event.state.said) <= place:
                 why = "it was committed without a call, and a later call on it did not reject it"
         elif event.event == "fallback" and [*event.state.said] == before and data["move"] == move:

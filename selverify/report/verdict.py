@@ -18,6 +18,8 @@ from selverify.report.targets import Target
 
 VOTES = ("ranked_vote", "selective_vote")
 """Ours that weigh whole solutions; a run is also told of the best of them where it beats full."""
+NAMED = 2
+"""Missed targets that are named."""
 _percent = partial(number, scale=100)
 _points = partial(ranged, scale=100, signed=True)
 
@@ -36,9 +38,11 @@ def verdict(
     for method in _told(calls):
         found.append(_against_hull(calls, method, problems))
         found.append(_to_its_best(calls, near, method))
-    missed = [_missed(one) for one in targets if not one.met]
+    missed = [one for one in targets if not one.met]
     if missed:
-        found.append(f"Missed, {len(missed)} of {len(targets)} targets: {'; '.join(missed)}.")
+        named = "; ".join(map(_missed, missed[:NAMED]))
+        others = "; the others stand under Targets" if len(missed) > NAMED else ""
+        found.append(f"Missed, {len(missed)} of {len(targets)} targets: {named}{others}.")
     elif targets:
         found.append(f"All {len(targets)} targets are met.")
     return tuple(found)

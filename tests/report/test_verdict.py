@@ -81,6 +81,9 @@ def test_what_is_not_reached_or_missed_is_said() -> None:
         "Missed, 2 of 3 targets: Gain, points (1.23, goal at least 3.4); "
         "Ratio (no value, goal at most 0.5)."
     )
+    more = said(calls, near_best({"full": NAN, HULL: 4.0}), missed, unknown, missed, met)[-1]
+    assert more.startswith("Missed, 3 of 4 targets: Gain")
+    assert more.endswith("goal at most 0.5); the others stand under Targets.")
     assert said(calls, near_best({"full": NAN, HULL: 4.0}), met)[-1] == "All 1 targets are met."
 
 
