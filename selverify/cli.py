@@ -417,9 +417,10 @@ def _frontier_table(points: pd.DataFrame) -> Table:
 
     honest = points[~points["method"].isin(ORACLES)]
     best = set(pareto_frontier(honest["verifier_calls"], honest["accuracy"]))
-    table = Table(box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for place, name in enumerate(("Method", "N", "Accuracy", "Interval", "Calls", "Tokens", "")):
-        table.add_column(name, justify="right" if place else "left", no_wrap=True)
+        # A long name takes a second line rather than a number's column.
+        table.add_column(name, justify="right" if place else "left", no_wrap=bool(place))
     for _, row in points.iterrows():
         at_best = row["method"] not in ORACLES and (row["verifier_calls"], row["accuracy"]) in best
         table.add_row(

@@ -17,6 +17,7 @@ from selverify import installation
 from selverify.cli import BENCHMARK_VERSION, app
 from selverify.data.benchmark import Task, benchmark_rows, build
 from selverify.domains import domain_by_name
+from selverify.experiment.methods import METHODS
 from selverify.models.policy_settings import PolicySettings
 from selverify.models.threshold import with_tau
 from selverify.params import Benchmark, Split, load_params
@@ -348,6 +349,19 @@ def test_the_frontier_is_a_table_with_its_figures(report):
     }
     figures = [str(report / f"accuracy_calls.{suffix}") for suffix in ("png", "svg")]
     assert result.stdout.splitlines()[-2:] == figures
+
+
+def test_the_frontier_keeps_its_numbers_at_80_columns(report):
+    """The longest name takes two lines; nothing is cut."""
+    path = report / "points.csv"
+    points = pd.read_csv(path)
+    longest = max(METHODS, key=lambda name: len(METHODS[name].label))
+    points.iloc[0, points.columns.get_loc("method")] = longest
+    points.to_csv(path, index=False)
+    said = CliRunner().invoke(app, ["frontier", "--report", str(report)], env={"COLUMNS": "80"})
+    head = next(line for line in said.stdout.splitlines() if "Method" in line)
+    assert head.split() == ["Method", "N", "Accuracy", "Interval", "Calls", "Tokens"]
+    assert "…" not in said.stdout and said.stdout.count("[") == len(points)
 
 
 def test_the_frontier_of_chosen_methods(report):
