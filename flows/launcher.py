@@ -5,13 +5,19 @@ Knows: the order of these steps. Does not know: the DAG, or how a stage is run.
 
 from __future__ import annotations
 
+import io
 import os
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import BinaryIO, cast
+
+from rich.console import Console
 
 from flows import terminal
+from flows.origin import PAGE_NAME, stamp
 from flows.preflight import alone, preflight, remove_others
 from flows.readme import published
 from flows.server import prefect_server, stop_on_signals
@@ -55,7 +61,7 @@ def _bring_up_to_date(profile: str | None) -> dict[str, Stage]:
     else:
         with stop_on_signals(), prefect_server() as api:
             print(f"Prefect server for this run: {api}", flush=True)
-            run_python("-m", "dvc", "repro")
+            _reproduce(list(stages))
         run_python("-m", "flows", "publish")
     return stages
 
@@ -95,7 +101,9 @@ def show_table(stages: dict[str, Stage]) -> None:
         raise SchemaError(f"{table}: {error}, expected a table as text (make run)") from error
     if stated := published(Path.cwd(), report):
         print(f"\n{stated}")
-    print(f"\nFigures and tables: {report}/")
+    if (report / PAGE_NAME).is_file():
+        print(f"\nReport: {stamp(report, load_params(PARAMS_FILE), root=Path.cwd())}")
+    print(f"Figures and tables: {report}/")
     print("MLflow comparison of methods and budgets: make ui")
 
 
@@ -114,13 +122,37 @@ def execute_under_environment(arguments: Sequence[str]) -> None:
         ) from error
 
 
+def _reproduce(stages: Sequence[str]) -> None:
+    """``dvc repro``; in a terminal with the stages below its log, elsewhere the log alone."""
+    command = ("-m", "dvc", "repro")
+    if not sys.stdout.isatty():
+        run_python(*command)
+        return
+    display = import_module("flows.display")
+    variables = {**COMMITTER, **os.environ, "PYTHONUNBUFFERED": "1"}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    lines: Iterable[str] = ()
+    try:
+        with supervising([sys.executable, *command], env=variables, **streams) as process:
+            lines = io.TextIOWrapper(cast(BinaryIO, process.stdout), "utf-8", "replace")
+            display.show(lines, stages, Console())
+            code = process.wait()
+    finally:
+        sys.stdout.writelines(lines)  # what was said after an interrupt
+    _check_end(code, command)
+
+
 def run_python(*arguments: str) -> None:
     """Run a Python command to its end.
 
     Raises:
         ProtocolError: it ended with another exit code than 0 and printed its own error.
     """
-    if code := _call(*arguments):
+    _check_end(_call(*arguments), arguments)
+
+
+def _check_end(code: int, arguments: Sequence[str]) -> None:
+    if code:
         raise ProtocolError(f"{' '.join(arguments[1:4])} ended with exit code {code}")
 
 

@@ -23,6 +23,7 @@ from markupsafe import Markup
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError
+from selverify.models.sources import has_source, read_generator_source
 from selverify.params import Params
 from selverify.report.pages import ORIGIN, write_text
 from selverify.storage import DIGESTS
@@ -102,14 +103,19 @@ def changed_parameters(root: Path) -> tuple[str, ...]:
 
 
 def code_changed(root: Path) -> bool | None:
-    """Whether files of the commit differ, but for those that a run writes; None without git."""
+    """Whether code differs from the commit, new files too; None without git.
+
+    What a run writes and parameters, which are told one by one, do not count.
+    """
     others = (f":(exclude){path}" for path in WRITTEN)
     found = _git(root, "status", "--porcelain", "--", ".", *others)
     return None if found is None else bool(found)
 
 
-def stamp(report: Path, params: Params, *, root: Path) -> None:
-    """Put the origin of the page in ``report`` where the page has a place for it.
+def stamp(report: Path, params: Params, *, root: Path) -> Path:
+    """A copy of the page in ``report``, beside that folder, with its origin; returns its path.
+
+    Not in the folder: what a stage writes must not depend on the day or the machine.
 
     Raises:
         ArtifactError: the report is missing.
@@ -120,7 +126,11 @@ def stamp(report: Path, params: Params, *, root: Path) -> None:
     )
     block = Markup("<h2>Where these numbers come from</h2>\n<dl>{}</dl>").format(listed)
     page = report / PAGE_NAME
-    write_text(page.read_text(encoding="utf-8").replace(ORIGIN, block), page)
+    if not page.is_file():
+        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
+    copy = report.parent / PAGE_NAME
+    write_text(page.read_text(encoding="utf-8").replace(ORIGIN, block), copy)
+    return copy
 
 
 def _rows(origin: Origin, params: Params, root: Path) -> Iterator[tuple[str, str]]:
@@ -138,10 +148,13 @@ def _rows(origin: Origin, params: Params, root: Path) -> Iterator[tuple[str, str
 
 
 def _digest(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
-    """Of all files of a model, by their digests; none where it has no weights of its own."""
+    """Of all files of a model, by their digests; of a model from elsewhere what it is called."""
+    name = folder.relative_to(root).as_posix()
     if (folder / DIGESTS).is_file():
-        found = hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest()
-        yield folder.relative_to(root).as_posix(), found[:DIGITS]
+        yield name, hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest()[:DIGITS]
+    elif has_source(folder):
+        source = read_generator_source(folder).model_dump()
+        yield name, " ".join(str(source[key]) for key in ("model", "revision") if source.get(key))
 
 
 def short_commit(root: Path) -> str:

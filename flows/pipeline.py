@@ -40,6 +40,8 @@ def reproduce(name: str) -> bool:
         if str(error.__cause__).endswith(INTERRUPTED):
             raise KeyboardInterrupt from error
         raise ProtocolError(f"stage {name!r} failed: {error}") from error
+    finally:
+        del os.environ[PARENT_TASK]
 
 
 @flow(name="pipeline")

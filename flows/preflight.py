@@ -290,7 +290,8 @@ def clean() -> None:
         locks = {DVC_DIRECTORY / AT_WORK, DVC_DIRECTORY / STAGE_AT_WORK}
         temporary = set((DVC_DIRECTORY / "tmp").glob("*")) - locks
         kept_by_tools = (DVC_DIRECTORY / "cache", *temporary, Path(PREFECT_DIRECTORY))
-        for path in (*outputs, *filter(Path.is_file, databases), *kept_by_tools):
+        pages = [path.with_suffix(".html") for path in outputs]  # the report's copy with its origin
+        for path in (*outputs, *pages, *filter(Path.is_file, databases), *kept_by_tools):
             delete(path)
 
 

@@ -281,7 +281,8 @@ def _publish(
     ended = int(time.time() * 1000)
     started = ended - int(1000 * (seconds or 0.0))
     curves = list(_curves(stage))
-    tags = {**_origin(stage), **result.outputs, "stage": stage.name, "domain": params.domain}
+    needed = _needed(stage)
+    tags = {**_origin(needed), **result.outputs, "stage": stage.name, "domain": params.domain}
     name = f"{PIPELINE} {params.domain}" if curves else stage.name
     pending = {PENDING_TAG: result.key}
     run = tracker.create(name, pending, started)
@@ -296,7 +297,7 @@ def _publish(
         metrics["seconds"] = seconds
     if datasets := _datasets(stage):
         client.log_inputs(run, datasets)
-    client.log_dict(run, _needed(stage), NEEDED_NAME)
+    client.log_dict(run, needed, NEEDED_NAME)
     points = [(name, value, 0) for name, value in metrics.items()]
     # Last, because the key says that everything before it was logged.
     keyed = {**tags, KEY_TAG: result.key}
@@ -324,14 +325,14 @@ def _adopt(tracker: Tracker, params: Params) -> None:
             tracker.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, above)
 
 
-def _origin(stage: Stage) -> dict[str, str]:
-    """The git commit, and one digest of everything the stage depends on."""
-    needed = json.dumps(_needed(stage), sort_keys=True)
+def _origin(needed: Mapping[str, str]) -> dict[str, str]:
+    """The git commit, and one digest of what a stage depends on."""
+    text = json.dumps(needed, sort_keys=True)
     changed = code_changed(Path.cwd())
     return {
         "git.commit": _git("rev-parse", "HEAD") or "none",
         "git.changed": "unknown" if changed is None else str(changed).lower(),
-        NEEDED_TAG: hashlib.sha256(needed.encode()).hexdigest()[:16],
+        NEEDED_TAG: hashlib.sha256(text.encode()).hexdigest()[:16],
     }
 
 

@@ -354,8 +354,9 @@ AnyGenerator = Annotated[
 class Sampling(ParamsSection):
     """How moves and solutions are sampled.
 
-    ``batch_rows`` bounds one decoding batch; of a model of the hub, the tokens of its prompts are
-    at most a fourth of ``kept_tokens``. ``max_moves``: a step-level search goes no deeper.
+    ``batch_rows`` bounds one decoding batch; of a model of the hub, the tokens of several prompts
+    together are at most a fourth of ``kept_tokens``. ``max_moves``: a step-level search goes no
+    deeper.
     """
 
     temperature: Rate

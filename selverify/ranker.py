@@ -343,19 +343,24 @@ class Ranker:
             texts: partial solutions; those to one question that differ in the last step alone are
                 candidates at one state.
             separator: stands between two steps; one at the end belongs to the last step.
+
+        Raises:
+            ParamsError: the separator is empty.
         """
+        if not separator:
+            raise ParamsError("separator: given an empty text, expected what stands between steps")
         said = [text.removesuffix(separator) for text in texts]
         first: dict[tuple[str, str], int] = {}
         for place, key in enumerate(zip(questions, said, strict=True)):
             first.setdefault(key, place)
         same = tuple(first[key] for key in zip(questions, said, strict=True))
-        groups: dict[tuple[str, str], dict[str, int]] = {}
+        groups: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
         for (question, text), place in first.items():
-            before, _, last = text.rpartition(separator)
-            groups.setdefault((question, before), {})[last] = place
+            *steps, last = text.split(separator)
+            groups.setdefault((question, tuple(steps)), {})[last] = place
         states = [
-            CandidateList(question, before.split(separator) if before else (), tuple(places))
-            for (question, before), places in groups.items()
+            CandidateList(question, steps, tuple(places))
+            for (question, steps), places in groups.items()
         ]
         unverified, picked = [0.0] * len(texts), list[int]()
         for places, plan in zip(groups.values(), self.plan_many(states), strict=True):

@@ -30,6 +30,7 @@ from flows.readme import (
 from flows.stages import load_stages
 from selverify.cli import app
 from selverify.errors import ArtifactError, SchemaError
+from selverify.models.sources import write_source
 from selverify.params import load_params
 
 ROOT = Path(__file__).parents[1]
@@ -39,8 +40,8 @@ RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 RECORD_PARTS = ["Context", "Decision", "Alternative and comparison"]
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 STAGES = load_stages(load_params(ROOT / "params.yaml"), ROOT / "dvc.yaml")
-# What tools keep in the project; outputs of stages are known from dvc.yaml.
-KEPT_BY_TOOLS = (".venv", ".cache", ".prefect", ".mlflow", "dvc_plots")
+# What tools and `make run` keep in the project; outputs of stages are known from dvc.yaml.
+KEPT_BY_TOOLS = (".venv", ".cache", ".prefect", ".mlflow", "dvc_plots", "results/report.html")
 EQUATIONS = (
     "budgeted_objective ctx_gate dtype_embed gated_moves hybrid_score kw move_union "
     "r_model_embed rank_loss training_loss traj_loss ver_cost verifier_label"
@@ -448,12 +449,19 @@ def test_the_page_says_where_its_numbers_come_from(project: Path) -> None:
     params = load_params(ROOT / "params.yaml").model_copy(
         update={"domain": "a", "backbones": ("small",), "strengths": ("strong",)}
     )
-    stamp(project / "report", params, root=project)
-    text = page.read_text(encoding="utf-8")
+    before = page.read_bytes()
+    copy = stamp(project / "report", params, root=project)
+    text = copy.read_text(encoding="utf-8")
+    assert page.read_bytes() == before, "a stage's output is of no day and no machine"
     assert text.startswith("<p>before</p>") and text.endswith("<p>after</p>")
     assert "domain=&lt;script&gt;" in text and "<script>" not in text
     assert re.search(r"<dt>Commit</dt><dd>[0-9a-f]{7,}</dd>", text)
     assert re.search(r"<dt>models/a-small</dt><dd>[0-9a-f]{12}</dd>", text)
     assert "models/small-strong" not in text
-    stamp(project / "report", params, root=project)
-    assert page.read_text(encoding="utf-8") == text
+    write_source(
+        project / "models" / "a-small",
+        load_params(ROOT / "params.yaml").generator["math"]["served"],
+    )
+    (project / "models" / "a-small" / "digests.json").unlink()
+    text = stamp(project / "report", params, root=project).read_text(encoding="utf-8")
+    assert "<dt>models/a-small</dt><dd>meta-llama/Llama-3.2-1B-Instruct</dd>" in text

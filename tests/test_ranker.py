@@ -20,7 +20,7 @@ from selverify.audit.log import (
     write_log,
 )
 from selverify.audit.training_log import lists_of
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.ranker import CARD, DESCRIBED, WEIGHTS
 from selverify.storage import write_digests
 
@@ -181,6 +181,15 @@ def test_partial_solutions_are_picked_as_their_states_are_planned(ranker: Ranker
             text = END.join((*one.steps, one.candidates[place]))
             assert list(by_text[one.question, text]) == [pytest.approx(expected)]
     assert ranker.pick([], [], separator=END).fill([], float) == []
+    with pytest.raises(ParamsError, match="separator: given an empty text"):
+        ranker.pick(["q"], ["a"], separator="")
+
+
+def test_texts_that_begin_with_a_separator_are_states_of_their_own(ranker: Ranker) -> None:
+    """Nothing is known of such states: every text is verified."""
+    question = PROSE.question
+    picked = ranker.pick([question] * 3, ["A", f"{END}A", f"{END}{END}A"], separator=END)
+    assert sorted(picked.places) == [0, 1, 2]
 
 
 @pytest.mark.parametrize("text", ["9" * (LONGEST_TEXT + 1), "\ud800 + 1 = 2", ""])

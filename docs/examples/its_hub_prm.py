@@ -4,8 +4,9 @@
 
 ``RankedPRM`` stands before any reward model of its_hub: of the steps that follow the same text it
 scores those that a ranker of yours (``selverify train LOG -o ranker/``) picks, each text once. The
-others rank below all that were scored. The writer and the reward model below are a few lines each,
-and the ranker can see for itself whether an addition holds: yours will save less.
+others rank below all that were scored, but for one that the ranker would commit without a call. The
+writer and the reward model below are a few lines each, and the ranker can see for itself whether an
+addition holds: yours will save less.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class RankedPRM(AbstractProcessRewardModel):
         self._prm, self._ranker, self._separator = prm, ranker, separator
 
     async def ascore(self, prompt_or_messages: Any, steps: list[str]) -> list[float]:
-        """A score a text; below 0 for one that was not scored."""
+        """A score a text; at most 0 for one that was not scored, unless it is committed so."""
         questions = [str(prompt_or_messages)] * len(steps)
         picked = self._ranker.pick(questions, steps, separator=self._separator)
         chosen = [steps[place] for place in picked.places]

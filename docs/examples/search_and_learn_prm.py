@@ -6,7 +6,8 @@
 
 ``RankedPRM`` stands before any of its reward models, in beam search and DVTS: of the steps that
 follow the same text it scores those that a ranker of yours (``selverify train LOG -o ranker/``)
-picks, each text once. The others rank below all that were scored. ``python
+picks, each text once. The others rank below all that were scored, but for a step that the ranker
+would commit without a call. ``python
 docs/examples/search_and_learn_prm.py`` runs its beam search before and after, with a writer and a
 reward model of a few lines each in place of vLLM and a PRM; the ranker can see for itself whether
 an addition holds: yours will save less.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import random
 import re
 import sys
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -36,13 +38,16 @@ class RankedPRM:
     def score(
         self, questions: list[str], outputs: list[list[str]], **options: Any
     ) -> list[list[list[float]]]:
-        """The scores of each output's steps; one below 0 for an output that was not scored."""
+        """The scores of each output's steps, or of one that was not scored a single one: at most 0,
+        or above it where the ranker would commit its last step without a call."""
         pairs = [
             (question, text)
             for question, own in zip(questions, outputs, strict=True)
             for text in own
         ]
-        picked = self._ranker.pick(*zip(*pairs, strict=True), separator=END)
+        picked = self._ranker.pick(
+            [question for question, _ in pairs], [text for _, text in pairs], separator=END
+        )
         chosen = [pairs[place] for place in picked.places]
         found = []
         if chosen:
@@ -151,9 +156,10 @@ def search(prm: Any) -> list[str]:
 
 def without_vllm() -> None:
     """search-and-learn imports vLLM, whose place the writer takes."""
-    vllm = ModuleType("vllm")
-    vllm.LLM, vllm.SamplingParams = Adder, SimpleNamespace  # type: ignore[attr-defined]
-    sys.modules.setdefault("vllm", vllm)
+    if find_spec("vllm") is None:
+        vllm = ModuleType("vllm")
+        vllm.LLM, vllm.SamplingParams = Adder, SimpleNamespace  # type: ignore[attr-defined]
+        sys.modules["vllm"] = vllm
 
 
 def main() -> None:

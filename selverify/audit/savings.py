@@ -70,7 +70,7 @@ class SolutionSettings:
         return Halving(self.repetitions, self.seed)
 
     def reaching(self, right: FloatArray) -> Goal:
-        """To be as accurate as ``right``, [problem]."""
+        """To lose little of what ``right``, [problem], has."""
         return reach(right, lost=self.lost)
 
     def policies(self, aggregation: str) -> tuple[CallPolicy, ...]:

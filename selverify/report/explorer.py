@@ -64,16 +64,17 @@ def _entry(domain: Domain, one: TracedSearch, tau: float, reference: float) -> d
     problem, truth = one.task.problem, one.task.truth
     known = _Truth(domain, truth)
     answer = dict(one.events[-1].data).get("answer") if one.events else None
+    right = canonical_answer(str(answer or "")) == canonical_answer(truth.answer)
     return {
         "id": problem.problem_id,
         "text": problem.text,
         "truth": truth.answer,
         "answer": answer,
-        "right": canonical_answer(str(answer or "")) == canonical_answer(truth.answer),
+        "right": right,
         "bin": one.difficulty_bin,
         "calls": sum(event.ledger.verifier_calls for event in one.events),
         "steps": [_step(step, known, tau, reference) for step in read_rounds(domain, one.events)],
-        "astray": _astray(one.events, known, tau),
+        "astray": "" if right else _astray(one.events, known, tau),
     }
 
 

@@ -44,18 +44,24 @@ def verdict(
         others = "; the others stand under Targets" if len(missed) > NAMED else ""
         found.append(f"Missed, {len(missed)} of {len(targets)} targets: {named}{others}.")
     elif targets:
-        found.append(f"All {len(targets)} targets are met.")
+        found.append(f"Every target is met, {len(targets)} of {len(targets)}.")
     return tuple(found)
 
 
 def _told(calls: pd.DataFrame) -> Iterator[str]:
-    """Full, and the vote that gains most over it, if one does."""
-    gains = calls.groupby("method")["difference"].mean()
+    """Full, and the vote that gains most over it, if one does, at the levels that both reach."""
+    gains = calls.pivot_table(index="level", columns="method", values="difference")
+    if FULL_METHOD not in set(calls["method"]):
+        return
+    yield FULL_METHOD
+    votes = [name for name in VOTES if name in gains]
     if FULL_METHOD in gains:
-        yield FULL_METHOD
-    votes = gains[gains.index.isin(VOTES)].dropna()
-    if len(votes) and not votes.max() <= gains.get(FULL_METHOD, float("nan")):
-        yield str(votes.idxmax())
+        over = gains[votes].sub(gains[FULL_METHOD], axis=0).mean()
+        votes = [name for name in votes if over[name] > 0.0]
+    else:
+        over = gains[votes].mean()
+    if votes:
+        yield max(votes, key=lambda name: float(over[name]))
 
 
 def _against_hull(calls: pd.DataFrame, method: str, problems: int) -> str:

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import cast
 
-from selverify.domains.base import Domain, split_moves
+from selverify.domains.base import LONGEST_KEPT, Domain, split_moves
 from selverify.domains.claims import canonical_answer
 from selverify.search.gates import reject
 from selverify.search.protocol import Asking, complete
 from selverify.search.requests import CompleteItem
 from selverify.types import Move, Outcome, Problem, State
 
-READINGS_KEPT = 20_000
-"""Texts of whole solutions whose moves are not read again: 64 samples of 300 problems."""
+READINGS_KEPT = 10_000
+"""Texts of whole solutions whose moves are not read again: 64 samples of 150 problems."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def draw_more(
 
 def read_solution(domain: Domain, start: State, *, text: str, count: int) -> Solution | None:
     """The moves of ``text`` up to its first answer; None if one is malformed or none answers."""
-    if start.derivation:
+    if start.derivation or len(text) > LONGEST_KEPT:
         found = _read(domain, start, text)
     else:
         found = _read_whole(cast(Hashable, domain), start.problem, text)

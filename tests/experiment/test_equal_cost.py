@@ -253,7 +253,9 @@ def slow_hull(
     return max(found, key=lambda one: one[:2])[2] if found else []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (3, 4, 5))]
+)
 @pytest.mark.parametrize("cost", ["verifier_calls", "generated_tokens"])
 def test_entries_equal_the_slow_reference(seed: int, cost: str) -> None:
     """Each method's and the hull's outcomes, costs and repetitions on random tables."""

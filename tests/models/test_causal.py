@@ -161,6 +161,27 @@ def test_neither_what_is_kept_nor_the_size_of_batches_changes_a_sample(
         assert texts(found) == texts(expected)
 
 
+def test_many_states_of_few_samples_are_cut_by_the_tokens_of_their_prompts(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most a fourth of what is kept; a longer prompt goes alone."""
+    sizes = [len(pretrained.encode(prompting(state))) for state in STATES]
+    batches: list[int] = []
+    usual = CausalModel._drawn
+
+    def counted(self: CausalModel, items, prompts, **named):  # type: ignore[no-untyped-def]
+        batches.append(sum(map(len, prompts)) if len(prompts) > 1 else 0)
+        return usual(self, items, prompts, **named)
+
+    monkeypatch.setattr(CausalModel, "_drawn", counted)
+    items = [ProposeItem(state, 0, 1) for state in STATES]
+    causal(pretrained, capacity=4 * sum(sizes)).propose(items)
+    whole = len(batches)
+    batches.clear()
+    causal(pretrained, capacity=4 * max(sizes)).propose(items)
+    assert len(batches) > whole and max(batches) <= max(sizes)
+
+
 def texts(replies: tuple[tuple[Sample, ...], ...]) -> list[list[str]]:
     return [[sample.text for sample in samples] for samples in replies]
 

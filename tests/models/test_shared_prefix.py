@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tiny_text_models import ARCHITECTURES, build
+from tiny_text_models import build
 from torch import Tensor
 
 from selverify.errors import ParamsError
@@ -23,7 +23,9 @@ WORDS = 261
 EXAMPLES = tuple(range(10, 40))
 
 
-@pytest.fixture(scope="module", params=ARCHITECTURES)
+@pytest.fixture(
+    scope="module", params=["llama", "mistral", pytest.param("qwen2", marks=pytest.mark.soak)]
+)
 def pretrained(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> HubModel:

@@ -103,7 +103,7 @@ def test_moves_are_marked_right_or_wrong(searched: list[TracedSearch]) -> None:
                     assert mark == ("right" if right else "wrong")
                 marks.add((kind, mark))
         end = one.events[-1].state
-        assert bool(entry["astray"]) == (not DOMAIN.alive(end, truth))
+        assert bool(entry["astray"]) == (not entry["right"] and not DOMAIN.alive(end, truth))
         if entry["astray"]:
             place = int(re.search(r"from move (\d+) on", entry["astray"])[1])
             before, at = start, start

@@ -84,7 +84,9 @@ def test_what_is_not_reached_or_missed_is_said() -> None:
     more = said(calls, near_best({"full": NAN, HULL: 4.0}), missed, unknown, missed, met)[-1]
     assert more.startswith("Missed, 3 of 4 targets: Gain")
     assert more.endswith("goal at most 0.5); the others stand under Targets.")
-    assert said(calls, near_best({"full": NAN, HULL: 4.0}), met)[-1] == "All 1 targets are met."
+    assert (
+        said(calls, near_best({"full": NAN, HULL: 4.0}), met)[-1] == "Every target is met, 1 of 1."
+    )
 
 
 def test_a_vote_that_gains_more_than_full_is_told_too() -> None:
@@ -97,5 +99,8 @@ def test_a_vote_that_gains_more_than_full_is_told_too() -> None:
         "Ours, ranked vote",
     ]
     assert found[3].endswith("with 0.0 [-1.0, 1.0] calls, the mixture with 0.0 [-1.0, 1.0].")
+    late = [None, (0.01, -0.1, 0.1), (0.01, -0.1, 0.1)]
+    early = [(0.3, 0.2, 0.4), (0.0, -0.1, 0.1), (0.0, -0.1, 0.1)]
+    assert len(said(equal_calls({"full": late, "ranked_vote": early}), near)) == 2
     alone = said(equal_calls({"full": better, "ranked_vote": worse}), near)
     assert len(alone) == 2

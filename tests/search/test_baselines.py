@@ -19,6 +19,7 @@ from selverify.search.candidates import checked
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.ledger import Ledger
 from selverify.search.protocol import Asking
+from selverify.search.solutions import read_solution
 from selverify.types import Outcome
 
 DOMAIN = ToyDomain()
@@ -67,6 +68,25 @@ def test_a_move_is_closed_as_its_domain_writes_it() -> None:
 def test_split_moves_cuts_at_the_closing_word_and_drops_an_open_tail() -> None:
     """Only pieces that end with the closing word are moves."""
     assert list(split_moves("add 1 ;  say 1 ; add", ";")) == ["add 1 ;", "say 1 ;"]
+
+
+def test_a_solution_is_read_alike_for_every_budget_and_from_where_it_begins() -> None:
+    """What was read before for another budget has this one's; later states are no start."""
+    begun = DOMAIN.initial_state(PROBLEM, budget=5)
+    later = DOMAIN.apply(begun, move("add 1 ;"))
+    for start, text, said in (
+        (begun, RIGHT, 3),
+        (begun.with_budget(9), RIGHT, 3),
+        (later, "add 2 ; say 3 ;", 3),
+        (begun, "add 2 ; say 3 ;", 2),
+        (begun, RIGHT + " add 1 ;" * 5_000, 3),
+    ):
+        for _ in range(2):
+            found = read_solution(DOMAIN, start, text=text, count=4)
+            assert found is not None and found.count == 4
+            assert found.state.budget == start.budget
+            assert len(found.state.derivation) == said
+    assert read_solution(DOMAIN, begun, text=OPEN, count=1) is None
 
 
 def test_chain_of_thought_takes_the_greedy_solution() -> None:
