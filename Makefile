@@ -75,7 +75,7 @@ $(INSTALLED): constraints.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 		$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) \
-		--constraint constraints.txt --editable '.[pipeline,servers,text,smollm2,dask,dev]'
+		--constraint constraints.txt --editable '.[pipeline,servers,smollm2,dask,dev]'
 	@$(FLOWS) exec python -c 'import prefect.server.api.server'
 	@$(FLOWS) setup
 	@touch $@

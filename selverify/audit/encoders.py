@@ -167,7 +167,7 @@ def open_embedder(name: str) -> Embedder:
             ``+free`` behind it. MODEL is a folder, or ``owner/name@revision`` on the hub.
 
     Raises:
-        ParamsError: another name, or a package that is not installed.
+        ParamsError: another name.
         ArtifactError, SchemaError: as ``HubEncoder``.
     """
     if name == "free":
@@ -187,20 +187,11 @@ def open_embedder(name: str) -> Embedder:
 
 
 def _wordllama() -> Any:
-    """The package; importing it sets up the log of the whole process, which is undone.
-
-    Raises:
-        ParamsError: it is not installed.
-    """
+    """The package; importing it sets up the log of the whole process, which is undone."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     try:
         return import_module("wordllama")
-    except ImportError as error:
-        raise ParamsError(
-            "encoder: given 'wordllama', expected its package to be installed: "
-            f"pip install 'selverify[text]' ({error})"
-        ) from error
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)

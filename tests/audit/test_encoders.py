@@ -170,10 +170,6 @@ def test_other_names_are_refused(name: str, wrong: str) -> None:
 
 
 class TestWordLlama:
-    @pytest.fixture(autouse=True)
-    def installed(self) -> None:
-        pytest.importorskip("wordllama", reason="the extra 'text' is not installed")
-
     def test_the_carried_model_needs_no_network(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It is loaded, and reads, where no connection can be made."""
 
@@ -207,12 +203,3 @@ class TestWordLlama:
         run = [sys.executable, "-c", told]
         done = subprocess.run(run, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[] 30"
-
-
-def test_without_the_package_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """One sentence with the extra's name."""
-    monkeypatch.setitem(sys.modules, "wordllama", None)
-    with pytest.raises(ParamsError, match=r"pip install 'selverify\[text\]'"):
-        open_embedder("wordllama")
