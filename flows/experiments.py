@@ -6,21 +6,29 @@ and Prefect are those of the checkout. Deployments run this flow (``prefect.yaml
 
 from __future__ import annotations
 
+import json
 import logging
-from pathlib import Path
+import os
+import time
+from contextlib import nullcontext
 from typing import Annotated
+from uuid import UUID
 
 from dvc.api import DVCFileSystem
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run, task_run
 from pydantic import Field
 
 from flows import terminal
+from flows.environment import PARENT_TASK
 from flows.launcher import TABLE_NAME, run_python
 from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, combinations
 from flows.preflight import preflight
 from flows.profiles import Settings
+from flows.retention import KEPT, forget_old_runs, tracked_aside
+from flows.stages import Stage
+from flows.tracking import publish_experiment
 from selverify.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -49,7 +57,8 @@ def experiments(
         overrides: Changes of params.yaml, name=value, or name=value,value for a run a value. A
             value is a number, a lower-case word or a list of these.
         anew: Also run stages whose result is known.
-        keep: Keep the experiments for dvc exp show; their artifacts stay in any case.
+        keep: Keep the experiments for dvc exp show, and their stages in MLflow. Else each is one
+            run in MLflow, and only the deployment's last runs stay in Prefect.
 
     Returns the names of the experiments.
 
@@ -64,7 +73,9 @@ def experiments(
     label = f"run-{flow_run.id[:ID_LENGTH]}"
     names = [f"{label}-{place}" for place in range(1, len(settings) + 1)]
     states = [
-        run_experiment(name, one, anew=anew, table=table.outputs[table.task], return_state=True)
+        run_experiment(
+            name, one, profile or ARTIFACT, anew=anew, keep=keep, table=table, return_state=True
+        )
         for name, one in zip(names, settings, strict=True)
     ]
     rows = [
@@ -75,13 +86,17 @@ def experiments(
     done = [name for name, state in zip(names, states, strict=True) if state.is_completed()]
     if not keep and done:
         run_python("-m", "dvc", "exp", "remove", *done)
+    if not keep and deployment.id:
+        forget_old_runs(UUID(deployment.id))
     if failed := sorted(set(names) - set(done)):
         raise ProtocolError(f"experiments failed: {', '.join(failed)}; their logs say why")
     return names
 
 
 @task(task_run_name="{name}", persist_result=False)
-def run_experiment(name: str, settings: Settings, *, anew: bool, table: Path) -> None:
+def run_experiment(
+    name: str, settings: Settings, label: str, *, anew: bool, keep: bool, table: Stage
+) -> None:
     """Run one experiment in a copy, and keep the main table of its report as an artifact.
 
     Raises:
@@ -90,7 +105,18 @@ def run_experiment(name: str, settings: Settings, *, anew: bool, table: Path) ->
     changes = [part for one in settings for part in ("--set-param", one)]
     # DVC is interrupted once, by its supervisor, and removes its copy.
     command = ("-m", "dvc", "exp", "run", "--temp", "--name", name)
-    run_python(*command, *(["--force"] if anew else []), *changes)
-    text = DVCFileSystem(rev=name).read_text(str(table / TABLE_NAME))
+    started, metrics = time.monotonic(), None
+    os.environ[PARENT_TASK] = str(task_run.id)
+    try:
+        with nullcontext() if keep else tracked_aside():
+            run_python(*command, *(["--force"] if anew else []), *changes)
+        files = DVCFileSystem(rev=name)
+        metrics = json.loads(files.read_text(str(table.metrics)))
+        text = files.read_text(str(table.outputs[table.task] / TABLE_NAME))
+    finally:
+        del os.environ[PARENT_TASK]
+        if not keep:
+            seconds = time.monotonic() - started
+            publish_experiment(label, name, metrics, seconds=seconds, keep=KEPT)
     create_markdown_artifact(f"```\n{text}\n```", key=ARTIFACT, description=name)
     log.info("%s: finished", name)

@@ -47,6 +47,8 @@ FLOW_RUN_TAG = "prefect.flow_run"
 OUTPUT_TAG = "dvc.out."
 NEEDED_TAG, NEEDED_NAME = "dvc.deps", "dependencies.json"
 """Of what a stage depends on: the tag with one digest of all, the artifact with each."""
+EXPERIMENT_TAG = "selverify.experiment"
+"""Of a run that stands for all stages of an experiment that was not kept."""
 PIPELINE = "pipeline"
 BATCH = 1000
 PARAMS_BATCH = 100
@@ -131,6 +133,7 @@ class Tracker:
         files: Iterable[tuple[Path, str]] = (),
         *,
         ended: int,
+        failed: bool = False,
     ) -> None:
         """Fill a run and end it; tags are last, for one may say that all else was logged."""
         settings = [Param(key, value) for key, value in params.items()]
@@ -142,7 +145,7 @@ class Tracker:
         for path, folder in files:
             self.client.log_artifact(run, str(path), folder)
         self.client.log_batch(run, tags=[RunTag(key, value) for key, value in tags.items()])
-        self.client.set_terminated(run, end_time=ended)
+        self.client.set_terminated(run, "FAILED" if failed else "FINISHED", end_time=ended)
 
     def page(self, run: str) -> str | None:
         """The run's page; None where a database is written to directly."""
@@ -211,6 +214,28 @@ def publish_all() -> None:
     except MlflowException as error:
         log.warning("pipeline: its runs were not joined (python -m flows publish): %s", error)
     print(f"MLflow: {len(finished)} stages are logged, {new} runs of them now")
+
+
+def publish_experiment(
+    label: str, name: str, metrics: Mapping[str, float] | None, *, seconds: float, keep: int
+) -> None:
+    """Log an experiment that was not kept as one run, and remove those before the last ``keep``.
+
+    Args:
+        label: what the experiments are for; the last ones are kept of each.
+        metrics: the pipeline's; None where it failed.
+    """
+    try:
+        tracker = Tracker(load_params(PARAMS_FILE))
+        ended = int(time.time() * 1000)
+        run = tracker.create(name, {EXPERIMENT_TAG: label}, ended - int(1000 * seconds))
+        commit = _git("rev-parse", "HEAD") or "none"
+        points = [(key, value, 0) for key, value in {**(metrics or {}), "seconds": seconds}.items()]
+        tracker.finish(run, {}, {"git.commit": commit}, points, ended=ended, failed=metrics is None)
+        for old in tracker.find(EXPERIMENT_TAG, label)[keep:]:
+            tracker.client.delete_run(old.info.run_id)
+    except MlflowException as error:
+        log.warning("%s: not logged to MLflow: %s", name, error)
 
 
 def seconds_of(stage: Stage, params: Params) -> float | None:
