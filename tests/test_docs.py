@@ -12,6 +12,7 @@ from functools import reduce
 from importlib import import_module
 from pathlib import Path
 
+import networkx as nx
 import pytest
 import yaml
 from test_layers import ROWS
@@ -197,6 +198,18 @@ def test_the_tree_has_the_layers_in_order() -> None:
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
     tree = re.findall(r"^  ([a-z]+(?: [a-z]+)*)/?  ", text, flags=re.MULTILINE)
     assert tuple(tree) == ROWS
+
+
+def test_the_graph_of_stages_is_that_of_the_pipeline() -> None:
+    """Without the edges that others imply."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    graph = re.findall(r"(\w+) -+> (?=(\w+))", text)
+    needed = [
+        (producer.partition("@")[0], stage.task)
+        for stage in STAGES.values()
+        for _, producer in stage.needed
+    ]
+    assert {*graph} == {*nx.transitive_reduction(nx.DiGraph(needed)).edges}
 
 
 def test_records_are_numbered_listed_and_whole() -> None:
