@@ -108,20 +108,39 @@ def published(root: Path, report: Path) -> str | None:
     """
     if not (report / REPORT_NAME).is_file():
         return None
-    title, _ = _split_title(_lenient(report / REPORT_NAME))
+    run = _lenient(report / REPORT_NAME)
+    title, _ = _split_title(run)
     if CHOSEN_ON in title:
         return None
     page = _page_of(_about(title.partition(",")[0], changed_parameters(root)))
     text = _lenient(root / page) if (root / page).is_file() else ""
-    table = re.search(_section_of(MAIN_SECTION), text, _LINES)
     origin = re.search(r"^\*\*(.+)\*\*\n\nMeasured at commit `([^`]+)`", text, re.MULTILINE)
-    own = re.search(rf"^\| {re.escape(_OURS)} \|(.+)\|$", table[1] if table else "", re.MULTILINE)
-    if table is None or origin is None or own is None:
+    stated, here = _ours(text), _ours(run)
+    if origin is None or not stated:
         return None
+    shown = ", ".join(
+        f"{level}: {cell}{_difference(here.get(level, ''), cell)}" for level, cell in stated.items()
+    )
+    return f"Published ({page}: {origin[1]}, commit {origin[2]}), ours (here minus it): {shown}"
+
+
+def _ours(text: str) -> dict[str, str]:
+    """The full method's accuracy in the main table of a page, by B; empty where it is not there."""
+    table = re.search(_section_of(MAIN_SECTION), text, _LINES)
+    own = re.search(rf"^\| {re.escape(_OURS)} \|(.+)\|$", table[1] if table else "", re.MULTILINE)
+    if table is None or own is None:
+        return {}
     levels = table[1].strip().partition("\n")[0].split("|")[2:-1]
-    cells = zip(levels, own[1].split("|"), strict=False)
-    shown = ", ".join(f"{level.strip()}: {cell.split(' (')[0].strip()}" for level, cell in cells)
-    return f"Published ({page}: {origin[1]}, commit {origin[2]}), ours: {shown}"
+    cells = (cell.split(" (")[0].strip() for cell in own[1].split("|"))
+    return dict(zip(map(str.strip, levels), cells, strict=False))
+
+
+def _difference(here: str, stated: str) -> str:
+    """In points, in brackets; "" where one of the two is no number."""
+    try:
+        return f" ({float(here) - float(stated):+.1f})"
+    except ValueError:
+        return ""
 
 
 def section(text: str, title: str) -> str:

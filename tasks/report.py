@@ -50,7 +50,7 @@ from selverify.search.traces import read_events
 from selverify.storage import write_plain_json
 from tasks.artifacts import read_facts, read_frame, read_tasks
 
-TERMINAL_WIDTH = 118
+TERMINAL_WIDTH = 80
 DETAILS = "details.json"
 RELIABILITY_BINS = 10
 GROUPS = 4

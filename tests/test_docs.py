@@ -361,7 +361,7 @@ def test_some_runs_have_a_page_of_their_own(
 
 
 def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
-    """The full method's row without differences; nothing where the page does not state it."""
+    """The full method's row, and how far this run is from it; nothing where no page states it."""
     report = project / "report"
     assert published(project, report) is None
     fill(project, report, origin=ORIGIN)
@@ -371,7 +371,12 @@ def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
     (report / "report.md").write_text(with_ours, encoding="utf-8")
     fill(project, report, origin=ORIGIN)
     where = "docs/results.md: word_problems, 20 problems, N = 4, commit abc1234"
-    assert published(project, report) == f"Published ({where}), ours: B = 4: 80.0"
+    said = f"Published ({where}), ours (here minus it): B = 4: 80.0"
+    assert published(project, report) == f"{said} (+0.0)"
+    for here, beside in (("78.5 (+18.5)", " (-1.5)"), ("-", "")):
+        mine = with_ours.replace("80.0 (+20.0)", here)
+        (report / "report.md").write_text(mine, encoding="utf-8")
+        assert published(project, report) == f"{said}{beside}"
     (report / "report.md").write_text(with_ours.replace("word_problems", "math"), encoding="utf-8")
     assert published(project, report) is None
     (report / "report.md").unlink()

@@ -31,7 +31,7 @@ from selverify.report.trace_text import LEGEND
 from selverify.storage import atomic_path
 
 ORIGIN = "<!-- origin -->"
-"""Where the pipeline puts into the page which commit, machine and models its numbers are of."""
+"""Where the pipeline puts, into a copy, which commit, machine and models the numbers are of."""
 _EMPHASIS = str.maketrans("", "", "*`")
 """Marks of emphasis in notes, which are Markdown."""
 
@@ -65,7 +65,7 @@ def to_latex(report: ReportData) -> str:
 def to_terminal(report: ReportData, *, width: int) -> str:
     """Accuracy at equal calls for a terminal of ``width`` columns, and what it says."""
     shown = terminal_table(report)
-    table = Table(title=escape(shown.title), box=box.SIMPLE_HEAD)
+    table = Table(title=escape(shown.title), box=box.SIMPLE_HEAD, padding=0)
     for place, name in enumerate(shown.header):
         table.add_column(name, justify="right" if place else "left", no_wrap=not place)
     for row in shown.rows:

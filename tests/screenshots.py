@@ -1,0 +1,113 @@
+"""``make screenshots``: the views of a finished run that ``docs/guide.md`` shows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+from rich.console import Console
+
+from flows.launcher import show
+from flows.server import pages
+from flows.tracking import comparison_page
+from selverify.errors import ParamsError
+
+FOLDER = Path("docs/figures/views")
+REPORT = Path("results/report.html")
+DESKTOP, PHONE, WIDE = (1000, 900), (390, 844), (1400, 900)
+COLUMNS = 80
+COLOURS = 128
+SETTLED = 4_000
+"""Milliseconds until pages that fetch what they show, and draw it, have done so."""
+OFFLINE = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+
+
+def terminal() -> str:
+    """What ``make run`` prints at its end, as a drawing."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        show()
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
+    console.print(printed.getvalue(), highlight=False, markup=False)
+    return console.export_svg(title="make run")
+
+
+def explorer(page: Any) -> None:
+    """The first problem that was answered wrongly."""
+    page.wait_for_selector("#trace .problem")
+    page.locator("#which").select_option("wrong")
+    page.evaluate("document.getElementById('explorer').scrollIntoView()")
+
+
+def settled(page: Any) -> None:
+    """Without the assistant that MLflow opens beside a first visitor's page."""
+    page.wait_for_timeout(SETTLED)
+    beside = page.get_by_role("button", name="Close")
+    if beside.count():
+        beside.first.click()
+        page.wait_for_timeout(SETTLED)
+
+
+def runs(page: Any) -> None:
+    """The list of runs, which stands below a chart."""
+    settled(page)
+    page.get_by_text("Items per page").scroll_into_view_if_needed()
+    page.mouse.move(WIDE[0] // 2, WIDE[1] // 2)
+    page.mouse.wheel(0, WIDE[1])
+    page.wait_for_timeout(SETTLED)
+
+
+def main() -> None:
+    """Write every view as PNG.
+
+    Raises:
+        ParamsError: there is no Chromium, or no finished run.
+    """
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None or not REPORT.is_file():
+        raise ParamsError("expected Chromium, and a finished run here (make run)")
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with pages() as (_, mlflow), sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=chromium, args=OFFLINE)
+
+        def shoot(
+            name: str,
+            address: str,
+            size: tuple[int, int],
+            prepare: Callable[[Any], None] = lambda page: None,
+            **options: Any,
+        ) -> None:
+            width, height = size
+            context = browser.new_context(viewport={"width": width, "height": height}, **options)
+            page = context.new_page()
+            page.goto(address)
+            prepare(page)
+            image = Image.open(io.BytesIO(page.screenshot()))
+            context.close()
+            image.convert("RGB").quantize(COLOURS).save(FOLDER / f"{name}.png", optimize=True)
+
+        report = REPORT.resolve().as_uri()
+        shoot("report", report, DESKTOP)
+        shoot("report-dark", report, DESKTOP, color_scheme="dark")
+        shoot("report-phone", report, PHONE)
+        shoot("explorer", report, DESKTOP, explorer)
+        drawing = FOLDER / "terminal.svg"
+        drawing.write_text(terminal(), encoding="utf-8")
+        shoot("terminal", drawing.resolve().as_uri(), DESKTOP)
+        drawing.unlink()
+        shoot("mlflow", f"{mlflow}/{comparison_page()}", WIDE, settled)
+        prefect = os.environ["PREFECT_API_URL"].removesuffix("/api")
+        shoot("prefect", f"{prefect}/runs", WIDE, runs)
+        browser.close()
+    print(f"{FOLDER}: {', '.join(sorted(one.name for one in FOLDER.iterdir()))}")
+
+
+if __name__ == "__main__":
+    main()
