@@ -21,7 +21,7 @@ from selverify.errors import ParamsError
 
 FOLDER = Path("docs/figures/views")
 REPORT = Path("results/report.html")
-DESKTOP, PHONE, WIDE = (1000, 900), (390, 844), (1400, 900)
+DESKTOP, WIDE = (1000, 900), (1400, 900)
 COLUMNS = 80
 COLOURS = 128
 SETTLED = 4_000
@@ -82,10 +82,9 @@ def main() -> None:
             address: str,
             size: tuple[int, int],
             prepare: Callable[[Any], None] = lambda page: None,
-            **options: Any,
         ) -> None:
             width, height = size
-            context = browser.new_context(viewport={"width": width, "height": height}, **options)
+            context = browser.new_context(viewport={"width": width, "height": height})
             page = context.new_page()
             page.goto(address)
             prepare(page)
@@ -95,8 +94,6 @@ def main() -> None:
 
         report = REPORT.resolve().as_uri()
         shoot("report", report, DESKTOP)
-        shoot("report-dark", report, DESKTOP, color_scheme="dark")
-        shoot("report-phone", report, PHONE)
         shoot("explorer", report, DESKTOP, explorer)
         drawing = FOLDER / "terminal.svg"
         drawing.write_text(terminal(), encoding="utf-8")
