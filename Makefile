@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak real bench throughput peers screenshots check docs ui up clean install
+.PHONY: run test soak real bench throughput peers published screenshots check docs ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -45,6 +45,10 @@ throughput: $(INSTALLED)
 # its_hub's searches with the generator and the verifier of PROFILE=smollm2: pip install its_hub first.
 peers: $(INSTALLED)
 	@$(FLOWS) exec python tests/peers.py --policy models/smollm2-strong
+
+# Every published page of results, computed again from the rows in docs/results.
+published: $(INSTALLED)
+	@$(FLOWS) published
 
 # The pictures of docs/guide.md from the run that is here: pip install -e '.[browser]' first, and Chromium.
 screenshots: $(INSTALLED)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import yaml
 from markupsafe import Markup
@@ -85,21 +86,28 @@ def find_origin(root: Path, report: Path) -> Origin:
 
 def changed_parameters(root: Path) -> tuple[str, ...]:
     """Parameters that differ from the commit's, as profiles and as ``name=value``."""
-    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
-    path = root / PARAMS_FILE
-    if text is None or not path.is_file():
-        return ()
-    before, now = (
-        leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
-    )
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    changed, now = changed_values(root), _values_now(root)
     changes = []
     for profile in sorted(path.stem for path in (root / PROFILES).glob("*.yaml")):
         values = read_profile(root / PROFILES, profile)
-        if values.keys() & names and all(now.get(name) == one for name, one in values.items()):
+        if values.keys() & changed and all(now.get(name) == one for name, one in values.items()):
             changes.append(f"profile {profile}")
-            names = [name for name in names if name not in values]
-    return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in names))
+            changed = {name: one for name, one in changed.items() if name not in values}
+    return (*changes, *(f"{name}={one}" for name, one in changed.items()))
+
+
+def changed_values(root: Path) -> dict[str, Any]:
+    """The parameters that differ from the commit's; of a file of this machine its name alone."""
+    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
+    now = _values_now(root)
+    before = {} if text is None else leaves("", yaml.safe_load(text))
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    return {name: _shown(name, now.get(name)) for name in names} if before and now else {}
+
+
+def _values_now(root: Path) -> dict[str, Any]:
+    path = root / PARAMS_FILE
+    return leaves("", yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def code_changed(root: Path) -> bool | None:
@@ -140,6 +148,11 @@ def _rows(origin: Origin, params: Params, root: Path) -> Iterator[tuple[str, str
     yield "Day (UTC)", origin.day
     yield "Machine", f"{origin.processor}, {origin.cores} cores"
     yield "Python", origin.python
+    yield from model_digests(params, root)
+
+
+def model_digests(params: Params, root: Path) -> Iterator[tuple[str, str]]:
+    """The folders of the models that the parameters name, each with what tells it from others."""
     for backbone in params.backbones:
         yield from _digest(root / "models" / f"{params.domain}-{backbone}", root)
         for strength in params.strengths:

@@ -13,8 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from flows.origin import REPORT_NAME, Origin, changed_parameters, find_origin
-from flows.preflight import preflight
+from flows.origin import REPORT_NAME, Origin, changed_parameters
 from selverify.errors import ArtifactError, SchemaError
 from selverify.experiment.equal_cost import HULL
 from selverify.report.names import FULL_METHOD, PAPER_METHOD, SHORT_LIST, method_name
@@ -57,14 +56,6 @@ CHOSEN_ON = " validation problems"
 """In the title of a report that no page shows: its problems choose settings."""
 OPTIONAL = "backbones"
 """The figure that only some runs have."""
-
-
-def fill_pages() -> None:
-    """Fill the README and the results page from the last stage's report, and say so."""
-    last = list(preflight().values())[-1]
-    report = last.outputs[last.task]
-    filled = fill(Path.cwd(), report, origin=find_origin(Path.cwd(), report))
-    print(f"Filled {' and '.join(map(str, filled))} from {report}/")
 
 
 def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
