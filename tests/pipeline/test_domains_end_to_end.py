@@ -8,9 +8,11 @@ from typing import Any
 import pandas as pd
 import pytest
 from ledger_totals import check_totals
-from small_pipeline import ROOT, run_stages, small_params
+from small_pipeline import HEALTH, ROOT, copy_project, run_stages, set_params, small_params
 
+from flows import published
 from flows.execution import execute
+from selverify.errors import SchemaError
 from selverify.models.threshold import resolve_tau
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out
@@ -100,3 +102,18 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
     alone = {**given, "tracking.threads": 1, "tracking.reply_cache": "another.sqlite"}
     execute(stage, small_params(alone).narrowed(**stage.item), evaluation.run)
     assert [name.read_bytes() for name in names] == on_two
+    check_pages(folder, given)
+
+
+def check_pages(folder: Path, given: dict[str, Any]) -> None:
+    """The page that was filled is what its rows give; a number that is not is found."""
+    copy_project(folder, leave_out=("models/", "data/", "results/", "flows/", "tests/"))
+    set_params(folder, {**HEALTH, **given})
+    published.fill_pages()
+    published.check_published()
+    page = folder / "docs" / "results.md"
+    text = page.read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith("| Ours (full) |"))
+    page.write_text(text.replace(row, f"{row[:-2]}1 |"), encoding="utf-8")
+    with pytest.raises(SchemaError, match=r"^results: expected what the rows"):
+        published.check_published()
