@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -93,7 +93,8 @@ def changed_parameters(root: Path) -> tuple[str, ...]:
         if values.keys() & changed and all(now.get(name) == one for name, one in values.items()):
             changes.append(f"profile {profile}")
             changed = {name: one for name, one in changed.items() if name not in values}
-    return (*changes, *(f"{name}={one}" for name, one in changed.items()))
+    told = (name for name in changed if not _is_place(name, now))
+    return (*changes, *(f"{name}={changed[name]}" for name in told))
 
 
 def changed_values(root: Path) -> dict[str, Any]:
@@ -103,6 +104,12 @@ def changed_values(root: Path) -> dict[str, Any]:
     before = {} if text is None else leaves("", yaml.safe_load(text))
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     return {name: _shown(name, now.get(name)) for name in names} if before and now else {}
+
+
+def _is_place(name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a parameter says where a copy of a known benchmark lies, and not what is read."""
+    section, _, last = name.rpartition(".")
+    return last == "path" and values.get(f"{section}.source", "file") != "file"
 
 
 def _values_now(root: Path) -> dict[str, Any]:

@@ -445,9 +445,14 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.5}\n", encoding="utf-8")
     found = find_origin(project, project / "report").changes
     assert found == ("profile big", "search.tau=0.5")
-    (project / "params.yaml").write_text("domain: b\ntest: {path: /elsewhere/a.jsonl}\n")
+    (project / "params.yaml").write_text(
+        "domain: b\ntest: {path: /elsewhere/a.jsonl}\nmore: {source: known, path: /here/b.jsonl}\n"
+    )
     found = find_origin(project, project / "report").changes
-    assert found == ("profile big", "search.tau=None", "test.path=a.jsonl"), "no path of a machine"
+    assert found == (
+        *("profile big", "search.tau=None", "test.path=a.jsonl"),
+        "more.source=known",
+    ), "no path of a machine"
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
     changed = find_origin(project, project / "report")
     assert changed.commit == f"{clean.commit}+changes"
