@@ -17,9 +17,8 @@ from typing import BinaryIO, cast
 from rich.console import Console
 
 from flows import terminal
-from flows.origin import PAGE_NAME, stamp
 from flows.preflight import alone, preflight, remove_others
-from flows.readme import published
+from flows.readme import PAGE_NAME, published, stamp
 from flows.server import prefect_server, stop_on_signals
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from flows.supervisor import nothing_left, supervising

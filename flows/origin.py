@@ -1,7 +1,6 @@
 """Where numbers come from: commit, changed parameters, day, machine, models.
 
-Knows: git, the machine, the digests of models, the place for all this in the report page. Does not
-know: what was measured.
+Knows: git, the machine, the digests of models. Does not know: what was measured, pages.
 """
 
 from __future__ import annotations
@@ -14,22 +13,19 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
-from markupsafe import Markup
 
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError
 from selverify.models.sources import has_source, read_generator_source
 from selverify.params import Params
-from selverify.report.pages import ORIGIN, write_text
 from selverify.storage import DIGESTS
 
-REPORT_NAME, PAGE_NAME = "report.md", "report.html"
+REPORT_NAME = "report.md"
 WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
 """What a run and `python -m flows readme` write: changes there say nothing about the code.
 
@@ -125,37 +121,6 @@ def code_changed(root: Path) -> bool | None:
     others = (f":(exclude){path}" for path in WRITTEN)
     found = _git(root, "status", "--porcelain", "--", ".", *others)
     return None if found is None else bool(found)
-
-
-def stamp(report: Path, params: Params, *, root: Path) -> Path:
-    """A copy of the page in ``report``, beside that folder, with its origin; returns its path.
-
-    Not in the folder: what a stage writes must not depend on the day or the machine.
-
-    Raises:
-        ArtifactError: the report is missing.
-    """
-    rows = _rows(find_origin(root, report), params, root)
-    listed = Markup("").join(
-        Markup("<dt>{}</dt><dd>{}</dd>").format(name, value) for name, value in rows
-    )
-    block = Markup("<h2>Where these numbers come from</h2>\n<dl>{}</dl>").format(listed)
-    page = report / PAGE_NAME
-    if not page.is_file():
-        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
-    copy = report.parent / PAGE_NAME
-    write_text(page.read_text(encoding="utf-8").replace(ORIGIN, block), copy)
-    return copy
-
-
-def _rows(origin: Origin, params: Params, root: Path) -> Iterator[tuple[str, str]]:
-    yield "Project", f"selverify {version('selverify')}"
-    yield "Commit", origin.commit.replace("+changes", ", with changes that are not committed")
-    yield "Parameters changed", ", ".join(origin.changes) or "none"
-    yield "Day (UTC)", origin.day
-    yield "Machine", f"{origin.processor}, {origin.cores} cores"
-    yield "Python", origin.python
-    yield from model_digests(params, root)
 
 
 def model_digests(params: Params, root: Path) -> Iterator[tuple[str, str]]:

@@ -10,19 +10,25 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 
-from flows.origin import REPORT_NAME, Origin, changed_parameters
+from markupsafe import Markup
+
+from flows.origin import REPORT_NAME, Origin, changed_parameters, find_origin, model_digests
 from selverify.errors import ArtifactError, SchemaError
 from selverify.experiment.equal_cost import HULL
+from selverify.params import Params
 from selverify.report.names import FULL_METHOD, PAPER_METHOD, SHORT_LIST, method_name
+from selverify.report.pages import ORIGIN, write_text
 from selverify.storage import atomic_path
 
 BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
 """Around what is written into a page."""
 SECOND_BEGIN, SECOND_END = "<!-- gsm8k:begin -->", "<!-- gsm8k:end -->"
 """Around what the README shows of the second domain."""
+PAGE_NAME = "report.html"
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
@@ -132,6 +138,37 @@ def _difference(here: str, stated: str) -> str:
         return f" ({float(here) - float(stated):+.1f})"
     except ValueError:
         return ""
+
+
+def stamp(report: Path, params: Params, *, root: Path) -> Path:
+    """A copy of the page in ``report``, beside that folder, with its origin; returns its path.
+
+    Not in the folder: what a stage writes must not depend on the day or the machine.
+
+    Raises:
+        ArtifactError: the report is missing.
+    """
+    rows = _told(find_origin(root, report), params, root)
+    listed = Markup("").join(
+        Markup("<dt>{}</dt><dd>{}</dd>").format(name, value) for name, value in rows
+    )
+    block = Markup("<h2>Where these numbers come from</h2>\n<dl>{}</dl>").format(listed)
+    page = report / PAGE_NAME
+    if not page.is_file():
+        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
+    copy = report.parent / PAGE_NAME
+    write_text(page.read_text(encoding="utf-8").replace(ORIGIN, block), copy)
+    return copy
+
+
+def _told(origin: Origin, params: Params, root: Path) -> Iterator[tuple[str, str]]:
+    yield "Project", f"selverify {version('selverify')}"
+    yield "Commit", origin.commit.replace("+changes", ", with changes that are not committed")
+    yield "Parameters changed", ", ".join(origin.changes) or "none"
+    yield "Day (UTC)", origin.day
+    yield "Machine", f"{origin.processor}, {origin.cores} cores"
+    yield "Python", origin.python
+    yield from model_digests(params, root)
 
 
 def section(text: str, title: str) -> str:

@@ -18,7 +18,7 @@ import yaml
 from test_layers import ROWS
 
 from flows.__main__ import COMMANDS, EXECUTE
-from flows.origin import Origin, find_origin, stamp
+from flows.origin import Origin, find_origin
 from flows.readme import (
     BEGIN,
     END,
@@ -27,6 +27,7 @@ from flows.readme import (
     fill,
     published,
     section,
+    stamp,
 )
 from flows.stages import load_stages
 from selverify.cli import app
