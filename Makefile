@@ -46,11 +46,11 @@ throughput: $(INSTALLED)
 peers: $(INSTALLED)
 	@$(FLOWS) exec python tests/peers.py --policy models/smollm2-strong
 
-# Every published page of results, computed again from the rows in docs/results.
+# The published pages whose rows are in docs/results, computed again from these.
 published: $(INSTALLED)
 	@$(FLOWS) published
 
-# The pictures of docs/guide.md from the run that is here: pip install -e '.[browser]' first, and Chromium.
+# The pictures of the documentation from the run that is here: pip install -e '.[browser]' first, and Chromium.
 screenshots: $(INSTALLED)
 	@$(FLOWS) exec python tests/screenshots.py
 

@@ -56,13 +56,16 @@ def settings(root: Path) -> dict[str, str]:
 
 
 def load(root: Path) -> None:
-    """Set what is not set yet, and let ``python`` in ``dvc.yaml`` mean this interpreter."""
+    """Set what is not set yet; let ``python`` be this interpreter, and find the project's code."""
     for name, value in settings(root).items():
         os.environ.setdefault(name, value)
     programs = str(Path(sys.executable).parent)
-    path = os.environ.get("PATH", os.defpath)
-    if programs not in path.split(os.pathsep):
-        os.environ["PATH"] = os.pathsep.join((programs, path))
+    # Scripts of the project import its stages, which are not installed.
+    first = {"PATH": (programs, os.defpath), "PYTHONPATH": (str(root.resolve()), "")}
+    for name, (folder, default) in first.items():
+        others = os.environ.get(name, default).split(os.pathsep)
+        if folder not in others:
+            os.environ[name] = os.pathsep.join((folder, *filter(None, others)))
 
 
 def fix_kernels(task: str, *, trained_here: bool) -> None:

@@ -28,7 +28,7 @@ from flows.preflight import preflight
 from flows.profiles import Settings
 from flows.retention import KEPT, forget_old_runs, tracked_aside
 from flows.stages import Stage
-from flows.tracking import publish_experiment
+from flows.tracking import Logged, publish_experiment
 from selverify.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -72,10 +72,9 @@ def experiments(
     settings = combinations(profile, given)
     label = f"run-{flow_run.id[:ID_LENGTH]}"
     names = [f"{label}-{place}" for place in range(1, len(settings) + 1)]
+    logged = None if keep else Logged(deployment.name or ARTIFACT, KEPT - 1 + len(names))
     states = [
-        run_experiment(
-            name, one, profile or ARTIFACT, anew=anew, keep=keep, table=table, return_state=True
-        )
+        run_experiment(name, one, anew=anew, logged=logged, table=table, return_state=True)
         for name, one in zip(names, settings, strict=True)
     ]
     rows = [
@@ -95,9 +94,11 @@ def experiments(
 
 @task(task_run_name="{name}", persist_result=False)
 def run_experiment(
-    name: str, settings: Settings, label: str, *, anew: bool, keep: bool, table: Stage
+    name: str, settings: Settings, *, anew: bool, logged: Logged | None, table: Stage
 ) -> None:
     """Run one experiment in a copy, and keep the main table of its report as an artifact.
+
+    With ``logged`` it is one run in MLflow, and the runs of its stages are not kept.
 
     Raises:
         ProtocolError: a stage failed; the log has its error.
@@ -108,15 +109,14 @@ def run_experiment(
     started, metrics = time.monotonic(), None
     os.environ[PARENT_TASK] = str(task_run.id)
     try:
-        with nullcontext() if keep else tracked_aside():
+        with tracked_aside() if logged else nullcontext():
             run_python(*command, *(["--force"] if anew else []), *changes)
         files = DVCFileSystem(rev=name)
         metrics = json.loads(files.read_text(str(table.metrics)))
         text = files.read_text(str(table.outputs[table.task] / TABLE_NAME))
     finally:
         del os.environ[PARENT_TASK]
-        if not keep:
-            seconds = time.monotonic() - started
-            publish_experiment(label, name, metrics, seconds=seconds, keep=KEPT)
+        if logged:
+            publish_experiment(name, metrics, logged, seconds=time.monotonic() - started)
     create_markdown_artifact(f"```\n{text}\n```", key=ARTIFACT, description=name)
     log.info("%s: finished", name)

@@ -81,36 +81,32 @@ def find_origin(root: Path, report: Path) -> Origin:
 
 
 def changed_parameters(root: Path) -> tuple[str, ...]:
-    """Parameters that differ from the commit's, as profiles and as ``name=value``."""
-    changed, now = changed_values(root), _values_now(root)
+    """Parameters that differ from the commit's, as profiles and as ``name=value``.
+
+    Where a copy of a known benchmark lies is left out.
+    """
+    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
+    path = root / PARAMS_FILE
+    if text is None or not path.is_file():
+        return ()
+    before, now = (
+        leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
+    )
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     changes = []
     for profile in sorted(path.stem for path in (root / PROFILES).glob("*.yaml")):
         values = read_profile(root / PROFILES, profile)
-        if values.keys() & changed and all(now.get(name) == one for name, one in values.items()):
+        if values.keys() & names and all(now.get(name) == one for name, one in values.items()):
             changes.append(f"profile {profile}")
-            changed = {name: one for name, one in changed.items() if name not in values}
-    told = (name for name in changed if not _is_place(name, now))
-    return (*changes, *(f"{name}={changed[name]}" for name in told))
-
-
-def changed_values(root: Path) -> dict[str, Any]:
-    """The parameters that differ from the commit's; of a file of this machine its name alone."""
-    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
-    now = _values_now(root)
-    before = {} if text is None else leaves("", yaml.safe_load(text))
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    return {name: _shown(name, now.get(name)) for name in names} if before and now else {}
+            names = [name for name in names if name not in values]
+    told = (name for name in names if not _is_place(name, now))
+    return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in told))
 
 
 def _is_place(name: str, values: Mapping[str, Any]) -> bool:
     """Whether a parameter says where a copy of a known benchmark lies, and not what is read."""
     section, _, last = name.rpartition(".")
     return last == "path" and values.get(f"{section}.source", "file") != "file"
-
-
-def _values_now(root: Path) -> dict[str, Any]:
-    path = root / PARAMS_FILE
-    return leaves("", yaml.safe_load(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def code_changed(root: Path) -> bool | None:

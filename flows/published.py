@@ -6,13 +6,11 @@ measured, what a page says. Problems are not kept: the stage ``benchmark`` makes
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import chdir
-from dataclasses import asdict
 from difflib import unified_diff
 from itertools import islice
 from pathlib import Path
@@ -20,14 +18,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.execution import execute
-from flows.origin import Origin, changed_values, find_origin, model_digests
-from flows.preflight import preflight
-from flows.readme import FIGURES, fill
-from flows.stages import PARAMS_FILE, PIPELINE_FILE, Stage, load_stages
+from flows.origin import Origin, find_origin, model_digests
+from flows.preflight import alone, preflight
+from flows.readme import BEGIN, FIGURES, fill
+from flows.stages import PARAMS_FILE, PIPELINE_FILE, Stage, check_inputs, leaves, load_stages
 from selverify.errors import ArtifactError, SchemaError, SelverifyError
-from selverify.params import Params, check_params, load_params
+from selverify.params import check_params, load_params, validation_sentence
 from selverify.storage import atomic_path, write_plain_json
 from tasks import find_run
 
@@ -35,6 +34,8 @@ ROWS = Path("docs/results")
 MANIFEST = "manifest.json"
 NOT_KEPT = ("benchmark",)
 """Stages whose outputs are made again."""
+OF_THE_MACHINE = ("tracking.", "generator.", "verifier.source.")
+"""Parameters that no report reads, and that may name servers and folders."""
 WEIGHTS = "*.safetensors"
 DATA = "SELVERIFY_DATA"
 """The folder of recorded data; where a benchmark was read from files, they lie in ``problems``."""
@@ -42,20 +43,32 @@ SHOWN = 20
 """Lines of a difference."""
 
 
+class Manifest(BaseModel):
+    """What a page is of: its origin, the parameters by dotted name, digests of the models."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    origin: Origin
+    params: dict[str, Any]
+    models: dict[str, str]
+
+
 def fill_pages() -> None:
     """Fill the pages from the last stage's report, keep its rows beside them, and say so."""
-    root, stages = Path.cwd(), preflight()
-    last = list(stages.values())[-1]
-    report = last.outputs[last.task]
-    origin = find_origin(root, report)
-    filled = fill(root, report, origin=origin)
-    rows = _keep(last, root / ROWS / filled[-1].stem, origin, load_params(PARAMS_FILE))
-    shown = " and ".join(map(str, filled))
-    print(f"Filled {shown} from {report}/; rows are in {rows.relative_to(root)}/")
+    root = Path.cwd()
+    with alone():
+        last = list(preflight().values())[-1]
+        report = last.outputs[last.task]
+        origin = find_origin(root, report)
+        check_inputs(last)
+        filled = fill(root, report, origin=origin)
+        rows = ROWS / filled[-1].stem
+        _keep(last, root / rows, origin)
+    print(f"Filled {' and '.join(map(str, filled))} from {report}/; its rows are in {rows}/")
 
 
 def check_published() -> None:
-    """Compute every page of results again from its rows.
+    """Compute every page whose rows are kept again from these, and name those without.
 
     Raises:
         ArtifactError: no rows are kept.
@@ -78,46 +91,49 @@ def check_published() -> None:
         said = "differs" if differences else "as published"
         print(f"{folder.name}: {said} ({time.monotonic() - started:.0f} s)")
         wrong += [folder.name] * bool(differences)
+    for page in sorted((root / ROWS.parent).glob(f"{ROWS.name}*.md")):
+        if BEGIN in page.read_text("utf-8") and page.stem not in {one.name for one in folders}:
+            print(f"{page.stem}: no rows")
     if wrong:
         raise SchemaError(f"{', '.join(wrong)}: expected what the rows in {ROWS} give")
 
 
-def _keep(report: Stage, folder: Path, origin: Origin, params: Params) -> Path:
+def _keep(report: Stage, folder: Path, origin: Origin) -> None:
     """Copy what the report was computed from, without problems and weights."""
-    manifest = {
-        "origin": asdict(origin),
-        "params": changed_values(Path.cwd()),
-        "models": dict(model_digests(params, Path.cwd())),
-    }
+    params = leaves("", yaml.safe_load(PARAMS_FILE.read_text("utf-8")))
+    manifest = Manifest(
+        origin=origin,
+        params={
+            name: Path(value).name if name.endswith(".path") and value else value
+            for name, value in params.items()
+            if not name.startswith(OF_THE_MACHINE)
+        },
+        models=dict(model_digests(load_params(PARAMS_FILE), Path.cwd())),
+    )
     with atomic_path(folder) as temporary:
         temporary.mkdir(parents=True)
         for path, producer in report.needed:
             if producer.partition("@")[0] not in NOT_KEPT:
                 ignored = shutil.ignore_patterns(WEIGHTS)
                 shutil.copytree(path, temporary / path, ignore=ignored)
-        write_plain_json(temporary / MANIFEST, manifest)
-    return folder
+        write_plain_json(temporary / MANIFEST, manifest.model_dump(mode="json"))
 
 
 def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
     """The first lines in which pages differ from what the rows in ``folder`` give, and figures."""
     manifest = _read(folder / MANIFEST)
     shutil.copytree(folder, work, dirs_exist_ok=True)
-    shutil.copy(root / "README.md", work)
-    shutil.copytree(
-        root / "docs", work / "docs", ignore=lambda _, names: {*names} - {*_pages(names)}
-    )
-    params = check_params(
-        _laid_over(yaml.safe_load((root / PARAMS_FILE).read_text("utf-8")), manifest["params"]),
-        folder / MANIFEST,
-    )
+    (work / "docs").mkdir()
+    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+        shutil.copy(page, work / page.relative_to(root))
+    present = yaml.safe_load((root / PARAMS_FILE).read_text("utf-8"))
+    params = check_params(_laid_over(present, manifest.params), folder / MANIFEST)
     with chdir(work):
         stages = load_stages(params, root / PIPELINE_FILE)
         last = list(stages.values())[-1]
         for stage in (*(stages[name] for name in NOT_KEPT), last):
             execute(stage, params, find_run(stage.task))
-        origin = Origin(**{**manifest["origin"], "changes": tuple(manifest["origin"]["changes"])})
-        filled = fill(work, last.outputs[last.task], origin=origin)
+        filled = fill(work, last.outputs[last.task], origin=manifest.origin)
     for page in filled:
         here, computed = ((one / page).read_text("utf-8").splitlines() for one in (root, work))
         found = unified_diff(here, computed, f"{page}", "from its rows", lineterm="", n=0)
@@ -128,29 +144,31 @@ def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
             yield f"{name} differs from what its rows give"
 
 
-def _pages(names: list[str]) -> Iterator[str]:
-    return (name for name in names if name.endswith(".md"))
-
-
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Manifest:
     try:
-        found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        return found
-    except ValueError as error:
-        raise SchemaError(f"{path}: {error}, expected what `flows readme` writes") from error
+        return Manifest.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise SchemaError(f"{path}: {validation_sentence(error)}") from error
 
 
 def _laid_over(present: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """``present`` with values by their dotted names; files are looked for in ``SELVERIFY_DATA``."""
+    """``present`` with values by their dotted names.
+
+    Where a split of a known benchmark was read from a copy, one is looked for in ``SELVERIFY_DATA``
+    and else it is downloaded.
+    """
     folder = Path(os.environ.get(DATA, "."), "problems")
     for dotted, value in values.items():
         *sections, last = dotted.split(".")
         section = present
         for name in sections:
-            section = section.setdefault(name, {})
-        if last == "path" and value is not None:
-            found = folder / Path(value).name
-            section[last] = str(found.resolve()) if found.is_file() else value
+            if not isinstance(section.get(name), dict):
+                section[name] = {}
+            section = section[name]
+        if last == "path" and value:
+            known = values.get(".".join((*sections, "source")), "file") != "file"
+            found = folder / value
+            section[last] = str(found.resolve()) if found.is_file() else None if known else value
         else:
             section[last] = value
     return present

@@ -118,7 +118,8 @@ def published(root: Path, report: Path) -> str | None:
     shown = ", ".join(
         f"{level}: {cell}{_difference(here.get(level, ''), cell)}" for level, cell in stated.items()
     )
-    return f"Published ({page}: {origin[1]}, commit {origin[2]}), ours (here minus it): {shown}"
+    where = f"{page}: {origin[1]}, commit {origin[2]}"
+    return f"Published ({where}), {_OURS}, in brackets this run minus it: {shown}"
 
 
 def _ours(text: str) -> dict[str, str]:
@@ -260,10 +261,9 @@ def _replaced(page: Path, block: str, begin: str, end: str) -> str:
 def _copy_figures(report: Path, folder: Path, drawn: Iterable[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for stem in drawn:
-        for suffix in (".svg", ".png"):
-            source = _reported(report, f"{stem}{suffix}")
-            with atomic_path(folder / source.name) as temporary:
-                shutil.copyfile(source, temporary)
+        source = _reported(report, f"{stem}.svg")
+        with atomic_path(folder / source.name) as temporary:
+            shutil.copyfile(source, temporary)
 
 
 def _reported(report: Path, name: str) -> Path:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import TERMINAL_STATES
+from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
 
@@ -34,17 +35,21 @@ from flows.tracking import create_database
 
 log = logging.getLogger(__name__)
 
+ASIDE = "aside-"
 KEPT = 28
 """Experiments of a deployment: of one every six hours, a week."""
 MOST = 200
-"""A page of Prefect's answers; what is beyond it goes with the next run."""
+"""A page of Prefect's answers."""
 
 
 @contextmanager
 def tracked_aside() -> Iterator[None]:
     """Stages log to an MLflow database of their own, which is removed at the end."""
-    Path(TRACKING_DIRECTORY).mkdir(exist_ok=True)
-    with TemporaryDirectory(prefix="aside-", dir=TRACKING_DIRECTORY) as folder:
+    home = Path(TRACKING_DIRECTORY)
+    home.mkdir(exist_ok=True)
+    for killed in home.glob(f"{ASIDE}*"):
+        shutil.rmtree(killed, ignore_errors=True)
+    with TemporaryDirectory(prefix=ASIDE, dir=home) as folder:
         given = os.environ[TRACKING_URI]
         os.environ[TRACKING_URI] = f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
         try:
@@ -55,7 +60,7 @@ def tracked_aside() -> Iterator[None]:
 
 
 def forget_old_runs(deployment: UUID) -> None:
-    """Remove the ended runs of a deployment from Prefect, but for the last ``KEPT``.
+    """Remove the ended runs of a deployment that kept no experiments, but for the last ``KEPT``.
 
     With a run go the runs of its stages and their artifacts. Where that fails is no reason to fail.
     """
@@ -67,24 +72,26 @@ def forget_old_runs(deployment: UUID) -> None:
         with get_client(sync_client=True) as client:
             # The run that asks has not ended.
             for run in _runs(client, ended, after=KEPT - 1):
-                _forget(client, run)
+                if run.parameters.get("keep") is False:
+                    _forget(client, run.id)
     except (httpx.HTTPError, PrefectException) as error:
         log.warning("old runs stay in Prefect: %s", error)
 
 
 def _forget(client: SyncPrefectClient, run: UUID) -> None:
     below = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run]))
-    for child in _runs(client, below):
-        _forget(client, child)
+    while children := _runs(client, below):
+        for child in children:
+            _forget(client, child.id)
     made = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-    for artifact in client.read_artifacts(artifact_filter=made, limit=MOST):
-        client.delete_artifact(artifact.id)
+    while artifacts := client.read_artifacts(artifact_filter=made, limit=MOST):
+        for artifact in artifacts:
+            client.delete_artifact(artifact.id)
     client.delete_flow_run(run)
 
 
-def _runs(client: SyncPrefectClient, chosen: FlowRunFilter, *, after: int = 0) -> list[UUID]:
-    """The ids of runs, the latest first, without the first ``after``."""
-    found = client.read_flow_runs(
+def _runs(client: SyncPrefectClient, chosen: FlowRunFilter, *, after: int = 0) -> list[FlowRun]:
+    """The latest first, without the first ``after``."""
+    return client.read_flow_runs(
         flow_run_filter=chosen, sort=FlowRunSort.START_TIME_DESC, limit=MOST, offset=after
     )
-    return [run.id for run in found]

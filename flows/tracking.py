@@ -72,6 +72,14 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class Logged:
+    """Experiments that are one run each: what they are for, and how many of these are kept."""
+
+    label: str
+    keep: int
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
     """What a stage's outputs are of: its parameters as texts, and the outputs' digests by tag."""
 
@@ -217,24 +225,23 @@ def publish_all() -> None:
 
 
 def publish_experiment(
-    label: str, name: str, metrics: Mapping[str, float] | None, *, seconds: float, keep: int
+    name: str, metrics: Mapping[str, float] | None, logged: Logged, *, seconds: float
 ) -> None:
-    """Log an experiment that was not kept as one run, and remove those before the last ``keep``.
+    """Log an experiment that was not kept as one run, and remove old ones of the same label.
 
-    Args:
-        label: what the experiments are for; the last ones are kept of each.
-        metrics: the pipeline's; None where it failed.
+    ``metrics`` are the pipeline's, None where it failed. That MLflow does not answer, or that
+    ``params.yaml`` was broken meanwhile, costs a warning.
     """
     try:
         tracker = Tracker(load_params(PARAMS_FILE))
         ended = int(time.time() * 1000)
-        run = tracker.create(name, {EXPERIMENT_TAG: label}, ended - int(1000 * seconds))
+        run = tracker.create(name, {EXPERIMENT_TAG: logged.label}, ended - int(1000 * seconds))
         commit = _git("rev-parse", "HEAD") or "none"
         points = [(key, value, 0) for key, value in {**(metrics or {}), "seconds": seconds}.items()]
         tracker.finish(run, {}, {"git.commit": commit}, points, ended=ended, failed=metrics is None)
-        for old in tracker.find(EXPERIMENT_TAG, label)[keep:]:
+        for old in tracker.find(EXPERIMENT_TAG, logged.label)[logged.keep :]:
             tracker.client.delete_run(old.info.run_id)
-    except MlflowException as error:
+    except (MlflowException, ParamsError) as error:
         log.warning("%s: not logged to MLflow: %s", name, error)
 
 

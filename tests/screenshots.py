@@ -1,4 +1,4 @@
-"""``make screenshots``: the views of a finished run that ``docs/guide.md`` shows."""
+"""``make screenshots``: the views of a finished run that the documentation shows."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import contextlib
 import io
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from PIL import Image
@@ -17,7 +19,7 @@ from rich.console import Console
 from flows.launcher import show
 from flows.server import pages
 from flows.tracking import comparison_page
-from selverify.errors import ParamsError
+from selverify.errors import ParamsError, SelverifyError
 
 FOLDER = Path("docs/figures/views")
 REPORT = Path("results/report.html")
@@ -74,6 +76,7 @@ def main() -> None:
     if chromium is None or not REPORT.is_file():
         raise ParamsError("expected Chromium, and a finished run here (make run)")
     FOLDER.mkdir(parents=True, exist_ok=True)
+    printed = terminal()  # which also writes the page anew
     with pages() as (_, mlflow), sync_playwright() as started:
         browser = started.chromium.launch(executable_path=chromium, args=OFFLINE)
 
@@ -95,10 +98,10 @@ def main() -> None:
         report = REPORT.resolve().as_uri()
         shoot("report", report, DESKTOP)
         shoot("explorer", report, DESKTOP, explorer)
-        drawing = FOLDER / "terminal.svg"
-        drawing.write_text(terminal(), encoding="utf-8")
-        shoot("terminal", drawing.resolve().as_uri(), DESKTOP)
-        drawing.unlink()
+        with TemporaryDirectory() as folder:
+            drawing = Path(folder, "terminal.svg")
+            drawing.write_text(printed, encoding="utf-8")
+            shoot("terminal", drawing.as_uri(), DESKTOP)
         shoot("mlflow", f"{mlflow}/{comparison_page()}", WIDE, settled)
         prefect = os.environ["PREFECT_API_URL"].removesuffix("/api")
         shoot("prefect", f"{prefect}/runs", WIDE, runs)
@@ -107,4 +110,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except SelverifyError as error:
+        sys.exit(f"error: {error}")

@@ -43,7 +43,15 @@ RECORD_PARTS = ["Context", "Decision", "Alternative and comparison"]
 PARAMS = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
 STAGES = load_stages(load_params(ROOT / "params.yaml"), ROOT / "dvc.yaml")
 # What tools and `make run` keep in the project; outputs of stages are known from dvc.yaml.
-KEPT_BY_TOOLS = (".venv", ".cache", ".prefect", ".mlflow", "dvc_plots", "results/report.html")
+KEPT_BY_TOOLS = (
+    ".venv",
+    ".cache",
+    ".prefect",
+    ".mlflow",
+    "dvc_plots",
+    "results/report.html",
+    "docs/results",
+)
 EQUATIONS = (
     "budgeted_objective ctx_gate dtype_embed gated_moves hybrid_score kw move_union "
     "r_model_embed rank_loss training_loss traj_loss ver_cost verifier_label"
@@ -286,8 +294,7 @@ def project(tmp_path: Path) -> Path:
     report.mkdir()
     (report / "report.md").write_text(REPORT, encoding="utf-8")
     for stem in ("equal_calls", "accuracy_calls", "accuracy_n"):
-        for suffix in (".svg", ".png"):
-            (report / f"{stem}{suffix}").write_bytes(f"{stem}{suffix}".encode())
+        (report / f"{stem}.svg").write_bytes(f"{stem}.svg".encode())
     return tmp_path
 
 
@@ -314,11 +321,10 @@ def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
         results = read_page(project, "docs/results.md")
         assert "## Targets\n\n| Target | Met |" in results and "| Majority vote |" in results
         assert "older" in read_page(project, "docs/results-countdown.md")
-    copied = project / "docs" / "figures" / "accuracy_n.png"
-    assert copied.read_bytes() == b"accuracy_n.png"
+    copied = project / "docs" / "figures" / "accuracy_n.svg"
+    assert copied.read_bytes() == b"accuracy_n.svg"
     assert "backbones.svg" not in results
-    for suffix in (".svg", ".png"):
-        (project / "report" / f"backbones{suffix}").write_bytes(b"drawn")
+    (project / "report" / "backbones.svg").write_bytes(b"drawn")
     fill(project, project / "report", origin=replace(ORIGIN, commit="fff0000"))
     assert "](figures/backbones.svg)" in read_page(project, "docs/results.md")
     readme = read_page(project, "README.md")
@@ -372,7 +378,7 @@ def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
     (report / "report.md").write_text(with_ours, encoding="utf-8")
     fill(project, report, origin=ORIGIN)
     where = "docs/results.md: word_problems, 20 problems, N = 4, commit abc1234"
-    said = f"Published ({where}), ours (here minus it): B = 4: 80.0"
+    said = f"Published ({where}), Ours (full), in brackets this run minus it: B = 4: 80.0"
     assert published(project, report) == f"{said} (+0.0)"
     for here, beside in (("78.5 (+18.5)", " (-1.5)"), ("-", "")):
         mine = with_ours.replace("80.0 (+20.0)", here)
@@ -413,7 +419,7 @@ def test_what_is_missing_is_named_and_no_page_changes(project: Path) -> None:
     with pytest.raises(ArtifactError, match=r"results\.md: missing"):
         fill(project, report, origin=ORIGIN)
     page.write_text(before, encoding="utf-8")
-    for name in ("accuracy_n.png", "report.md"):
+    for name in ("accuracy_n.svg", "report.md"):
         (report / name).unlink()
         with pytest.raises(ArtifactError, match=rf"{name}: missing; stage 'report' .*make run"):
             fill(project, report, origin=ORIGIN)

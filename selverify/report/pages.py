@@ -22,6 +22,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich import box
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from selverify.errors import ArtifactError
@@ -32,6 +33,7 @@ from selverify.storage import atomic_path
 
 ORIGIN = "<!-- origin -->"
 """Where the pipeline puts, into a copy, which commit, machine and models the numbers are of."""
+MOST_COLUMNS = 1000
 _EMPHASIS = str.maketrans("", "", "*`")
 """Marks of emphasis in notes, which are Markdown."""
 
@@ -63,16 +65,21 @@ def to_latex(report: ReportData) -> str:
 
 
 def to_terminal(report: ReportData, *, width: int) -> str:
-    """Accuracy at equal calls for a terminal of ``width`` columns, and what it says."""
+    """Accuracy at equal calls for a terminal of ``width`` columns, and what it says.
+
+    A table with many levels is wider: no number is cut.
+    """
     shown = terminal_table(report)
     table = Table(title=escape(shown.title), box=box.SIMPLE_HEAD, padding=0)
     for place, name in enumerate(shown.header):
-        table.add_column(name, justify="right" if place else "left", no_wrap=not place)
+        table.add_column(name, justify="right" if place else "left", no_wrap=True)
     for row in shown.rows:
         table.add_row(*map(escape, row))
     text = io.StringIO()
+    whole = Console(file=text, width=MOST_COLUMNS)
+    needed = Measurement.get(whole, whole.options, table).maximum
+    Console(file=text, width=max(width, needed)).print(table)
     console = Console(file=text, width=width)
-    console.print(table)
     for sentence in report.verdict:
         console.print(escape(sentence), highlight=False)
     return text.getvalue()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from checkouts import commit, git
 from ledger_totals import check_totals
 from small_pipeline import HEALTH, ROOT, copy_project, run_stages, set_params, small_params
 
@@ -108,12 +109,19 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
 def check_pages(folder: Path, given: dict[str, Any]) -> None:
     """The page that was filled is what its rows give; a number that is not is found."""
     copy_project(folder, leave_out=("models/", "data/", "results/", "flows/", "tests/"))
-    set_params(folder, {**HEALTH, **given})
+    commit(folder)
+    set_params(folder, {**HEALTH, **given, "benchmark.math.transfer.source": "math500"})
     published.fill_pages()
+    git(folder, "checkout", "params.yaml")
     published.check_published()
     page = folder / "docs" / "results.md"
     text = page.read_text(encoding="utf-8")
     row = next(line for line in text.splitlines() if line.startswith("| Ours (full) |"))
     page.write_text(text.replace(row, f"{row[:-2]}1 |"), encoding="utf-8")
+    with pytest.raises(SchemaError, match=r"^results: expected what the rows"):
+        published.check_published()
+    page.write_text(text, encoding="utf-8")
+    figure = next((folder / "docs" / "figures").glob("*.svg"))
+    figure.write_bytes(figure.read_bytes() + b" ")
     with pytest.raises(SchemaError, match=r"^results: expected what the rows"):
         published.check_published()

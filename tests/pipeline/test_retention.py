@@ -39,30 +39,31 @@ def child() -> None:
 
 
 @flow(name="asked", persist_result=False)
-def asked() -> None:
+def asked(keep: bool) -> None:
     child()
 
 
 def test_the_last_runs_of_a_deployment_stay(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a run go those below it and their artifacts; other runs of the flow stay."""
+    """With a run go those below it and their artifacts; one that kept its experiments stays."""
     monkeypatch.setattr(retention, "KEPT", 3)
     with temporary_settings({API_URL: api}), get_client(sync_client=True) as client:
         known = client.create_flow(asked)
         deployment = client.create_deployment(flow_id=known, name="some")
         runs = []
-        for _ in range(5):
-            run = client.create_flow_run_from_deployment(deployment)
-            run_flow(asked, flow_run=run)
+        for keep in (True, False, False, False, False):
+            given = {"keep": keep}
+            run = client.create_flow_run_from_deployment(deployment, parameters=given)
+            run_flow(asked, flow_run=run, parameters=given)
             runs.append(run.id)
-        asked()  # by nobody's deployment
+        asked(keep=False)  # by nobody's deployment
         retention.forget_old_runs(deployment)
         chosen = FlowRunFilter(id=FlowRunFilterId(any_=runs))
         left = client.read_flow_runs(flow_run_filter=chosen)
-        assert {run.id for run in left} == {*runs[3:]}, "of three the one that asks is to come"
+        assert {run.id for run in left} == {runs[0], *runs[3:]}, "of three one is to come"
         everyone = {run.id: run.name for run in client.read_flow_runs(limit=200)}
         made = client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
         ours = [one for one in made if one.key == "of-a-stage"]
-        assert len(ours) == 3 and {one.flow_run_id for one in ours} <= {*everyone}
+        assert len(ours) == 4 and {one.flow_run_id for one in ours} <= {*everyone}
 
 
 @pytest.mark.soak  # four experiments
@@ -88,3 +89,6 @@ def test_an_experiment_that_is_not_kept_is_one_run_in_mlflow(project: Project, a
     deleted = client.search_runs([experiment.experiment_id], run_view_type=ViewType.DELETED_ONLY)
     assert len(deleted) == 2
     assert [one.name for one in (root / ".mlflow").iterdir()] == ["mlflow.db"]
+    with temporary_settings({API_URL: api}), get_client(sync_client=True) as prefect:
+        stages = [one for one in prefect.read_flow_runs(limit=200) if one.name.startswith("first")]
+    assert len(stages) == 4 and all(one.parent_task_run_id for one in stages)

@@ -176,6 +176,21 @@ def test_terminal_table_shows_the_short_list_within_its_width(built: ReportData)
     shown = {names.method_name(name) for name in names.SHORT_LIST if name in {*METHODS, HULL}}
     assert shown <= set(rows) and len(names.SHORT_LIST) <= 10
     assert "Verify-all (no gates)" not in rows
+    everything = replace(built, tables={**built.tables, "equal_calls": many_levels(9)})
+    wide = pages.to_terminal(everything, width=80)
+    assert "\u2026" not in wide and wide.count("100.0") == 9
+    seven = pages.to_terminal(
+        replace(built, tables={**built.tables, "equal_calls": many_levels(7)}), width=80
+    )
+    assert all(len(line) <= 80 for line in seven.splitlines())
+
+
+def many_levels(count: int) -> pd.DataFrame:
+    """One method that is always right, at B = 1, 2, 4, ..."""
+    levels = [2**place for place in range(count)]
+    return pd.DataFrame(
+        {"method": "best_of_n_gated", "level": levels, "accuracy": 1.0, "difference": np.nan}
+    )
 
 
 def test_equal_cost_by_hand(built: ReportData) -> None:
