@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from flows.origin import REPORT_NAME, Origin, changed_parameters, find_origin, model_digests
 from selverify.errors import ArtifactError, SchemaError
-from selverify.experiment.equal_cost import HULL
+from selverify.experiment.equal_cost import HULL, OURS
 from selverify.params import Params
 from selverify.report.names import FULL_METHOD, PAPER_METHOD, SHORT_LIST, method_name
 from selverify.report.pages import ORIGIN, write_text
@@ -47,6 +47,7 @@ SECOND_METHODS = (
     "ranked_vote",
     PAPER_METHOD,
     FULL_METHOD,
+    OURS,
 )
 """The same of the second domain."""
 CAPTIONS: Mapping[str, str] = {

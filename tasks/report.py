@@ -43,6 +43,7 @@ from selverify.report.names import (
     baseline_methods,
     method_name,
     ordered_methods,
+    our_whole_methods,
 )
 from selverify.report.sections import ReportData, details, judged, metrics
 from selverify.report.targets import targets
@@ -154,7 +155,9 @@ def equal_cost_tables(
         along: numbers of the problems, by problem, along which the gain over the hull is shown.
     """
     points = _points_of(cross)
-    at_levels = partial(equal_cost, points, cross.folds, baselines=baseline_methods())
+    at_levels = partial(
+        equal_cost, points, cross.folds, baselines=baseline_methods(), ours=our_whole_methods()
+    )
     by_calls = at_levels(cost="verifier_calls", levels=calls)
     tokens = spanning_levels(points, "generated_tokens")
     by_tokens = at_levels(cost="generated_tokens", levels=tokens)
@@ -189,6 +192,7 @@ def equal_calls_by_strength(
             cost="verifier_calls",
             levels=calls,
             baselines=baseline_methods(),
+            ours=our_whole_methods(),
         )
         found.append(_in_order(equal_cost_table(entries, bootstrap)).assign(variant=name))
     return found[0] if len(found) == 1 else pd.concat(found[1:])
@@ -207,9 +211,15 @@ def transfer_table(
         cost="verifier_calls",
         levels=calls,
         baselines=baseline_methods(),
+        ours=our_whole_methods(),
     )
     table = _in_order(equal_cost_table(entries, bootstrap))
     return table.assign(problems=outcomes["problem_id"].nunique())
+
+
+def _together() -> dict[str, tuple[str, ...]]:
+    """Of which methods there are hulls."""
+    return {"baselines": baseline_methods(), "ours": our_whole_methods()}
 
 
 def _points_of(cross: CrossValidated) -> OperatingPoints:

@@ -31,8 +31,8 @@ from selverify.experiment.statistics import (
     sign_flip,
 )
 
-HULL = "hull"
-"""The name of all baselines together among the methods."""
+HULL, OURS = "hull", "hull_of_ours"
+"""The names of all baselines together, and of all of ours, among the methods."""
 MARGIN = 0.01
 """How far below the hull's best accuracy is still near it."""
 _POINT = ["method", "setting", "n"]
@@ -65,7 +65,7 @@ class EqualCost:
 
     Attributes:
         cost: what the levels are of.
-        entrants: the methods, and :data:`HULL` last.
+        entrants: the methods, then :data:`OURS` where there are any, and :data:`HULL` last.
         levels: every B, rising.
         correct: expected share of right runs [entrant, level, problem]; NaN without an entry.
         costs: every cost likewise, by its name.
@@ -144,15 +144,17 @@ def equal_cost(
     cost: str,
     levels: Sequence[int],
     baselines: Collection[str],
+    ours: Collection[str] = (),
 ) -> EqualCost:
-    """What each method, and the hull of the baselines, does for a mean cost of at most B.
+    """What each method, and the hulls of baselines and of ours, do for a mean cost of at most B.
 
     A method's entry is its most accurate point among those whose mean cost is at most B; ties go to
     fewer verifier calls, then fewer generated tokens, then by name. The hull is the upper concave
     hull of (mean cost, accuracy) over all points of ``baselines``: who may choose between two
-    settings at random reaches it. Its entry is the mixture of two neighbouring vertices whose mean
-    cost is B, or its most accurate vertex where that costs less. A mixture (1 - share, share) of
-    points x1 and x2 scores (1 - share) x1 + share x2 on each problem, its expected outcome.
+    settings at random reaches it. That of ``ours`` is the same of other points. Its entry is the
+    mixture of two neighbouring vertices whose mean cost is B, or its most accurate vertex where
+    that costs less. A mixture (1 - share, share) of points x1 and x2 scores (1 - share) x1 + share
+    x2 on each problem, its expected outcome.
 
     Args:
         folds: the fold of each problem [repetition, problem]; the first repetition gives the
@@ -163,8 +165,9 @@ def equal_cost(
     Raises:
         SchemaError: no point is a baseline's.
     """
-    chosen = _chosen(points, 1.0 - _inside(folds), cost, levels, baselines)
-    return _scored(points, chosen, folds, cost=cost, levels=levels)
+    hulls = _hulls(points, baselines, ours)
+    chosen = _chosen(points, 1.0 - _inside(folds), cost, levels, hulls)
+    return _scored(points, chosen, folds, (*points.methods, *hulls), cost=cost, levels=levels)
 
 
 def transferred_cost(
@@ -174,6 +177,7 @@ def transferred_cost(
     cost: str,
     levels: Sequence[int],
     baselines: Collection[str],
+    ours: Collection[str] = (),
 ) -> EqualCost:
     """The same chosen on all problems of ``points``, and scored on those of ``others``.
 
@@ -185,9 +189,10 @@ def transferred_cost(
             "outcomes: given other methods, settings or budgets than those that are chosen from"
         )
     everywhere = np.ones((1, 1, points.correct.shape[1]))
-    chosen = _chosen(points, everywhere, cost, levels, baselines)
+    hulls = _hulls(points, baselines, ours)
+    chosen = _chosen(points, everywhere, cost, levels, hulls)
     one_fold = np.zeros((1, others.correct.shape[1]), dtype=np.int64)
-    return _scored(others, chosen, one_fold, cost=cost, levels=levels)
+    return _scored(others, chosen, one_fold, (*points.methods, *hulls), cost=cost, levels=levels)
 
 
 def _chosen(
@@ -195,24 +200,37 @@ def _chosen(
     outside: FloatArray,
     cost: str,
     levels: Sequence[int],
-    baselines: Collection[str],
+    hulls: Mapping[str, IntArray],
 ) -> _Mixture:
     """The entries [repetition, fold, entrant, level] by what is ``outside`` of each fold."""
     seen = _seen(points, outside, cost)
     limits = np.asarray(levels, dtype=np.float64)
-    return _joined(_best_within(points, seen, limits), _hulls_at(points, seen, limits, baselines))
+    found = [_best_within(points, seen, limits)]
+    found += [_hulls_at(seen, limits, members) for members in hulls.values()]
+    return _Mixture(*(np.concatenate(parts, -2) for parts in zip(*found, strict=True)))
+
+
+def _hulls(
+    points: OperatingPoints, baselines: Collection[str], ours: Collection[str]
+) -> dict[str, IntArray]:
+    """The points of each hull, that of the baselines last."""
+    with_ours = bool({*ours} & {*points.names["method"]})
+    return {
+        **({OURS: _members(points, ours)} if with_ours else {}),
+        HULL: _members(points, baselines),
+    }
 
 
 def _scored(
     points: OperatingPoints,
     chosen: _Mixture,
     folds: IntArray,
+    entrants: tuple[str, ...],
     *,
     cost: str,
     levels: Sequence[int],
 ) -> EqualCost:
     first = _Mixture(*(part[0] for part in chosen))
-    entrants = (*points.methods, HULL)
     return EqualCost(
         cost=cost,
         entrants=entrants,
@@ -389,11 +407,8 @@ def _best_within(points: OperatingPoints, seen: _Seen, limits: FloatArray) -> _M
     return _Mixture(found, found, np.zeros(found.shape))
 
 
-def _hulls_at(
-    points: OperatingPoints, seen: _Seen, limits: FloatArray, baselines: Collection[str]
-) -> _Mixture:
-    """The entry of the hull [repetition, fold, 1, level]."""
-    members = _members(points, baselines)
+def _hulls_at(seen: _Seen, limits: FloatArray, members: IntArray) -> _Mixture:
+    """The entry of the hull of ``members`` [repetition, fold, 1, level]."""
     flat = (part.reshape(-1, part.shape[-1]) for part in seen)
     cells = [_at_cost(_Seen(*each), members, limits) for each in zip(*flat, strict=True)]
     shape = (*seen.rank.shape[:2], 1, len(limits))
@@ -435,10 +450,6 @@ def _mixed(vertices: IntArray, marks: FloatArray, wanted: Any) -> _Mixture:
     place = np.interp(wanted, marks, np.arange(len(vertices)))
     below, above = (np.asarray(to(place), dtype=np.int64) for to in (np.floor, np.ceil))
     return _Mixture(vertices[below], vertices[above], place - below)
-
-
-def _joined(methods: _Mixture, hull: _Mixture) -> _Mixture:
-    return _Mixture(*(np.concatenate(pair, -2) for pair in zip(methods, hull, strict=True)))
 
 
 def _held_out(chosen: _Mixture, values: FloatArray, fold_of: IntArray) -> FloatArray:
@@ -493,7 +504,7 @@ def _settings(points: OperatingPoints, chosen: _Mixture, entrants: Sequence[str]
     whole = [f"{method} {name}" for method, name in zip(points.names["method"], own, strict=True)]
     found = []
     for place, level in np.ndindex(chosen.first.shape[1:]):
-        names = whole if entrants[place] == HULL else own
+        names = whole if entrants[place] in (OURS, HULL) else own
         folds = zip(*(part[:, place, level].tolist() for part in chosen), strict=True)
         found.append(" | ".join(_mixture_name(names, *one) for one in folds))
     return found

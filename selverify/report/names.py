@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from selverify.experiment.equal_cost import HULL
+from selverify.experiment.equal_cost import HULL, OURS
 from selverify.experiment.methods import METHODS, OTHER_COLOUR
 
 FULL_METHOD = "full"
@@ -37,6 +37,7 @@ _TOGETHER = {
     HULL: "Hull of all baselines",
 }
 """What is made of all baselines together."""
+_OURS_TOGETHER = {OURS: "Hull of all of ours"}
 _HULL_COLOUR = "#222222"
 ORACLES = tuple(name for name, method in METHODS.items() if method.kind == "bound")
 """They know the truth, and no method is compared with them on equal terms."""
@@ -49,11 +50,11 @@ SHORT_LIST = (
     "best_of_n_gated",
     "dvts_gated",
     HULL,
-    "selective_vote",
     "ranked_vote",
     GATES_ONLY,
     PAPER_METHOD,
     FULL_METHOD,
+    OURS,
     "oracle",
 )
 """The methods where there is room for ten: a terminal, the figure at equal cost."""
@@ -91,7 +92,13 @@ def baseline_methods() -> tuple[str, ...]:
 
 def our_methods() -> tuple[str, ...]:
     """What is compared with the hull."""
-    return tuple(name for name, one in METHODS.items() if one.kind in ("vote", "gated", "part"))
+    parts = (name for name, one in METHODS.items() if one.kind == "part")
+    return (*our_whole_methods(), *parts, OURS)
+
+
+def our_whole_methods() -> tuple[str, ...]:
+    """What the hull of ours is made of: methods, without those that lack a part."""
+    return tuple(name for name, one in METHODS.items() if one.kind in ("vote", "gated"))
 
 
 def figure_methods() -> tuple[str, ...]:
@@ -108,6 +115,8 @@ def method_colour(method: str) -> str:
     """The colour of a method's family."""
     if method == HULL:
         return _HULL_COLOUR
+    if method == OURS:
+        return METHODS[FULL_METHOD].colour
     return METHODS[method].colour if method in METHODS else OTHER_COLOUR
 
 
@@ -118,6 +127,12 @@ def ordered_methods(methods: Iterable[str]) -> list[str]:
 
 
 def _labels() -> dict[str, str]:
-    """Display names in the order of every table; after the baselines what is made of them all."""
+    """Display names in the order of every table; after baselines, and ours, what all come to."""
     labels = {name: method.label for name, method in METHODS.items()}
-    return {**{name: labels[name] for name in baseline_methods()}, **_TOGETHER, **labels}
+    return {
+        **{name: labels[name] for name in baseline_methods()},
+        **_TOGETHER,
+        **{name: labels[name] for name in our_whole_methods()},
+        **_OURS_TOGETHER,
+        **labels,
+    }

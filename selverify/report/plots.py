@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 from sklearn.isotonic import isotonic_regression
 
-from selverify.experiment.equal_cost import HULL
+from selverify.experiment.equal_cost import HULL, OURS
 from selverify.experiment.methods import OTHER_COLOUR
 from selverify.report.names import (
     BUDGET_FREE,
@@ -380,7 +380,7 @@ def _line(method: str) -> dict[str, Any]:
     gated, full = method.endswith(GATED), method == FULL_METHOD
     return {
         "color": method_colour(method),
-        "linestyle": "--" if gated else ":" if method in BUDGET_FREE else "-",
+        "linestyle": "--" if gated or method == OURS else ":" if method in BUDGET_FREE else "-",
         "marker": "s" if gated else "o",
         "markerfacecolor": "white" if gated else None,
         "linewidth": 2.4 if full else 1.6,

@@ -15,6 +15,7 @@ from selverify.errors import SchemaError
 from selverify.experiment.equal_cost import (
     HULL,
     MARGIN,
+    OURS,
     EqualCost,
     OperatingPoints,
     equal_cost,
@@ -263,7 +264,11 @@ def test_entries_equal_the_slow_reference(seed: int, cost: str) -> None:
     rows, levels = random_rows(rng, 14), (1, 2, 4, 20, 40, 80)
     folds = np.stack([rng.permutation(np.arange(14) % 2) for _ in range(3)])
     points = operating_points(rows, runs=2)
-    found = equal_cost(points, folds, cost=cost, levels=levels, baselines=("a", "b", "c"))
+    hulls = {HULL: ("a", "b", "c"), OURS: ("b", "x", "y")}
+    found = equal_cost(
+        points, folds, cost=cost, levels=levels, baselines=hulls[HULL], ours=hulls[OURS]
+    )
+    assert found.entrants[-2:] == (OURS, HULL)
     names = sorted(set(rows["problem_id"]))
     by_point = {
         key: own.set_index("problem_id") for key, own in rows.groupby(["method", "setting", "n"])
@@ -271,9 +276,9 @@ def test_entries_equal_the_slow_reference(seed: int, cost: str) -> None:
     for (place, entrant), (column, level) in itertools.product(
         enumerate(found.entrants), enumerate(levels)
     ):
-        kept = ("a", "b", "c") if entrant == HULL else (entrant,)
+        kept = hulls.get(entrant, (entrant,))
         groups = {key: own for key, own in by_point.items() if key[0] in kept}
-        choose = slow_hull if entrant == HULL else slow_entry
+        choose = slow_hull if entrant in hulls else slow_entry
         for repetition, fold_of in enumerate(folds):
             outcome: dict[str, tuple[float, float]] = {}
             for fold in (0, 1):

@@ -23,7 +23,7 @@ from synthetic import (
 
 from selverify.errors import SchemaError
 from selverify.experiment.audits import ScoredCandidates, gate_table, ranker_table
-from selverify.experiment.equal_cost import HULL
+from selverify.experiment.equal_cost import HULL, OURS
 from selverify.experiment.selection import cross_validate, pool_runs
 from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
 from selverify.report.sections import ReportData
@@ -201,7 +201,7 @@ def test_equal_cost_by_hand(built: ReportData) -> None:
     """
     table = built.tables["equal_calls"].set_index(["method", "level"])
     methods = table.index.get_level_values("method").unique().tolist()
-    assert methods == names.ordered_methods([*METHODS, HULL])
+    assert methods == names.ordered_methods([*METHODS, HULL, OURS])
     assert table.loc["full", "accuracy"].dropna().to_dict() == pytest.approx({4: 0.7, 8: 0.7})
     assert table.loc[("full", 4), "verifier_calls"] == pytest.approx(3.4)
     assert table.loc[("full", 4), "accuracy_sd"] == pytest.approx(0.0, abs=1e-9)
