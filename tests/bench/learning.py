@@ -1,0 +1,100 @@
+"""What a ranker learns from a second, and what event logs take: rows written, kept and read."""
+
+from __future__ import annotations
+
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import duckdb
+import torch
+from rows import Row, median
+
+sys.path.extend([str(Path(__file__).parents[1] / part) for part in ("training", "search")])
+
+import test_policy_training
+from toy import ToyDomain, toy_problem
+
+from selverify.models.heuristic.embedding import Embeddings
+from selverify.search.ledger import Ledger
+from selverify.search.traces import Event, read_events, write_events
+from selverify.training.policy import LabelledList, train_policy
+
+STATES, MOVES, WIDTH = 2_000, 8, 128
+SEARCHES, ROUNDS = 4_000, 25
+QUERY = """
+select event, count(*), sum(verifier_calls), count(distinct problem_id)
+from read_parquet('{path}') group by event order by event
+"""
+
+
+def training(repeats: int) -> list[Row]:
+    """Candidates a second and epoch, all parts of a ranker together, on one thread."""
+    lists = _lists()
+    epochs = 4
+    settings = test_policy_training.SETTINGS.model_copy(update={"epochs": epochs, "hidden": 64})
+    rates = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        train_policy(lists, settings, report=lambda epoch: None)
+        rates.append(epochs * STATES * MOVES / (time.perf_counter() - began))
+    return [Row(f"{STATES:,} lists of {MOVES}", median(rates), "candidates a second", None)]
+
+
+def logs(repeats: int) -> list[Row]:
+    """A hundred thousand events: written, read by DuckDB and by our reader."""
+    domain = ToyDomain()
+    problems = {f"p{place}": toy_problem(3, f"p{place}") for place in range(SEARCHES)}
+    events = {name: tuple(_events(domain, problem)) for name, problem in problems.items()}
+    count = SEARCHES * ROUNDS
+    written, asked, read = [], [], []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "events.parquet")
+        for _ in range(repeats):
+            began = time.perf_counter()
+            write_events(path, events)
+            written.append(count / (time.perf_counter() - began))
+            began = time.perf_counter()
+            duckdb.sql(QUERY.format(path=path)).fetchall()
+            asked.append(1e3 * (time.perf_counter() - began))
+            began = time.perf_counter()
+            read_events(path, domain, problems=problems)
+            read.append(count / (time.perf_counter() - began))
+        size = path.stat().st_size / count
+    return [
+        Row(f"{count:,} events written", median(written), "events a second", None),
+        Row("an event takes", size, "bytes", None),
+        Row("calls by kind of event, by DuckDB", median(asked), "ms", None),
+        Row("read back as searches", median(read), "events a second", None),
+    ]
+
+
+def _lists() -> list[LabelledList]:
+    generator = torch.Generator().manual_seed(7)
+
+    def drawn(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator)
+
+    found = []
+    for index in range(STATES):
+        state, move = drawn(1, WIDTH).expand(MOVES, WIDTH), drawn(MOVES, WIDTH)
+        rows = Embeddings(state, move, state + move, state, drawn(MOVES, 2), torch.zeros(MOVES))
+        labels = tuple((move[:, 0] > 0).tolist())
+        first = labels.index(True) if any(labels) else None
+        remaining = None if first is None else 1 + index % 4
+        found.append(LabelledList(f"p{index}", rows, labels, first, remaining))
+    return found
+
+
+def _events(domain: ToyDomain, problem: object) -> list[Event]:
+    state = domain.initial_state(problem, budget=64)  # type: ignore[arg-type]
+    rng = random.Random(problem.problem_id)  # type: ignore[attr-defined]
+    found = []
+    for place in range(ROUNDS):
+        texts = [f"add {rng.randint(1, 999)} ;" for _ in range(MOVES)]
+        scores = [round(rng.random(), 6) for _ in texts]
+        spent = Ledger(verifier_calls=1, generated_moves=MOVES, generated_tokens=rng.randint(9, 99))
+        found.append(Event(place, "rank", state, spent, (("moves", texts), ("scores", scores))))
+    return found
