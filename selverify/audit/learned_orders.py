@@ -161,7 +161,7 @@ def fit_on(
             "problem on one side"
         )
     _check_contrast(train, settings)
-    heuristic, _ = train_policy(train, settings, report=report)
+    heuristic, _ = train_policy(train, settings, report=report, whole=False)
     named = named_scorers(heuristic)
     several = [item for item in train if len(item.labels) > 1]
     references = {name: mean_dispersion(scorer, several) for name, scorer in named.items()}

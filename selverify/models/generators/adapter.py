@@ -6,6 +6,7 @@ extra, reads and writes the weights.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -95,7 +96,9 @@ def merge_adapter(model: Any, folder: Path, *, base: str) -> tuple[Any, str]:
         raise SchemaError(f"{folder}: an adapter for the model {made_for}, expected one for {base}")
     peft = peft_library()
     try:
-        adapted = peft.PeftModel.from_pretrained(model, folder)
+        with warnings.catch_warnings():  # it asks the model by a name that transformers gives up
+            warnings.simplefilter("ignore", FutureWarning)
+            adapted = peft.PeftModel.from_pretrained(model, folder)
     except (KeyError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise SchemaError(
