@@ -24,7 +24,7 @@ import recorded_samples
 from selverify.data.grading import Grader, compare_quickly
 
 SECONDS, WORKERS = 5.0, 2
-HARD = 200
+HARD = 600
 Pairs = Sequence[tuple[str, str]]
 
 

@@ -6,6 +6,7 @@ number in front of each, so that prompts share most of their tokens as those of 
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -40,6 +41,7 @@ DOMAIN = MathSteps()
 
 def measure(repeats: int) -> list[Row]:
     """Tokens a second of the same samples, each way; and of matrix products alone."""
+    torch.set_num_threads(os.cpu_count() or 1)
     plain, engine = (_loaded(dtype) for dtype in ("float32", "int8"))
     prompt = load_prompt("math_steps")
     texts = [f"{number}: {prompt.examples[0].question}" for number in range(PROMPTS)]
@@ -68,6 +70,7 @@ def measure(repeats: int) -> list[Row]:
 
 def scores(repeats: int) -> list[Row]:
     """Step scores a second of a head on the model, siblings together and one step at a time."""
+    torch.set_num_threads(os.cpu_count() or 1)
     torch.manual_seed(throughput.SEED)
     prompt = load_prompt("math_steps")
     states = [_state(f"{n}: {prompt.examples[0].question}") for n in range(PROMPTS)]

@@ -32,6 +32,7 @@ from read_parquet('{path}') group by event order by event
 
 def training(repeats: int) -> list[Row]:
     """Candidates a second and epoch, all parts of a ranker together, on one thread."""
+    torch.set_num_threads(1)
     lists = _lists()
     epochs = 4
     settings = test_policy_training.SETTINGS.model_copy(update={"epochs": epochs, "hidden": 64})
