@@ -115,7 +115,7 @@ def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> N
     script = tmp_path.parent / f"parent-{how}.py"
     script.write_text(code)
     here = Path(__file__)
-    paths = os.pathsep.join((str(here.parent), str(here.parents[1]), os.getcwd()))
+    paths = os.pathsep.join((str(here.parent), str(here.parents[1]), str(ROOT)))
     parent = subprocess.Popen(
         [sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL
     )
