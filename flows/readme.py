@@ -1,7 +1,7 @@
 """The measured table and the frontier figures, from the last report into the project's pages.
 
-Knows: the report's Markdown and figures, markers in a page. Does not know: how a number was
-measured. People write the pages; this module writes between the markers only. The
+Knows: the report's Markdown, figures and HTML page, markers in a page. Does not know: how a
+number was measured. People write the pages; this module writes between the markers only. The
 README shows some rows of one domain and of GSM8K; the results of another domain, of profile long,
 and of a run that changes nothing but the strengths of the verifier, have pages of their own.
 """

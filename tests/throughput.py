@@ -70,25 +70,7 @@ def save_random(folder: Path, dtype: str, device: str) -> None:
 
 def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
     domain, prompt = MathSteps(), load_prompt("math_steps")
-    sampling = Sampling(
-        temperature=0.8,
-        max_move_tokens=given.tokens,
-        max_solution_tokens=given.tokens,
-        max_moves=8,
-        batch_rows=given.problems * given.samples,
-    )
-    model = CausalModel(
-        pretrained,
-        kept_tokens=400_000,
-        depth=EMBEDDED_AT,
-        domain=domain,
-        exact_values=False,
-        prompting=Prompting(prompt, end_of_move=domain.end_of_move),
-        prompting_id=prompt.identity,
-        sampling=sampling,
-        seed=SEED,
-        kept_moves=0,
-    )
+    model = writer(pretrained, tokens=given.tokens, rows=given.problems * given.samples)
     questions = [f"{number}: {prompt.examples[0].question}" for number in range(given.problems)]
     problems = [domain.read(text, problem_id=text[:8]) for text in questions]
     states = [domain.initial_state(problem, budget=1) for problem in problems]
@@ -109,6 +91,29 @@ def measure(pretrained: HubModel, given: argparse.Namespace) -> None:
     ]
     timed("verifier calls", lambda: verifier.verify(steps), len)
     print(f"memory: {memory(given.device):.1f} GiB")
+
+
+def writer(pretrained: HubModel, *, tokens: int, rows: int) -> CausalModel:
+    """Moves of at most ``tokens`` under the few-shot prompt, which is not read yet."""
+    domain, prompt = MathSteps(), load_prompt("math_steps")
+    return CausalModel(
+        pretrained,
+        kept_tokens=400_000,
+        depth=EMBEDDED_AT,
+        domain=domain,
+        exact_values=False,
+        prompting=Prompting(prompt, end_of_move=domain.end_of_move),
+        prompting_id=prompt.identity,
+        sampling=Sampling(
+            temperature=0.8,
+            max_move_tokens=tokens,
+            max_solution_tokens=tokens,
+            max_moves=8,
+            batch_rows=rows,
+        ),
+        seed=SEED,
+        kept_moves=0,
+    )
 
 
 def tokens_of(replies: tuple[tuple[Sample, ...], ...]) -> int:

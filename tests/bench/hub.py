@@ -22,13 +22,11 @@ sys.path.append(str(Path(__file__).parents[1]))
 import throughput
 
 from selverify.domains.math_steps import MathSteps
-from selverify.models.assembly import EMBEDDED_AT
 from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
 from selverify.models.verifiers.reward import SEEN
-from selverify.params import Sampling
 from selverify.search.requests import ProposeItem, VerifyItem
 from selverify.types import Move, State
 
@@ -74,7 +72,7 @@ def scores(repeats: int) -> list[Row]:
     torch.manual_seed(throughput.SEED)
     prompt = load_prompt("math_steps")
     states = [_state(f"{n}: {prompt.examples[0].question}") for n in range(PROMPTS)]
-    model = _model(_loaded("int8"))
+    engine = _loaded("int8")
     moves = [DOMAIN.parse(f"The sum is {number} + 1 = {number + 1}.") for number in range(SIBLINGS)]
     steps = [
         VerifyItem(state, (move,)) for state in states for move in moves if isinstance(move, Move)
@@ -84,8 +82,7 @@ def scores(repeats: int) -> list[Row]:
         for name, rates in found.items():
             parts = [steps] if name == "siblings together" else [[one] for one in steps]
             head = StepHead(WIDTH, SEEN, 64).eval()
-            verifier = HeadVerifier(model.embed, head, identity=name)
-            model.embed([])
+            verifier = HeadVerifier(_model(engine).embed, head, identity=name)
             rates.append(_rate(partial(_verified, verifier, parts)))
     base = median(found["one step at a time"])
     return [
@@ -103,26 +100,8 @@ def _state(text: str) -> State:
 
 
 def _model(pretrained: HubModel) -> CausalModel:
-    """With no prompt read yet; moves have a fixed number of tokens, whatever they say."""
-    prompt = load_prompt("math_steps")
-    return CausalModel(
-        pretrained,
-        kept_tokens=60_000,
-        depth=EMBEDDED_AT,
-        domain=DOMAIN,
-        exact_values=False,
-        prompting=Prompting(prompt, end_of_move=DOMAIN.end_of_move),
-        prompting_id=prompt.identity,
-        sampling=Sampling(
-            temperature=0.8,
-            max_move_tokens=TOKENS,
-            max_solution_tokens=TOKENS,
-            max_moves=8,
-            batch_rows=2048,
-        ),
-        seed=throughput.SEED,
-        kept_moves=0,
-    )
+    """With no prompt read yet."""
+    return throughput.writer(pretrained, tokens=TOKENS, rows=PROMPTS * SAMPLES)
 
 
 def _rate(work: Callable[[], int]) -> float:

@@ -190,3 +190,13 @@ def test_problems_are_not_split():
     training, held = split_lists(data, SETTINGS)
     assert not {item.problem_id for item in training} & {item.problem_id for item in held}
     assert len(training) + len(held) == 40
+
+
+def test_what_is_left_out_changes_nothing_else() -> None:
+    """An audit's ranker has the order and the rejections of one that was trained whole."""
+    whole = trained(lists(40))
+    part, _ = train_policy(lists(40), SETTINGS, report=quiet, whole=False)
+    rows = lists(3)[2].rows
+    assert torch.equal(whole(rows), part(rows))
+    assert torch.equal(whole.reject_probabilities(rows), part.reject_probabilities(rows))
+    assert not torch.equal(whole.expected_losses(rows), part.expected_losses(rows))
