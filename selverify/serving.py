@@ -10,9 +10,9 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from selverify.domains.math_steps import END_OF_STEP
 from selverify.errors import ParamsError, ProtocolError, SchemaError, SelverifyError
 from selverify.policy import Solved
+from selverify.search.in_flight import shared_limits
 from selverify.solving import Solver
 
 ALIVE_SECONDS = 10.0
@@ -119,16 +120,19 @@ class _Busy(Exception):
 
 @dataclass(slots=True)
 class _Desk:
-    """Lets so many searches run, and so many more wait."""
+    """Lets so many searches run, and so many more wait; ``begin_thread`` is called in each one."""
 
     solver: Solver
     limits: Limits
+    begin_thread: Callable[[], object]
     under_way: int = 0
     threads: ThreadPoolExecutor = field(init=False)
     alone: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self.threads = ThreadPoolExecutor(self.limits.running, thread_name_prefix="search")
+        self.threads = ThreadPoolExecutor(
+            self.limits.running, thread_name_prefix="search", initializer=self.begin_thread
+        )
         # A model in this process answers one search at a time.
         self.alone = nullcontext() if self.solver.waits else Lock()
 
@@ -164,8 +168,18 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
     Args:
         model: the name that clients see.
     """
-    app = FastAPI(title="selverify", docs_url=None, redoc_url=None, openapi_url=None)
-    desk: list[_Desk] = []  # in the event loop of the server
+    desk: list[_Desk] = []
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        with shared_limits() as begin_thread:
+            desk.append(_Desk(solver, limits, begin_thread))
+            yield
+            desk.pop().threads.shutdown(cancel_futures=True)
+
+    app = FastAPI(
+        title="selverify", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
+    )
 
     @app.exception_handler(RequestValidationError)
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
@@ -182,8 +196,6 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def chat(asked: _Chat) -> Response:
-        if not desk:
-            desk.append(_Desk(solver, limits))
         try:
             search = desk[0].begin(asked)
         except _Busy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -195,24 +196,56 @@ def test_what_takes_too_long_or_fails_behind_us_has_a_status() -> None:
         assert json.loads(reply.text.removeprefix("data: "))["error"]["code"] == 502
 
 
-def test_functions_that_may_not_run_in_threads_answer_one_search_at_a_time() -> None:
-    inside, most = 0, 0
+@pytest.mark.parametrize(("concurrency", "expected"), [(0, 1), (2, 2)])
+def test_searches_side_by_side_are_under_one_limit(concurrency: int, expected: int) -> None:
+    """Functions that may not run in threads answer one search at a time."""
+    inside, most = Counter[str](), 0
+    counting = threading.Lock()
 
     def counted(question: str, steps: list[str], n: int) -> list[str]:
-        nonlocal inside, most
-        inside += 1
-        most = max(most, inside)
-        time.sleep(0.002)
-        inside -= 1
+        nonlocal most
+        with counting:
+            inside.update(["now"])
+            most = max(most, inside["now"])
+        time.sleep(0.01)
+        with counting:
+            inside.subtract(["now"])
         return generate(question, steps, n)
 
-    with served(counted, concurrency=0) as url:
+    with served(counted, concurrency=concurrency) as url:
         threads = [threading.Thread(target=ask, args=(url, QUESTIONS[0])) for _ in range(6)]
         for one in threads:
             one.start()
         for one in threads:
             one.join(20)
-    assert most == 1
+    assert most == expected
+
+
+def test_a_search_that_fails_leaves_the_others_to_end() -> None:
+    """Their requests are in one event loop."""
+
+    def uneven(question: str, steps: list[str], n: int) -> list[str]:
+        if question == QUESTIONS[0]:
+            raise NoReply("http://model: no reply")
+        time.sleep(0.01)
+        return generate(question, steps, n)
+
+    found: list[str] = []
+    with served(uneven) as url:
+        others = [
+            threading.Thread(
+                target=lambda: found.append(ask(url, QUESTIONS[1]).selverify["answer"])
+            )
+            for _ in range(3)
+        ]
+        for one in others:
+            one.start()
+        for _ in range(5):
+            with pytest.raises(openai.InternalServerError, match="http://model: no reply"):
+                ask(url, QUESTIONS[0])
+        for one in others:
+            one.join(20)
+    assert found == [ANSWERS[1]] * 3
 
 
 def test_the_documented_verifier_is_one() -> None:

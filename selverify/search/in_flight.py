@@ -6,11 +6,12 @@ searches, budgets, servers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from queue import SimpleQueue
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:  # of the extra that asks servers
     from anyio import Event
+    from anyio.abc import TaskStatus
     from anyio.from_thread import BlockingPortal
 
 PORTAL: ContextVar[BlockingPortal | None] = ContextVar("PORTAL", default=None)
@@ -69,6 +71,51 @@ class _Gate:
             heappop(self._ready)[-1].set()
 
 
+@dataclass(slots=True)
+class _Shared:
+    """An event loop in which the searches of several threads make their requests."""
+
+    portal: BlockingPortal
+    gates: dict[str, _Gate] = field(default_factory=dict)
+
+
+_SHARED: ContextVar[_Shared | None] = ContextVar("_SHARED", default=None)
+
+
+@contextmanager
+def shared_limits() -> Iterator[Callable[[], object]]:
+    """What this yields is called in each thread whose searches are to be under one limit together.
+
+    Of the jobs of a kind that wait the first goes first, whichever search it is of: by the number
+    of replies, searches that others follow would wait for ever. The limits end when all jobs have.
+    """
+    from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 (an extra's)
+
+    with start_blocking_portal(name="selverify-requests") as portal:
+        yield partial(_SHARED.set, _Shared(portal))
+
+
+@contextmanager
+def _portal_within(outer: BlockingPortal) -> Iterator[BlockingPortal]:
+    """A portal into the event loop of another, with tasks of its own to cancel."""
+    ended, portal = outer.start_task(_another_portal)
+    failed = True
+    try:
+        yield portal
+        failed = False
+    finally:
+        portal.call(portal.stop, failed)
+        ended.result()
+
+
+async def _another_portal(*, task_status: TaskStatus[BlockingPortal]) -> None:
+    from anyio.from_thread import BlockingPortal  # noqa: PLC0415 (an extra's)
+
+    async with BlockingPortal() as portal:
+        task_status.started(portal)
+        await portal.sleep_until_stopped()
+
+
 class InFlight(Generic[_K, _R]):
     """Jobs under way. With its context they end: they are cancelled, and their threads end first.
 
@@ -78,7 +125,8 @@ class InFlight(Generic[_K, _R]):
     def __init__(self) -> None:
         self._ending = ExitStack()
         self._portal: BlockingPortal | None = None
-        self._gates: dict[str, _Gate] = {}
+        self._shared = _SHARED.get()
+        self._gates: dict[str, _Gate] = self._shared.gates if self._shared else {}
         self._done: SimpleQueue[tuple[Job[_K, _R], Future[_R]]] = SimpleQueue()
         self._held: dict[Hashable, list[Job[_K, _R]]] = {}
         """By a place that is taken, the jobs that wait for it."""
@@ -124,21 +172,26 @@ class InFlight(Generic[_K, _R]):
         from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 (an extra's)
 
         if self._portal is None:
-            portal = start_blocking_portal(name="selverify-requests")
+            portal = (
+                _portal_within(self._shared.portal)
+                if self._shared
+                else start_blocking_portal(name="selverify-requests")
+            )
             self._portal = self._ending.enter_context(portal)
         gate = self._gates.setdefault(job.kind, _Gate(job.most))
-        future = self._portal.start_task_soon(_answered, job, gate, self._portal)
+        order = 0 if self._shared else job.order
+        future = self._portal.start_task_soon(_answered, job, gate, order, self._portal)
         future.add_done_callback(lambda done: self._done.put((job, done)))
 
 
-async def _answered(job: Job[_K, _R], gate: _Gate, portal: BlockingPortal) -> _R:
+async def _answered(job: Job[_K, _R], gate: _Gate, order: int, portal: BlockingPortal) -> _R:
     from anyio import CapacityLimiter, to_thread  # noqa: PLC0415 (an extra's)
 
     def work() -> _R:
         PORTAL.set(portal)
         return job.answer()
 
-    await gate.enter(job.order)
+    await gate.enter(order)
     try:
         return await to_thread.run_sync(work, limiter=CapacityLimiter(1))
     finally:
