@@ -11,6 +11,7 @@ worker that exceeds the limit.
 
 from __future__ import annotations
 
+import cmath
 import importlib
 import logging
 import math
@@ -18,9 +19,11 @@ import re
 import resource
 import signal
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
@@ -31,6 +34,9 @@ from selverify.types import Grade
 TIMEOUT = "timeout"
 MAX_ANSWER = 4_000
 _MAX_DIGITS = 1_000
+FAR = 1e-3
+"""Of two numbers that are not equal: far more than what is rounded away."""
+_DIGITS = 15
 MOST_PAIRS = 1_000
 """Parts of two answers that are compared where they are; a worker compares more."""
 START_SECONDS = 120.0
@@ -48,6 +54,10 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 _DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
+_IN_DEGREES = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\^\{?\d\}?)?)\s*(?:\\left)?(\()?\s*"
+    r"(\d+(?:\.\d+)?)\s*\^\s*(\{)?\s*\\circ(?(4)\s*\})(?(2)\s*(?:\\right)?\))"
+)
 _PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+[\s,]++[^\W\d_]{2}")
 
 Pair = tuple[str, str]
@@ -95,15 +105,45 @@ def compare_with_math_verify(gold: str, answer: str) -> str:
 def _by_algebra(gold: str, answer: str) -> str:
     """The status by Math-Verify 0.8, its own alarms off.
 
-    A side without delimiters of its own is put in dollars, unless it is prose.
+    A side without delimiters of its own is put in dollars, unless it is prose. Math-Verify leaves
+    out the sign of degrees, so the angle of a function is first written in radians.
     """
     backend = importlib.import_module(BACKEND)
-    left, right = (backend.parse(_delimited(side), parsing_timeout=None) for side in (gold, answer))
-    if right and backend.verify(left, right, timeout_seconds=None):
+    left, right = _parsed(gold), _parsed(answer)
+    if right and not _far_apart(left, right) and backend.verify(left, right, timeout_seconds=None):
         return CORRECT
     if _said(gold) == _said(answer) != "":
         return CORRECT
     return WRONG if right else UNPARSED
+
+
+@lru_cache(maxsize=4096)
+def _parsed(side: str) -> Any:
+    """What Math-Verify reads in one side: a gold is compared with many answers."""
+    return importlib.import_module(BACKEND).parse(_delimited(side), parsing_timeout=None)
+
+
+def _far_apart(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
+    """Whether both sides are one number each, of clearly different values.
+
+    Algebra would say the same, after it has tried for seconds to simplify the difference.
+    """
+    one, other = _value(gold), _value(answer)
+    if one is None or other is None:
+        return False
+    return abs(one - other) > FAR * max(1.0, abs(one), abs(other))
+
+
+def _value(side: Sequence[Any]) -> complex | None:
+    """The value of what Math-Verify read, where that is one number without a percent sign."""
+    read = [one for one in side if not isinstance(one, str)]
+    if len(read) != 1 or any("%" in one for one in side if isinstance(one, str)):
+        return None
+    try:
+        value = complex(read[0].evalf(_DIGITS)) if read[0].is_number else None
+    except Exception:  # whatever sympy raises, Math-Verify is asked
+        return None
+    return value if value is not None and cmath.isfinite(value) else None
 
 
 def _said(side: str) -> str:
@@ -113,6 +153,7 @@ def _said(side: str) -> str:
 
 def _delimited(side: str) -> str:
     side = side.replace("\N{DEGREE SIGN}", r"^\circ")
+    side = _IN_DEGREES.sub(r"\1\\left(\\frac{\3 \\pi}{180}\\right)", side)
     plain = _COMMAND.sub(" ", side)
     return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"
 

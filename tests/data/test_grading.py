@@ -208,3 +208,25 @@ def test_math_verify_on_bare_answers_and_prose(gold: str, answer: str, status: s
     """What is put in dollars, what is read as plain text, and what only looks like the number."""
     found = compare_with_math_verify(gold, answer)
     assert found == status or (status == "wrong" and found == "unparsed")
+
+
+def test_numbers_that_are_far_apart_need_no_algebra() -> None:
+    """To simplify their difference takes sympy minutes."""
+    began = time.perf_counter()
+    assert compare_with_math_verify(r"-\sqrt{3}", r"\sin(80) (4 \cos 80 - 1)") == "wrong"
+    assert time.perf_counter() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "status"),
+    [
+        (r"\sqrt{3}", r"4 \cos 50^\circ - \tan 40^\circ", "correct"),
+        (r"-\sqrt{3}", r"\frac{\sin 80^\circ (4 \cos 80^\circ - 1)}{\cos 80^\circ}", "correct"),
+        (r"-\sqrt{3}", r"\sin 80^\circ (4 \cos 80^\circ - 1)", "wrong"),
+        (r"\frac{1}{2}", r"\sin\left(30^{\circ}\right)", "correct"),
+        (r"\frac{1}{4}", "\\sin^2 30\N{DEGREE SIGN}", "correct"),
+        (r"\frac{1}{2}", r"\sin(30)", "wrong"),
+    ],
+)
+def test_an_angle_in_degrees_is_one(gold: str, answer: str, status: str) -> None:
+    assert compare_with_math_verify(gold, answer) == status
