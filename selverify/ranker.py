@@ -252,7 +252,7 @@ class Ranker:
             states, scored, names, wanted=wanted, seed=seed, resamples=RESAMPLES
         )
         report("all lists")
-        heuristic, _ = train_policy(rows, settings, report=lambda epoch: None, whole=False)
+        heuristic, _ = train_policy(rows, settings, report=lambda epoch: None, also=())
         several = [item for item in rows if len(item.labels) > 1]
         reference = mean_dispersion(named_scorers(heuristic)[rule.scorer], several)
         rule = replace(rule, reference=reference)

@@ -27,7 +27,7 @@ from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.search.gated import REJECT_PROBABILITY
 from selverify.training.fit import Epoch
-from selverify.training.policy import LabelledList, split_lists, train_policy
+from selverify.training.policy import PLAIN, LabelledList, split_lists, train_policy
 
 FOLDS = 5
 RANKER_SETTINGS = Residual(
@@ -161,7 +161,7 @@ def fit_on(
             "problem on one side"
         )
     _check_contrast(train, settings)
-    heuristic, _ = train_policy(train, settings, report=report, whole=False)
+    heuristic, _ = train_policy(train, settings, report=report, also=(PLAIN,))
     named = named_scorers(heuristic)
     several = [item for item in train if len(item.labels) > 1]
     references = {name: mean_dispersion(scorer, several) for name, scorer in named.items()}

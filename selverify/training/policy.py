@@ -8,7 +8,7 @@ D_type, sigma-bar. Does not know: how lists were explored, the truth, test probl
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,6 +26,9 @@ from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
 from selverify.training.reproducible import one_thread
 
 _ROWS_PER_BATCH = 1024
+EXPECTED = "expected score"
+PLAIN, WORDLESS, PRINTED = "plain residual", "wordless residual", "printed residual"
+"""Heads that some uses do without, and how they are named while they are trained."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +75,19 @@ def split_lists(
 
 @one_thread()
 def train_policy(
-    lists: Sequence[LabelledList], settings: Residual, *, report: ReportEpoch, whole: bool = True
+    lists: Sequence[LabelledList],
+    settings: Residual,
+    *,
+    report: ReportEpoch,
+    also: Collection[str] = (EXPECTED, PLAIN, WORDLESS, PRINTED),
 ) -> tuple[Heuristic, dict[str, float]]:
     """The trained heuristic, and sigma-bar of each scorer over all ``lists``.
 
     ``familiarity`` is fitted first, then the distance, which is frozen. The residual is ranked on
     ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
     most held-out pairs rightly is kept. The acceptance is fitted to all labels, and the expected
-    score to all scores. The residuals for comparison see the same batches as the first. Without
-    ``whole`` these and the expected score are left as they are made; the rest is the same.
+    score to all scores. The residuals for comparison see the same batches as the first. Of these
+    and the expected score, those that ``also`` does not name are left as they are made.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
@@ -104,26 +111,26 @@ def train_policy(
     fitted(heuristic.residual, "residual", scorer=_ordered(heuristic, heuristic.residual, settings))
     for name, head, wanted, held_wanted in (
         ("acceptance", heuristic.acceptance, data.accepted, checked.accepted),
-        *([("expected score", heuristic.expected, data.scores, checked.scores)] * whole),
+        (EXPECTED, heuristic.expected, data.scores, checked.scores),
     ):
-        pairs = (data.rows, wanted), (checked.rows, held_wanted)
-        _fit_probability(name, head, *pairs, settings=settings, report=report)
-    if not whole:
-        return heuristic.eval(), reference_dispersion(heuristic, lists)
+        if name != EXPECTED or name in also:
+            pairs = (data.rows, wanted), (checked.rows, held_wanted)
+            _fit_probability(name, head, *pairs, settings=settings, report=report)
     local = settings.model_copy(update={"trajectory_weight": 0.0})
     for name, module, scorer, how in (
-        ("plain residual", heuristic.plain, _ordered(heuristic, heuristic.plain, local), local),
+        (PLAIN, heuristic.plain, _ordered(heuristic, heuristic.plain, local), local),
         (
-            "wordless residual",
+            WORDLESS,
             heuristic.wordless,
             _ordered(heuristic, heuristic.wordless, settings),
             settings,
         ),
-        ("printed residual", heuristic.printed, heuristic.printed, settings),
+        (PRINTED, heuristic.printed, heuristic.printed, settings),
     ):
-        with torch.random.fork_rng(devices=()):
-            torch.random.set_rng_state(start)
-            fitted(module, name, scorer=scorer, settings=how)
+        if name in also:
+            with torch.random.fork_rng(devices=()):
+                torch.random.set_rng_state(start)
+                fitted(module, name, scorer=scorer, settings=how)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 

@@ -6,13 +6,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from selverify.audit.learned_orders import named_scorers
+from selverify.audit.orders import LEARNED
 from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.params import Residual
 from selverify.training.fit import Epoch
-from selverify.training.policy import LabelledList, split_lists, train_policy
+from selverify.training.policy import PLAIN, LabelledList, split_lists, train_policy
 
 SETTINGS = Residual(
     hidden=16,
@@ -193,10 +195,12 @@ def test_problems_are_not_split():
 
 
 def test_what_is_left_out_changes_nothing_else() -> None:
-    """An audit's ranker has the order and the rejections of one that was trained whole."""
+    """An audit's ranker has the orders and the rejections of one that was trained whole."""
     whole = trained(lists(40))
-    part, _ = train_policy(lists(40), SETTINGS, report=quiet, whole=False)
+    part, _ = train_policy(lists(40), SETTINGS, report=quiet, also=(PLAIN,))
     rows = lists(3)[2].rows
+    for name in LEARNED:
+        assert torch.equal(named_scorers(whole)[name](rows), named_scorers(part)[name](rows)), name
     assert torch.equal(whole(rows), part(rows))
     assert torch.equal(whole.reject_probabilities(rows), part.reject_probabilities(rows))
     assert not torch.equal(whole.expected_losses(rows), part.expected_losses(rows))
