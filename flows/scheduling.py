@@ -85,7 +85,7 @@ def deploy() -> None:
     except (httpx.TransportError, httpx.InvalidURL) as error:
         raise ParamsError(
             f"{PREFECT_API_URL}: given {without_secrets(given)!r}, expected the address of a "
-            f"Prefect server that answers: {error}"
+            f"Prefect server that answers ({type(error).__name__})"
         ) from error
     create_deployments()
     print(f"deployments: {'; '.join(stated)}")

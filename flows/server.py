@@ -20,7 +20,6 @@ from importlib import import_module
 from pathlib import Path
 from signal import SIGINT, SIGTERM
 from urllib.error import URLError
-from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
@@ -215,10 +214,8 @@ def watch(services: Sequence[Service]) -> None:
 
 def without_secrets(address: str) -> str:
     """``address`` without the user and the password that it may name."""
-    if "@" not in address:
-        return address
-    parts = urlsplit(address)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    # As text: what is no address may hold a password, too.
+    return address if address.startswith("sqlite:") else re.sub(r"^([\w+]+://)?.*@", r"\1", address)
 
 
 def _healthy(address: str) -> bool:

@@ -12,9 +12,9 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any, Literal
 
 from fastapi import FastAPI, Request
@@ -31,6 +31,8 @@ from selverify.solving import Solver
 ALIVE_SECONDS = 10.0
 """Between two signs of life of a streamed reply that is still searched for."""
 RETRY_SECONDS = 1
+END_SECONDS = 2.0
+"""Until a server that ends waits no longer for the searches that are under way."""
 MOST_CALLS = 4_096
 
 
@@ -172,10 +174,18 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        with shared_limits() as begin_thread:
-            desk.append(_Desk(solver, limits, begin_thread))
+        shared = ExitStack()
+        desk.append(_Desk(solver, limits, shared.enter_context(shared_limits())))
+        try:
             yield
-            desk.pop().threads.shutdown(cancel_futures=True)
+        finally:
+            desk.pop().threads.shutdown(wait=False, cancel_futures=True)
+            # In a thread, because what functions are at work on cannot be cancelled.
+            ending = Thread(target=shared.close, daemon=True)
+            ending.start()
+            until = time.monotonic() + END_SECONDS
+            while ending.is_alive() and time.monotonic() < until:
+                await asyncio.sleep(0.02)
 
     app = FastAPI(
         title="selverify", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
@@ -196,6 +206,8 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
 
     @app.post("/v1/chat/completions")
     async def chat(asked: _Chat) -> Response:
+        if not desk:  # nothing began the application's life: each search has limits of its own
+            desk.append(_Desk(solver, limits, lambda: None))
         try:
             search = desk[0].begin(asked)
         except _Busy:

@@ -396,14 +396,18 @@ def _generator_source(given: Mapping[str, Any]) -> PretrainedParams | Served:
         "kind": "transformers", "revision": None, "dtype": "bfloat16", "kept_tokens": 100_000,
         "exact_values": False, "alphabet": None, "tuning": None,
     }  # fmt: skip
-    named = {} if "revision" in given else _named(str(given.get("model", "")))
+    model = given.get("model")
+    named = _named(model) if isinstance(model, str) and "revision" not in given else {}
     return _validated(PretrainedParams, {**usual, **prompt, **given, **named})
 
 
 def _named(model: str) -> dict[str, str | None]:
     """Model and revision of a folder, of a package, or of ``owner/name@revision``."""
-    if Path(model).is_dir():
-        return {"model": model}
+    try:
+        if not model or Path(model).is_dir():
+            return {"model": model}
+    except OSError as error:
+        raise ParamsError(f"generator: model {model[:80]!r}: {error.strerror}") from error
     name, _, revision = model.partition("@")
     shipped = PACKAGED.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
     return {"model": name, "revision": revision or (shipped.version if shipped else None)}

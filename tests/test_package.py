@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -59,9 +60,10 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def run(*command: object, cwd: Path | None = None) -> str:
-    done = subprocess.run(
-        [str(one) for one in command], cwd=cwd, capture_output=True, text=True, check=False
-    )
+    """What a command prints that does not see this checkout, which pip would take for installed."""
+    told = [str(one) for one in command]
+    seen = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(told, cwd=cwd, env=seen, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
 

@@ -16,6 +16,7 @@ import openai
 import pytest
 import uvicorn
 import yaml
+from fastapi.testclient import TestClient
 from test_solving import ANSWERS, QUESTIONS, generate, score
 from typer.testing import CliRunner
 
@@ -48,6 +49,7 @@ def served(
     finally:
         server.should_exit = True
         thread.join(10)
+        assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -219,6 +221,31 @@ def test_searches_side_by_side_are_under_one_limit(concurrency: int, expected: i
         for one in threads:
             one.join(20)
     assert most == expected
+
+
+def test_a_server_ends_without_the_searches_that_outlived_their_clients() -> None:
+    """What is asked for is not waited for."""
+    asked, hold = threading.Event(), threading.Event()
+
+    def slow(question: str, steps: list[str], n: int) -> list[str]:
+        asked.set()
+        hold.wait(60)
+        return generate(question, steps, n)
+
+    with served(slow, limits=Limits(seconds=0.2)) as url:
+        with pytest.raises(openai.InternalServerError, match="no answer within"):
+            ask(url, QUESTIONS[0])
+        assert asked.is_set()
+    hold.set()
+
+
+def test_an_application_that_nothing_began_answers() -> None:
+    """As part of another one."""
+    solver = Solver(generator=generate, verifier=score, settings=SolveSettings(concurrency=2))
+    client = TestClient(proxy(solver, model="sums"))
+    messages = [{"role": "user", "content": QUESTIONS[0]}]
+    reply = client.post("/v1/chat/completions", json={"model": "sums", "messages": messages})
+    assert reply.status_code == 200 and reply.json()["selverify"]["answer"] == ANSWERS[0]
 
 
 def test_a_search_that_fails_leaves_the_others_to_end() -> None:

@@ -106,28 +106,56 @@ def _by_algebra(gold: str, answer: str) -> str:
     """The status by Math-Verify 0.8, its own alarms off.
 
     A side without delimiters of its own is put in dollars, unless it is prose. Math-Verify leaves
-    out the sign of degrees, so the angle of a function is first written in radians.
+    out the sign of degrees, so sides that are not equal to it are also read with the angles of
+    functions in radians.
     """
-    backend = importlib.import_module(BACKEND)
-    left, right = _parsed(gold), _parsed(answer)
-    if right and not _far_apart(left, right) and backend.verify(left, right, timeout_seconds=None):
-        return CORRECT
+    read = False
+    for sides in dict.fromkeys(((gold, answer), (_in_radians(gold), _in_radians(answer)))):
+        left, right = map(_parsed, sides)
+        read = read or bool(right)
+        if right and not _far_apart(left, right) and _verified(left, right):
+            return CORRECT
     if _said(gold) == _said(answer) != "":
         return CORRECT
-    return WRONG if right else UNPARSED
+    return WRONG if read else UNPARSED
 
 
-@lru_cache(maxsize=4096)
-def _parsed(side: str) -> Any:
-    """What Math-Verify reads in one side: a gold is compared with many answers."""
-    return importlib.import_module(BACKEND).parse(_delimited(side), parsing_timeout=None)
+class _Unread(Exception):
+    """No expression was read in a side, perhaps for want of memory: asked again, it may be."""
+
+
+def _parsed(side: str) -> Sequence[Any]:
+    """What Math-Verify reads in one side: expressions, then the text."""
+    try:
+        return _kept(side)
+    except _Unread as error:
+        found: Sequence[Any] = error.args[0]
+        return found
+
+
+@lru_cache(maxsize=1024)
+def _kept(side: str) -> Sequence[Any]:
+    """A gold is compared with many answers."""
+    found = importlib.import_module(BACKEND).parse(_delimited(side), parsing_timeout=None)
+    if all(isinstance(one, str) for one in found):
+        raise _Unread(found)
+    return tuple(found)
+
+
+def _verified(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
+    backend = importlib.import_module(BACKEND)
+    return bool(backend.verify([*gold], [*answer], timeout_seconds=None))
 
 
 def _far_apart(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
     """Whether both sides are one number each, of clearly different values.
 
-    Algebra would say the same, after it has tried for seconds to simplify the difference.
+    Algebra would say the same, after it has tried for seconds to simplify the difference. Equal
+    texts are equal for Math-Verify, which leaves out a percent sign there.
     """
+    texts = ({one.strip() for one in side if isinstance(one, str)} for side in (gold, answer))
+    if set.intersection(*texts):
+        return False
     one, other = _value(gold), _value(answer)
     if one is None or other is None:
         return False
@@ -135,9 +163,12 @@ def _far_apart(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
 
 
 def _value(side: Sequence[Any]) -> complex | None:
-    """The value of what Math-Verify read, where that is one number without a percent sign."""
+    """The value of what Math-Verify read, where that is one number, without sums and integrals:
+    these sympy does not compute well."""
     read = [one for one in side if not isinstance(one, str)]
-    if len(read) != 1 or any("%" in one for one in side if isinstance(one, str)):
+    sympy = importlib.import_module("sympy")
+    sums = sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative
+    if len(read) != 1 or read[0].has(*sums):
         return None
     try:
         value = complex(read[0].evalf(_DIGITS)) if read[0].is_number else None
@@ -151,9 +182,13 @@ def _said(side: str) -> str:
     return " ".join(re.findall(r"\w+", side.casefold())) if _PROSE.search(side) else ""
 
 
+def _in_radians(side: str) -> str:
+    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
+    return _IN_DEGREES.sub(r"\1\\left(\\frac{\3 \\pi}{180}\\right)", side)
+
+
 def _delimited(side: str) -> str:
     side = side.replace("\N{DEGREE SIGN}", r"^\circ")
-    side = _IN_DEGREES.sub(r"\1\\left(\\frac{\3 \\pi}{180}\\right)", side)
     plain = _COMMAND.sub(" ", side)
     return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"
 

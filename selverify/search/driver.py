@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar, cast
 
 from selverify.errors import BudgetError, ProtocolError
@@ -35,6 +36,10 @@ _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 _Asked = Complete | Propose | Rank | Verify
 _KINDS: tuple[type[_Asked], ...] = (Complete, Propose, Rank, Verify)
+_LIMITED_TOGETHER: Mapping[type[_Asked], str] = MappingProxyType(
+    {Complete: "generator", Propose: "generator"}
+)
+"""Kinds that one model answers; others are limited by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,7 @@ def _job(run: _Run[_T], backend: Backend, *, most: int) -> Job[_Run[_T], tuple[A
         run.answered,
         partial(_ask, kind, request.items, backend=backend),
         places=frozenset(_place(kind.kind, item) for item in request.items),
-        kind=kind.kind,
+        kind=_LIMITED_TOGETHER.get(kind, kind.kind),
         most=most,
     )
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -57,9 +57,18 @@ class _Gate:
         from anyio import Event  # noqa: PLC0415 (an extra's)
 
         let_in = Event()
-        heappush(self._ready, (order, next(self._arrived), let_in))
+        waiting = (order, next(self._arrived), let_in)
+        heappush(self._ready, waiting)
         self._let_in()
-        await let_in.wait()
+        try:
+            await let_in.wait()
+        except BaseException:  # cancelled: others may go before it, or in its place
+            if let_in.is_set():
+                self.leave()
+            else:
+                self._ready.remove(waiting)
+                heapify(self._ready)
+            raise
 
     def leave(self) -> None:
         self._free += 1
@@ -87,12 +96,16 @@ def shared_limits() -> Iterator[Callable[[], object]]:
     """What this yields is called in each thread whose searches are to be under one limit together.
 
     Of the jobs of a kind that wait the first goes first, whichever search it is of: by the number
-    of replies, searches that others follow would wait for ever. The limits end when all jobs have.
+    of replies, searches that others follow would wait for ever. What is under way at the end is
+    cancelled.
     """
     from anyio.from_thread import start_blocking_portal  # noqa: PLC0415 (an extra's)
 
     with start_blocking_portal(name="selverify-requests") as portal:
-        yield partial(_SHARED.set, _Shared(portal))
+        try:
+            yield partial(_SHARED.set, _Shared(portal))
+        finally:
+            portal.call(portal.stop, True)
 
 
 @contextmanager
@@ -189,6 +202,7 @@ async def _answered(job: Job[_K, _R], gate: _Gate, order: int, portal: BlockingP
 
     def work() -> _R:
         PORTAL.set(portal)
+        _SHARED.set(None)  # a search inside would wait for the place of this one
         return job.answer()
 
     await gate.enter(order)

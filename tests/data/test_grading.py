@@ -226,7 +226,39 @@ def test_numbers_that_are_far_apart_need_no_algebra() -> None:
         (r"\frac{1}{2}", r"\sin\left(30^{\circ}\right)", "correct"),
         (r"\frac{1}{4}", "\\sin^2 30\N{DEGREE SIGN}", "correct"),
         (r"\frac{1}{2}", r"\sin(30)", "wrong"),
+        # What is not read in radians is still read as without the sign, on both sides.
+        (r"\sin 20^\circ", r"\sin{20^\circ}", "correct"),
+        (r"\tan 22.5^\circ", r"\tan\frac{45^\circ}{2}", "correct"),
+        (r"-\sin 30^\circ", r"\sin(-30^\circ)", "correct"),
+        (r"\sin 20^\circ", r"\sin 20", "correct"),
     ],
 )
 def test_an_angle_in_degrees_is_one(gold: str, answer: str, status: str) -> None:
     assert compare_with_math_verify(gold, answer) == status
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "status"),
+    [
+        (r"$3\pi$%", r"$3\pi$", "correct"),
+        ("The answer is 50%", "the total is 50", "correct"),
+        (
+            r"\int_{-\infty}^{\infty}\frac{\cos x}{1+x^2}dx",
+            r"\int_{-\infty}^{\infty} \frac{\cos(x)}{1+x^{2}} \, dx",
+            "correct",
+        ),
+    ],
+)
+def test_the_value_of_a_number_decides_only_where_it_is_sure(
+    gold: str, answer: str, status: str
+) -> None:
+    """Equal texts are equal, with a percent sign or without; integrals are left to Math-Verify."""
+    assert compare_with_math_verify(gold, answer) == status
+
+
+def test_what_could_not_be_read_once_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that was short of memory for a gold does not call all later answers wrong."""
+    monkeypatch.setattr("math_verify.parse", lambda side, **_: [side])
+    assert compare_with_math_verify(r"\sqrt{72}", r"\sqrt{2}\cdot 6") == "wrong"
+    monkeypatch.undo()
+    assert compare_with_math_verify(r"\sqrt{72}", r"\sqrt{2}\cdot 6") == "correct"

@@ -91,6 +91,9 @@ def test_an_address_is_shown_without_its_password() -> None:
     """Addresses of servers and databases may hold one."""
     assert without_secrets("https://me:secret@host:4200/api") == "https://host:4200/api"
     assert without_secrets("http://127.0.0.1:4200/api") == "http://127.0.0.1:4200/api"
+    for wrong in ("http://me:se#cret@host/api", "http://me:se/cret@[host/api", "me:secret@host"):
+        assert "cret" not in without_secrets(wrong)
+    assert without_secrets("sqlite:////a@b/runs.db") == "sqlite:////a@b/runs.db"
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "0420011", "4_200", "٤٢٠٠", "9" * 5000])

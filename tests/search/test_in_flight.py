@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import threading
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from selverify.errors import NoReply
 from selverify.models.reply_cache import CachedBackend
 from selverify.search import beam_search, best_of_n, majority_vote
 from selverify.search.driver import Result, Search, run_searches
-from selverify.search.in_flight import PORTAL
+from selverify.search.in_flight import PORTAL, shared_limits
 from selverify.search.requests import Reply, Request
 from selverify.types import Outcome
 
@@ -141,3 +142,42 @@ def test_what_is_under_way_is_cancelled_with_the_searches() -> None:
         drive(Slow(waiting))
     assert time.monotonic() - started < 10.0
     assert PORTAL.get() is None
+
+
+def test_threads_have_one_limit_together_also_after_a_failure() -> None:
+    """Searches of one that fails are cancelled while they wait; their places are not lost."""
+    calls = iter(range(100_000))
+
+    def failing() -> None:
+        time.sleep(0.001)
+        if next(calls) == 5:
+            raise NoReply("http://server: no reply")
+
+    slow, ended = Slow(failing), list[object]()
+
+    def work(begin_thread: Callable[[], object]) -> None:
+        begin_thread()
+        try:
+            ended.append(drive(slow) == drive(BACKEND))
+        except NoReply as error:
+            ended.append(error)
+
+    with shared_limits() as begin_thread:
+        for _ in range(2):  # threads after the failure, too
+            threads = [threading.Thread(target=work, args=(begin_thread,)) for _ in range(3)]
+            for one in threads:
+                one.start()
+            for one in threads:
+                one.join(30)
+    assert sorted(map(str, ended)) == ["True"] * 5 + ["http://server: no reply"]
+    assert slow.most_under_way <= 2 * MOST
+
+
+def test_a_search_inside_a_search_has_limits_of_its_own() -> None:
+    """It would wait for the place of the one that asks it."""
+    inner = Slow()
+    outer = Slow(lambda: drive(inner, 1) and None)
+    with shared_limits() as begin_thread:
+        begun = contextvars.copy_context()
+        begun.run(begin_thread)
+        assert begun.run(drive, outer, 1) == drive(BACKEND, 1)
