@@ -10,9 +10,11 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import chdir
 from difflib import unified_diff
-from itertools import islice
+from itertools import islice, repeat
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,6 +41,7 @@ OF_THE_MACHINE = ("tracking.", "generator.", "verifier.source.")
 WEIGHTS = "*.safetensors"
 DATA = "SELVERIFY_DATA"
 """The folder of recorded data; where a benchmark was read from files, they lie in ``problems``."""
+AS_PUBLISHED = "as published"
 SHOWN = 20
 """Lines of a difference."""
 
@@ -78,19 +81,13 @@ def check_published() -> None:
     folders = sorted(one.parent for one in (root / ROWS).glob(f"*/{MANIFEST}"))
     if not folders:
         raise ArtifactError(f"{ROWS}: no rows; expected those that `python -m flows readme` keeps")
-    for folder in folders:
-        started = time.monotonic()
-        with TemporaryDirectory() as temporary:
-            try:
-                differences = list(_differences(folder, Path(temporary), root))
-            except SelverifyError as error:
-                print(f"{folder.name}: not checked: {error}")
-                wrong.append(folder.name)
-                continue
-        print(*differences, sep="\n", end="\n" * bool(differences))
-        said = "differs" if differences else "as published"
-        print(f"{folder.name}: {said} ({time.monotonic() - started:.0f} s)")
-        wrong += [folder.name] * bool(differences)
+    # A process each: a page is computed in a folder of its own.
+    with ProcessPoolExecutor(os.cpu_count(), get_context("spawn")) as processes:
+        for folder, (lines, said) in zip(
+            folders, processes.map(_checked, folders, repeat(root)), strict=True
+        ):
+            print(*lines, f"{folder.name}: {said}", sep="\n", flush=True)
+            wrong += [folder.name] * (not said.startswith(AS_PUBLISHED))
     for page in sorted((root / ROWS.parent).glob(f"{ROWS.name}*.md")):
         if BEGIN in page.read_text("utf-8") and page.stem not in {one.name for one in folders}:
             print(f"{page.stem}: no rows")
@@ -117,6 +114,18 @@ def _keep(report: Stage, folder: Path, origin: Origin) -> None:
                 ignored = shutil.ignore_patterns(WEIGHTS)
                 shutil.copytree(path, temporary / path, ignore=ignored)
         write_plain_json(temporary / MANIFEST, manifest.model_dump(mode="json"))
+
+
+def _checked(folder: Path, root: Path) -> tuple[list[str], str]:
+    """The first differences of one page, and what is said of it."""
+    started = time.monotonic()
+    with TemporaryDirectory() as temporary:
+        try:
+            differences = list(_differences(folder, Path(temporary), root))
+        except SelverifyError as error:
+            return [], f"not checked: {error}"
+    said = "differs" if differences else AS_PUBLISHED
+    return differences, f"{said} ({time.monotonic() - started:.0f} s)"
 
 
 def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
