@@ -83,7 +83,8 @@ def find_origin(root: Path, report: Path) -> Origin:
 def changed_parameters(root: Path) -> tuple[str, ...]:
     """Parameters that differ from the commit's, as profiles and as ``name=value``.
 
-    Where a copy of a known benchmark lies is left out.
+    A profile is named where that leaves less to say, with what is otherwise than in it. Where a
+    copy of a known benchmark lies is left out.
     """
     text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
     path = root / PARAMS_FILE
@@ -92,15 +93,25 @@ def changed_parameters(root: Path) -> tuple[str, ...]:
     before, now = (
         leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
     )
-    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    changes = []
-    for profile in sorted(path.stem for path in (root / PROFILES).glob("*.yaml")):
-        values = read_profile(root / PROFILES, profile)
-        if values.keys() & names and all(now.get(name) == one for name, one in values.items()):
-            changes.append(f"profile {profile}")
-            names = [name for name in names if name not in values]
+    profiles = {
+        path.stem: read_profile(root / PROFILES, path.stem)
+        for path in sorted((root / PROFILES).glob("*.yaml"))
+    }
+    changes, names = [], _differing(before, now)
+    while profiles:
+        # The one after which the least is left to say.
+        left = {name: _differing({**before, **own}, now) for name, own in profiles.items()}
+        best = min(left, key=lambda name: len(left[name]))
+        if len(left[best]) >= len(names):
+            break
+        changes.append(f"profile {best}")
+        names, before = left[best], {**before, **profiles.pop(best)}
     told = (name for name in names if not _is_place(name, now))
     return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in told))
+
+
+def _differing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [name for name in {**before, **now} if before.get(name) != now.get(name)]
 
 
 def _is_place(name: str, values: Mapping[str, Any]) -> bool:

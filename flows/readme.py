@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -38,7 +39,7 @@ LONG = "long"
 TITLES = {"grade_school": "gsm8k"}
 """What the page of a domain is called after where that is not its name."""
 MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
-README_METHODS = tuple(method for method in SHORT_LIST if method != "cot")
+README_METHODS = tuple(method for method in SHORT_LIST if method not in ("cot", OURS))
 """What the README shows of the main table; the page of results shows all of it."""
 SECOND_METHODS = (
     "majority_gated",
@@ -47,7 +48,6 @@ SECOND_METHODS = (
     "ranked_vote",
     PAPER_METHOD,
     FULL_METHOD,
-    OURS,
 )
 """The same of the second domain."""
 CAPTIONS: Mapping[str, str] = {
@@ -219,12 +219,13 @@ def _short(text: str, origin: Origin) -> str:
 def _table(text: str, origin: Origin, results: Path, methods: Sequence[str]) -> str:
     """The rows of some methods of the main table, and where the rest is."""
     title, _ = _split_title(text)
+    profiles = tuple(one for one in origin.changes if one.startswith("profile "))
     return "\n\n".join(
         (
             f"**{title.rpartition(',')[0]}: {MAIN_SECTION}**",
             _excerpt(section(text, MAIN_SECTION).partition("\n\n")[0], methods),
-            f"{origin.sentence} In brackets the difference to the hull. All methods with "
-            "intervals, claims and targets, met and missed: "
+            f"{replace(origin, changes=profiles).sentence} In brackets the difference to the hull. "
+            "All methods with intervals, claims, targets and every changed parameter: "
             f"[{results.as_posix()}]({results.as_posix()}).",
         )
     )

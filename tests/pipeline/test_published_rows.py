@@ -1,0 +1,61 @@
+"""A sample of ``make published``: the first table of each page follows from the rows kept."""
+
+from __future__ import annotations
+
+import re
+from contextlib import chdir
+from pathlib import Path
+
+import pytest
+import yaml
+from pandas import isna
+
+from flows.published import MANIFEST, ROWS, Manifest, _laid_over
+from flows.readme import MAIN_SECTION
+from flows.stages import load_stages
+from selverify.experiment.equal_cost import equal_cost, equal_cost_table
+from selverify.experiment.statistics import Bootstrap
+from selverify.params import check_params
+from selverify.report.names import baseline_methods, method_name, our_whole_methods
+from tasks.report import _points_of, _variant
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(manifest.parent for manifest in (ROOT / ROWS).glob(f"*/{MANIFEST}"))
+MOST_BYTES = 12 << 20
+
+
+@pytest.mark.parametrize("folder", PAGES, ids=lambda folder: folder.name)
+def test_the_first_table_follows_from_the_rows(folder: Path) -> None:
+    """Every accuracy of it, to the digit."""
+    manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+    present = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    params = check_params(_laid_over(present, manifest.params), folder / MANIFEST)
+    with chdir(folder):
+        inputs = load_stages(params, ROOT / "dvc.yaml")["report"].inputs
+        cross = _variant(params, inputs, params.backbones[0], params.strengths[0]).cross
+    entries = equal_cost(
+        _points_of(cross),
+        cross.folds,
+        cost="verifier_calls",
+        levels=params.evaluation.calls,
+        baselines=baseline_methods(),
+        ours=our_whole_methods(),
+    )
+    page = (ROOT / "docs" / f"{folder.name}.md").read_text(encoding="utf-8")
+    shown = page.partition(f"## {MAIN_SECTION}\n")[2].partition("\n## ")[0]
+    told = {
+        name: [cell.partition(" ")[0] for cell in cells.split(" | ")]
+        for name, cells in re.findall(r"^\| (.+?) \| (.+) \|$", shown, re.MULTILINE)
+    }
+    found = equal_cost_table(entries, Bootstrap(10, 0)).groupby("method")["accuracy"]
+    assert len(found) > 5
+    for method, accuracies in found:
+        row = ["-" if isna(one) else f"{100 * one:.1f}" for one in accuracies]
+        assert told[method_name(str(method))] == row, method
+
+
+def test_all_rows_together_are_small() -> None:
+    """They are kept in git."""
+    assert PAGES
+    files = [one for one in (ROOT / ROWS).rglob("*") if one.is_file()]
+    assert sum(one.stat().st_size for one in files) <= MOST_BYTES
