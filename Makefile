@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak real bench throughput peers published screenshots check docs ui up clean install
+.PHONY: run test soak real bench throughput peers published screenshots report check docs ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -53,6 +53,10 @@ published: $(INSTALLED)
 # The pictures of the documentation from the run that is here: pip install -e '.[browser]' first, and Chromium.
 screenshots: $(INSTALLED)
 	@$(FLOWS) exec python tests/screenshots.py
+
+# docs/report.md as a PDF: pip install -e '.[browser]' first, and Chromium.
+report: $(INSTALLED)
+	@$(FLOWS) exec python tests/report_pdf.py
 
 check: $(INSTALLED)
 	@$(BIN)/ruff check .
