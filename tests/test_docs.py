@@ -22,6 +22,7 @@ from flows.origin import Origin, find_origin
 from flows.readme import (
     BEGIN,
     END,
+    MAIN_SECTION,
     SECOND_BEGIN,
     SECOND_END,
     fill,
@@ -231,6 +232,31 @@ def test_records_are_numbered_listed_and_whole() -> None:
         assert number == f"# {record.name[:4]}"
         assert f"| [{record.name[:4]}]({record.name}) | {title} |" in index
         assert re.findall(r"^## (.+)$", text, flags=re.MULTILINE) == RECORD_PARTS, record
+
+
+def cells_of(page: Path, heading: str) -> dict[str, list[str]]:
+    """The cells of the first table below a heading, by the first one of their row."""
+    below = page.read_text(encoding="utf-8").partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in below.splitlines() if line.startswith("| ")]
+    return {name: cells for name, *cells in rows[2:]}
+
+
+def test_the_report_states_what_the_pages_state() -> None:
+    """Its two tables, cell by cell."""
+    report = DOCS / "report.md"
+    main = cells_of(DOCS / "results.md", MAIN_SECTION)
+    told = cells_of(report, "Results")
+    assert {"Ours (full)", "Hull of all baselines", "The paper's method"} <= told.keys()
+    assert {name: main[name] for name in told} == told
+    claims = cells_of(report, "What the paper claims")
+    pages = [
+        cells_of(DOCS / f"results{name}.md", "Claims of the paper")
+        for name in ("", "-long", "-gsm8k")
+    ]
+    for name, (paper, *measured, _) in claims.items():
+        assert paper == pages[0][name][0]
+        assert measured == [page[name][1] if name in page else "-" for page in pages], name
+    assert claims.keys() == pages[0].keys()
 
 
 def test_the_readme_is_short() -> None:
