@@ -33,9 +33,9 @@ soak: $(INSTALLED)
 real: $(INSTALLED)
 	@$(FLOWS) exec python tests/real/report.py
 
-# docs/performance.md: figures of this machine, with nothing else running.
+# docs/performance.md: figures of this machine, with nothing else running; an hour, or ONLY=one section.
 bench: $(INSTALLED)
-	@$(FLOWS) exec python tests/bench/report.py
+	@$(FLOWS) exec python tests/bench/report.py $(if $(ONLY),--only $(ONLY))
 
 # Tokens and verifier calls a second of random weights in the shape of Llama 3.2 1B.
 throughput: $(INSTALLED)

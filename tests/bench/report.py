@@ -26,9 +26,10 @@ from selverify.report.pages import write_text
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 HEAD = """# Performance
 
-Written by `make bench` at commit {commit}, on {machine}. Each figure is the median of {repeats}
-runs; what is compared ran side by side.
+Written by `make bench`, or section by section by `make bench ONLY=grading` and the like. What is
+compared ran side by side.
 """
+ORIGIN = "Commit {commit}, {machine}; medians of {repeats} runs."
 SECTIONS: Mapping[str, tuple[str, Callable[[int], list[Row]]]] = {
     "served": (
         f"""## Searches over a server
@@ -96,20 +97,26 @@ problems, N = {growth.N}, {growth.DEPTH} moves.""",
 
 
 def main() -> None:
-    """Measure and write the page, or print what was asked for alone."""
+    """Measure, and write each section as soon as it is."""
     read = argparse.ArgumentParser(description=__doc__)
     read.add_argument("--repeats", type=int, default=5)
     read.add_argument("--only", choices=sorted(SECTIONS))
     given = read.parse_args()
-    names = [given.only] if given.only else list(SECTIONS)
-    page = [HEAD.format(commit=rows.commit(), machine=machine(), repeats=given.repeats)]
-    for name in names:
+    # Before a page is written, which is a change.
+    origin = ORIGIN.format(commit=rows.commit(), machine=machine(), repeats=given.repeats)
+    for name in [given.only] if given.only else SECTIONS:
         text, measure = SECTIONS[name]
-        page += [f"{text}\n", *table(measure(given.repeats)), ""]
-    if given.only:
-        print("\n".join(page))
-    else:
-        write_text("\n".join(page), PAGE)
+        lines = (text, "", origin, "", *table(measure(given.repeats)), "")
+        write_text(with_section(PAGE.read_text(encoding="utf-8"), "\n".join(lines)), PAGE)
+        print(f"{PAGE.name}: {name} written", flush=True)
+
+
+def with_section(page: str, section: str) -> str:
+    """The page with a section in its place; sections that are measured no more go."""
+    told = {f"## {one.strip()}" for one in page.split("\n## ")[1:]}
+    by_title = {one.partition("\n")[0]: f"{one}\n" for one in (*told, section.strip())}
+    titles = [text.partition("\n")[0] for text, _ in SECTIONS.values()]
+    return "\n".join((HEAD, *(by_title[title] for title in titles if title in by_title)))
 
 
 def table(measured: list[Row]) -> list[str]:
