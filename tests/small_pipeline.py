@@ -28,7 +28,9 @@ def lay(params: dict[str, Any], changes: Mapping[str, object]) -> dict[str, Any]
         *sections, last = dotted.split(".")
         section = params
         for name in sections:
-            section = section.setdefault(name, {})
+            if section.get(name) is None:  # also where it is null
+                section[name] = {}
+            section = section[name]
         section[last] = value
     return params
 

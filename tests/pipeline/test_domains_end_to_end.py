@@ -108,9 +108,11 @@ def test_word_problems_run_to_their_end_under_two_seeds_and_two_verifiers(
 
 def check_pages(folder: Path, given: dict[str, Any]) -> None:
     """The page that was filled is what its rows give; a number that is not is found."""
-    copy_project(folder, leave_out=("models/", "data/", "results/", "flows/", "tests/"))
+    others = ("models/", "data/", "results/", "docs/results/", "flows/", "tests/")
+    copy_project(folder, leave_out=others)
     commit(folder)
-    set_params(folder, {**HEALTH, **given, "benchmark.math.transfer.source": "math500"})
+    other = {"source": "math500", "path": None, "problems": 10, "seed": 1}  # null in params.yaml
+    set_params(folder, {**HEALTH, **given, "benchmark.math.transfer": other})
     published.fill_pages()
     git(folder, "checkout", "params.yaml")
     published.check_published()
