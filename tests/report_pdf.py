@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from chromium import browser, run
 from markdown import markdown
-from playwright.sync_api import sync_playwright
 
-from selverify.errors import ParamsError, SelverifyError
+from selverify.errors import ParamsError
 
 SOURCE, TARGET = Path("docs/report.md"), Path("docs/report.pdf")
 PAGES = 8
@@ -38,18 +36,14 @@ def main() -> None:
     Raises:
         ParamsError: there is no Chromium, or the report is longer than it may be.
     """
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None:
-        raise ParamsError("make report: expected Chromium")
     body = markdown(SOURCE.read_text(encoding="utf-8"), extensions=["tables"])
     page = f"<!doctype html><html lang=en><meta charset=utf-8><style>{STYLE}</style>{body}"
     # Beside the source, where its figures are found.
     with NamedTemporaryFile("w", suffix=".html", dir=SOURCE.parent, encoding="utf-8") as made:
         made.write(page)
         made.flush()
-        with sync_playwright() as started:
-            browser = started.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            shown = browser.new_page()
+        with browser() as opened:
+            shown = opened.new_page()
             shown.goto(Path(made.name).resolve().as_uri())
             shown.pdf(
                 path=TARGET,
@@ -61,7 +55,6 @@ def main() -> None:
                     '<span class="pageNumber"></span></div>'
                 ),
             )
-            browser.close()
     pages = len(re.findall(rb"/Type\s*/Page\b", TARGET.read_bytes()))
     if pages > PAGES:
         raise ParamsError(f"{TARGET}: {pages} pages, expected at most {PAGES}")
@@ -69,7 +62,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except SelverifyError as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -5,21 +5,19 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from chromium import browser, run
 from PIL import Image
-from playwright.sync_api import sync_playwright
 from rich.console import Console
 
 from flows.launcher import show
 from flows.server import pages
 from flows.tracking import comparison_page
-from selverify.errors import ParamsError, SelverifyError
+from selverify.errors import ParamsError
 
 FOLDER = Path("docs/figures/views")
 REPORT = Path("results/report.html")
@@ -28,7 +26,6 @@ COLUMNS = 80
 COLOURS = 128
 SETTLED = 4_000
 """Milliseconds until pages that fetch what they show, and draw it, have done so."""
-OFFLINE = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
 
 
 def terminal() -> str:
@@ -72,13 +69,11 @@ def main() -> None:
     Raises:
         ParamsError: there is no Chromium, or no finished run.
     """
-    chromium = shutil.which("chromium") or shutil.which("google-chrome")
-    if chromium is None or not REPORT.is_file():
-        raise ParamsError("expected Chromium, and a finished run here (make run)")
+    if not REPORT.is_file():
+        raise ParamsError(f"{REPORT}: missing; expected a finished run here (make run)")
     FOLDER.mkdir(parents=True, exist_ok=True)
     printed = terminal()  # which also writes the page anew
-    with pages() as (_, mlflow), sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium, args=OFFLINE)
+    with pages() as (_, mlflow), browser() as opened:
 
         def shoot(
             name: str,
@@ -87,7 +82,7 @@ def main() -> None:
             prepare: Callable[[Any], None] = lambda page: None,
         ) -> None:
             width, height = size
-            context = browser.new_context(viewport={"width": width, "height": height})
+            context = opened.new_context(viewport={"width": width, "height": height})
             page = context.new_page()
             page.goto(address)
             prepare(page)
@@ -105,12 +100,8 @@ def main() -> None:
         shoot("mlflow", f"{mlflow}/{comparison_page()}", WIDE, settled)
         prefect = os.environ["PREFECT_API_URL"].removesuffix("/api")
         shoot("prefect", f"{prefect}/runs", WIDE, runs)
-        browser.close()
     print(f"{FOLDER}: {', '.join(sorted(one.name for one in FOLDER.iterdir()))}")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except SelverifyError as error:
-        sys.exit(f"error: {error}")
+    run(main)
