@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from flows.execution import execute
 from flows.origin import Origin, find_origin, model_digests
 from flows.preflight import alone, preflight
-from flows.readme import BEGIN, FIGURES, fill
+from flows.readme import BEGIN, DRAWN, FIGURES, fill
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, Stage, check_inputs, leaves, load_stages
 from selverify.errors import ArtifactError, SchemaError, SelverifyError
 from selverify.params import check_params, load_params, validation_sentence
@@ -132,8 +132,8 @@ def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
     """The first lines in which pages differ from what the rows in ``folder`` give, and figures."""
     manifest = _read(folder / MANIFEST)
     shutil.copytree(folder, work, dirs_exist_ok=True)
-    (work / "docs").mkdir()
-    for page in (root / "README.md", *(root / "docs").glob("*.md")):
+    for page in (root / "README.md", *(root / "docs").glob("*.md"), *(root / FIGURES).rglob(DRAWN)):
+        (work / page.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(page, work / page.relative_to(root))
     present = yaml.safe_load((root / PARAMS_FILE).read_text("utf-8"))
     params = check_params(_laid_over(present, manifest.params), folder / MANIFEST)
@@ -147,7 +147,7 @@ def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
         here, computed = ((one / page).read_text("utf-8").splitlines() for one in (root, work))
         found = unified_diff(here, computed, f"{page}", "from its rows", lineterm="", n=0)
         yield from islice(found, SHOWN)
-    for figure in sorted((work / FIGURES).rglob("*.svg")):
+    for figure in sorted((*(work / FIGURES).rglob("*.svg"), *(work / FIGURES).rglob(DRAWN))):
         name = figure.relative_to(work)
         if not (root / name).is_file() or (root / name).read_bytes() != figure.read_bytes():
             yield f"{name} differs from what its rows give"

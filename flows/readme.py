@@ -15,6 +15,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
+import pandas as pd
 from markupsafe import Markup
 
 from flows.origin import REPORT_NAME, Origin, changed_parameters, find_origin, model_digests
@@ -56,7 +57,14 @@ CAPTIONS: Mapping[str, str] = {
     "accuracy_n": "Accuracy against the generation budget N",
     "backbones": "Accuracy against N by backbone, with 0-shot lines",
 }
-"""The copied figures by their stem in the report; the README shows the first."""
+"""The copied figures by their stem in the report."""
+DRAWN = "equal_calls.csv"
+"""What of the report is kept beside a page's figures, for one of both benchmarks of the README."""
+LEVELS = ("method", "level", "accuracy", "accuracy_low", "accuracy_high")
+BESIDE = "both"
+"""That figure, by its stem."""
+PANELS = {"Word problems, 0.8 million weights": "", "GSM8K, SmolLM2-135M": "gsm8k"}
+"""Its panels by title, each by what the results page is called after."""
 _OURS = method_name(FULL_METHOD)
 _LINES = re.DOTALL | re.MULTILINE
 CHOSEN_ON = " validation problems"
@@ -93,6 +101,8 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
         short = _table(text, origin, results, SECOND_METHODS)
         filled = {README: _replaced(root / README, short, SECOND_BEGIN, SECOND_END)} | filled
     _copy_figures(report, root / figures, drawn)
+    if README in filled:
+        _draw_beside(root / FIGURES)
     for page, content in filled.items():
         with atomic_path(root / page) as temporary:
             temporary.write_text(content, encoding="utf-8")
@@ -210,10 +220,10 @@ def _page_of(about: str) -> Path:
 
 
 def _short(text: str, origin: Origin) -> str:
-    """The main table, a figure, and where the rest is."""
-    figure, caption = next(iter(CAPTIONS.items()))
+    """The main table, the figure of both benchmarks, and where the rest is."""
+    caption = f"{CAPTIONS['equal_calls']}: word problems and GSM8K"
     table, where = _table(text, origin, RESULTS, README_METHODS).rsplit("\n\n", 1)
-    return "\n\n".join((table, f"![{caption}]({FIGURES.as_posix()}/{figure}.svg)", where))
+    return "\n\n".join((table, f"![{caption}]({FIGURES.as_posix()}/{BESIDE}.svg)", where))
 
 
 def _table(text: str, origin: Origin, results: Path, methods: Sequence[str]) -> str:
@@ -266,6 +276,20 @@ def _copy_figures(report: Path, folder: Path, drawn: Iterable[str]) -> None:
         source = _reported(report, f"{stem}.svg")
         with atomic_path(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
+    with atomic_path(folder / DRAWN) as temporary:
+        pd.read_csv(_reported(report, DRAWN))[list(LEVELS)].to_csv(temporary, index=False)
+
+
+def _draw_beside(figures: Path) -> None:
+    """The README's figure, from what is kept beside the figures of its benchmarks."""
+    from selverify.report.plots import benchmarks_at_equal_calls  # imports matplotlib
+
+    tables = {title: figures / about / DRAWN for title, about in PANELS.items()}
+    benchmarks_at_equal_calls(
+        {title: pd.read_csv(path) for title, path in tables.items() if path.is_file()},
+        figures / BESIDE,
+        methods=SECOND_METHODS,
+    )
 
 
 def _reported(report: Path, name: str) -> Path:

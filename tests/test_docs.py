@@ -321,6 +321,9 @@ def project(tmp_path: Path) -> Path:
     (report / "report.md").write_text(REPORT, encoding="utf-8")
     for stem in ("equal_calls", "accuracy_calls", "accuracy_n"):
         (report / f"{stem}.svg").write_bytes(f"{stem}.svg".encode())
+    levels = ("full,1,0.7,0.6,0.8,0.1", "majority_gated,1,0.5,0.4,0.6,0", "full,2,,,,")
+    text = "\n".join(("method,level,accuracy,accuracy_low,accuracy_high,difference", *levels))
+    (report / "equal_calls.csv").write_text(text, encoding="utf-8")
     return tmp_path
 
 
@@ -330,6 +333,22 @@ def read_page(project: Path, name: str) -> str:
     for link in re.findall(r"!\[[^]]*\]\(([^)]+)\)", text):
         assert ((project / name).parent / link).is_file()
     return text
+
+
+def test_the_readme_shows_both_benchmarks_in_one_figure(project: Path) -> None:
+    """A benchmark without a filled page has no panel; the figure's bytes are its tables' alone."""
+    figure = project / "docs" / "figures" / "both.svg"
+    fill(project, project / "report", origin=ORIGIN)
+    one = figure.read_bytes()
+    report = project / "report" / "report.md"
+    report.write_text(REPORT.replace("word_problems", "grade_school"), encoding="utf-8")
+    drawn = []
+    for _ in range(2):
+        fill(project, project / "report", origin=ORIGIN)
+        drawn.append(figure.read_bytes())
+    assert drawn[0] == drawn[1] != one
+    panels = [page.count(b'<g id="axes_') for page in (one, drawn[0])]
+    assert panels == [1, 2]
 
 
 def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
@@ -349,6 +368,8 @@ def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
         assert "older" in read_page(project, "docs/results-countdown.md")
     copied = project / "docs" / "figures" / "accuracy_n.svg"
     assert copied.read_bytes() == b"accuracy_n.svg"
+    kept = copied.with_name("equal_calls.csv").read_text(encoding="utf-8")
+    assert kept.startswith("method,level,accuracy,accuracy_low,accuracy_high\nfull,1,0.7,0.6,0.8\n")
     assert "backbones.svg" not in results
     (project / "report" / "backbones.svg").write_bytes(b"drawn")
     fill(project, project / "report", origin=replace(ORIGIN, commit="fff0000"))

@@ -109,24 +109,36 @@ def accuracy_at_equal_calls(table: pd.DataFrame, stem: Path, *, title: str) -> N
     """
     with drawing(stem, 7.6, 4.4) as figure:
         axes = figure.add_subplot()
-        reached = table.dropna(subset="accuracy")
-        shown = _present(reached, [name for name in SHORT_LIST if name not in ORACLES])
-        ours = [method for method in shown if method in our_methods()]
-        for method, own in _by_method(reached, shown, "level"):
-            if method in ours:  # side by side, so that their bars do not cover each other
-                nudge = 2 ** (0.06 * (ours.index(method) - (len(ours) - 1) / 2))
-                _errorbars(axes, own["level"] * nudge, own, method)
-            elif method == HULL:
-                _band(axes, own)
-            else:
-                axes.plot(own["level"], 100 * own["accuracy"], **_line(method) | {"linewidth": 1})
-        axes.set(xlabel="At most B verifier calls a problem", title=title)
-        log_axis(axes, table["level"])
-        axes.xaxis.set_major_locator(FixedLocator(sorted(set(table["level"]))))
-        axes.xaxis.set_minor_locator(NullLocator())
+        methods = [name for name in SHORT_LIST if name not in ORACLES]
+        shown = _lines_over_levels(axes, table, methods)
+        axes.set(title=title)
         percent_axis(axes, "Accuracy")
-        last = _last_accuracies(reached, "level")
+        last = _last_accuracies(table.dropna(subset="accuracy"), "level")
         _label_ends(axes, {method: last[method] for method in shown})
+
+
+def benchmarks_at_equal_calls(
+    tables: Mapping[str, pd.DataFrame], stem: Path, *, methods: Sequence[str]
+) -> None:
+    """:func:`accuracy_at_equal_calls` of several benchmarks side by side.
+
+    Args:
+        tables: by the title of the panel, each as for one benchmark.
+        methods: those to show, if they are in the tables.
+    """
+    with drawing(stem, 4.6 * len(tables), 3.9) as figure:
+        panels = figure.subplots(1, len(tables), squeeze=False)[0]
+        for axes, (title, table) in zip(panels, tables.items(), strict=True):
+            _lines_over_levels(axes, table, methods)
+            axes.set(title=title)
+            axes.yaxis.set_major_formatter(PercentFormatter(decimals=0, symbol=" %"))
+        panels[0].set_ylabel("Accuracy")
+        no_marker = {HULL: {"marker": ""}}
+        handles = [
+            Line2D([], [], **_line(name) | no_marker.get(name, {}))
+            for name in ordered_methods(methods)
+        ]
+        figure.legend(handles=handles, loc="outside lower center", ncols=3)
 
 
 def accuracy_against_calls(points: pd.DataFrame, stem: Path, *, title: str) -> None:
@@ -463,6 +475,26 @@ def _lines_over_budgets(
     log_axis(axes, budgets)
     axes.set(xlabel="Generation budget N", xlim=(budgets.min() / 1.25, 1.2 * budgets.max()))
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(budgets))))
+    axes.xaxis.set_minor_locator(NullLocator())
+    return shown
+
+
+def _lines_over_levels(axes: Axes, table: pd.DataFrame, methods: Sequence[str]) -> list[str]:
+    """Accuracy for at most B calls; returns the methods that are there."""
+    reached = table.dropna(subset="accuracy")
+    shown = _present(reached, methods)
+    ours = [method for method in shown if method in our_methods()]
+    for method, own in _by_method(reached, shown, "level"):
+        if method in ours:  # side by side, so that their bars do not cover each other
+            nudge = 2 ** (0.06 * (ours.index(method) - (len(ours) - 1) / 2))
+            _errorbars(axes, own["level"] * nudge, own, method)
+        elif method == HULL:
+            _band(axes, own)
+        else:
+            axes.plot(own["level"], 100 * own["accuracy"], **_line(method) | {"linewidth": 1})
+    axes.set(xlabel="At most B verifier calls a problem")
+    log_axis(axes, table["level"])
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(table["level"]))))
     axes.xaxis.set_minor_locator(NullLocator())
     return shown
 
