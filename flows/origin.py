@@ -11,19 +11,20 @@ import platform
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
-from selverify.errors import ArtifactError
+from selverify.errors import ArtifactError, SchemaError
 from selverify.models.sources import has_source, read_generator_source
-from selverify.params import Params
-from selverify.storage import DIGESTS
+from selverify.params import Params, validation_sentence
+from selverify.storage import DIGESTS, write_plain_json
 
 REPORT_NAME = "report.md"
 WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
@@ -31,6 +32,10 @@ WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
 
 Changed parameters are listed one by one.
 """
+CHANGED = "+changes"
+"""After a commit whose work tree differs from it."""
+ORIGINS = Path(".cache/origins")
+"""Where origins are kept, by report: what a stage writes must not depend on day and machine."""
 DIGITS = 12
 """Of a digest that people compare."""
 
@@ -60,24 +65,44 @@ class Origin:
         )
 
 
-def find_origin(root: Path, report: Path) -> Origin:
-    """The origin of ``report``, if this machine wrote it from the work tree at ``root``.
-
-    Raises:
-        ArtifactError: the report is missing.
-    """
-    page = report / REPORT_NAME
-    if not page.is_file():
-        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
-    written = page.stat().st_mtime
-    return Origin(
+def record_origin(root: Path, report: Path) -> None:
+    """Keep the origin of ``report``, which the work tree at ``root`` just computed."""
+    path = _record(root, report)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    origin = Origin(
         commit=short_commit(root),
         changes=changed_parameters(root),
-        day=datetime.fromtimestamp(written, UTC).date().isoformat(),
+        day=datetime.now(UTC).date().isoformat(),
         processor=_processor(),
         cores=os.cpu_count() or 1,
         python=platform.python_version(),
     )
+    write_plain_json(path, asdict(origin))
+
+
+def find_origin(root: Path, report: Path) -> Origin | None:
+    """What :func:`record_origin` kept of this report; None of one that was computed elsewhere.
+
+    Raises:
+        ArtifactError: the report is missing.
+        SchemaError: what was kept is damaged.
+    """
+    path = _record(root, report)
+    if not path.is_file():
+        return None
+    try:
+        return TypeAdapter(Origin).validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise SchemaError(f"{path}: {validation_sentence(error)}") from error
+
+
+def _record(root: Path, report: Path) -> Path:
+    """Where a report's origin is kept, by the report's digest."""
+    page = report / REPORT_NAME
+    if not page.is_file():
+        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
+    digest = hashlib.sha256(page.read_bytes()).hexdigest()[:DIGITS]
+    return root / ORIGINS / f"{digest}.json"
 
 
 def changed_parameters(root: Path) -> tuple[str, ...]:
@@ -152,7 +177,7 @@ def _digest(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
 def short_commit(root: Path) -> str:
     """Git's commit, marked where its code was changed; "none" without git."""
     commit = _git(root, "rev-parse", "--short", "HEAD")
-    return "none" if commit is None else f"{commit}+changes" if code_changed(root) else commit
+    return "none" if commit is None else f"{commit}{CHANGED}" if code_changed(root) else commit
 
 
 def _shown(name: str, value: object) -> object:

@@ -57,12 +57,18 @@ class Manifest(BaseModel):
 
 
 def fill_pages() -> None:
-    """Fill the pages from the last stage's report, keep its rows beside them, and say so."""
+    """Fill the pages from the last stage's report, keep its rows beside them, and say so.
+
+    Raises:
+        ArtifactError: the report is missing, or was computed elsewhere.
+    """
     root = Path.cwd()
     with alone():
         last = list(preflight().values())[-1]
         report = last.outputs[last.task]
         origin = find_origin(root, report)
+        if origin is None:
+            raise ArtifactError(f"{report}: computed elsewhere; expected a report of this checkout")
         check_inputs(last)
         filled = fill(root, report, origin=origin)
         rows = ROWS / filled[-1].stem

@@ -18,7 +18,14 @@ from pathlib import Path
 import pandas as pd
 from markupsafe import Markup
 
-from flows.origin import REPORT_NAME, Origin, changed_parameters, find_origin, model_digests
+from flows.origin import (
+    CHANGED,
+    REPORT_NAME,
+    Origin,
+    changed_parameters,
+    find_origin,
+    model_digests,
+)
 from selverify.errors import ArtifactError, SchemaError
 from selverify.experiment.equal_cost import HULL, OURS
 from selverify.params import Params
@@ -173,13 +180,18 @@ def stamp(report: Path, params: Params, *, root: Path) -> Path:
     return copy
 
 
-def _told(origin: Origin, params: Params, root: Path) -> Iterator[tuple[str, str]]:
+def _told(origin: Origin | None, params: Params, root: Path) -> Iterator[tuple[str, str]]:
     yield "Project", f"selverify {version('selverify')}"
-    yield "Commit", origin.commit.replace("+changes", ", with changes that are not committed")
-    yield "Parameters changed", ", ".join(origin.changes) or "none"
-    yield "Day (UTC)", origin.day
-    yield "Machine", f"{origin.processor}, {origin.cores} cores"
-    yield "Python", origin.python
+    if origin is None:
+        yield "Computed", "elsewhere; this checkout has no record of it"
+    else:
+        yield "Commit", origin.commit.removesuffix(CHANGED)
+        changed = origin.commit.endswith(CHANGED)
+        yield "Work tree", "with changes that are not committed" if changed else "clean"
+        yield "Parameters changed", ", ".join(origin.changes) or "none"
+        yield "Day (UTC)", origin.day
+        yield "Machine", f"{origin.processor}, {origin.cores} cores"
+        yield "Python", origin.python
     yield from model_digests(params, root)
 
 

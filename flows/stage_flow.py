@@ -35,7 +35,7 @@ from flows import terminal
 from flows.artifacts import shown
 from flows.environment import PARENT_TASK
 from flows.execution import execute
-from flows.origin import short_commit
+from flows.origin import REPORT_NAME, record_origin, short_commit
 from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages
 from flows.tracking import Published, publish_stage
 from selverify.params import load_params
@@ -88,6 +88,8 @@ def run_stage(name: str) -> dict[str, float]:
                 started = time.monotonic()
                 metrics = work()
                 seconds = time.monotonic() - started
+                if (stage.outputs[stage.task] / REPORT_NAME).is_file():
+                    record_origin(Path.cwd(), stage.outputs[stage.task])
                 published = publish(seconds)
                 with shown(stage.name):
                     _show(stage, metrics, published)

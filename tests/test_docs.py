@@ -18,7 +18,7 @@ import yaml
 from test_layers import ROWS
 
 from flows.__main__ import COMMANDS, EXECUTE
-from flows.origin import Origin, find_origin
+from flows.origin import Origin, find_origin, record_origin
 from flows.readme import (
     BEGIN,
     END,
@@ -316,6 +316,7 @@ def project(tmp_path: Path) -> Path:
         (tmp_path / name).write_text(f"top\n{BEGIN}\nolder\n{END}\nend\n", encoding="utf-8")
     with (tmp_path / "README.md").open("a", encoding="utf-8") as readme:
         readme.write(f"{SECOND_BEGIN}\nsecond\n{SECOND_END}\n")
+    (tmp_path / ".gitignore").write_text("/.cache/\n", encoding="utf-8")
     report = tmp_path / "report"
     report.mkdir()
     (report / "report.md").write_text(REPORT, encoding="utf-8")
@@ -480,6 +481,14 @@ def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), *arguments], check=True)
 
 
+def computed(project: Path) -> Origin:
+    """The origin of a report that is computed now."""
+    record_origin(project, project / "report")
+    found = find_origin(project, project / "report")
+    assert found is not None
+    return found
+
+
 def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> None:
     """A dirty page is no change of the code; a dirty or new module is."""
     (project / "params.yaml").write_text("domain: a\nsearch: {tau: 0.4}\n", encoding="utf-8")
@@ -487,29 +496,53 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     git(project, "add", ".")
     git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "all")
     (project / "README.md").write_text("changed", encoding="utf-8")
-    clean = find_origin(project, project / "report")
+    clean = computed(project)
     assert re.fullmatch(r"[0-9a-f]{7,}", clean.commit)
     assert clean.cores >= 1 and clean.processor
     assert clean.changes == ()
     (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.4}\n", encoding="utf-8")
-    assert find_origin(project, project / "report").changes == ("domain=b",)
-    assert find_origin(project, project / "report").commit == clean.commit
+    assert computed(project).changes == ("domain=b",)
+    assert computed(project).commit == clean.commit
     (project / "profiles").mkdir()
     (project / "profiles" / "big.yaml").write_text("domain: b\n", encoding="utf-8")
     (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.5}\n", encoding="utf-8")
-    found = find_origin(project, project / "report").changes
+    found = computed(project).changes
     assert found == ("profile big", "search.tau=0.5")
     (project / "params.yaml").write_text(
         "domain: b\ntest: {path: /elsewhere/a.jsonl}\nmore: {source: known, path: /here/b.jsonl}\n"
     )
-    found = find_origin(project, project / "report").changes
+    found = computed(project).changes
     assert found == (
         *("profile big", "search.tau=None", "test.path=a.jsonl"),
         "more.source=known",
     ), "no path of a machine"
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
-    changed = find_origin(project, project / "report")
+    changed = computed(project)
     assert changed.commit == f"{clean.commit}+changes"
+
+
+def test_the_origin_of_a_report_stays_until_it_is_computed_again(project: Path) -> None:
+    """A later commit says nothing of numbers that were there; of others nothing is known."""
+    report = project / "report"
+    assert find_origin(project, report) is None
+    git(project, "init", "-q")
+    for message in ("first", "second"):
+        git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", message,
+            "--allow-empty")  # fmt: skip
+        if message == "first":
+            first = computed(project)
+    assert find_origin(project, report) == first
+    (report / "report.md").write_text("others", encoding="utf-8")
+    assert find_origin(project, report) is None
+    assert computed(project).commit != first.commit
+    (report / "report.md").write_text(REPORT, encoding="utf-8")
+    assert find_origin(project, report) == first, "of a report that comes back from DVC's cache"
+    (kept,) = (
+        path for path in (project / ".cache").rglob("*.json") if first.commit in path.read_text()
+    )
+    kept.write_text("{", encoding="utf-8")
+    with pytest.raises(SchemaError, match=kept.name):
+        find_origin(project, report)
 
 
 def test_the_page_says_where_its_numbers_come_from(project: Path) -> None:
@@ -528,11 +561,17 @@ def test_the_page_says_where_its_numbers_come_from(project: Path) -> None:
     )
     before = page.read_bytes()
     copy = stamp(project / "report", params, root=project)
+    assert "computed elsewhere" in copy.read_text(encoding="utf-8").lower().replace(
+        "</dt><dd>", " "
+    )
+    copy.unlink()
+    record_origin(project, project / "report")
+    copy = stamp(project / "report", params, root=project)
     text = copy.read_text(encoding="utf-8")
     assert page.read_bytes() == before, "a stage's output is of no day and no machine"
     assert text.startswith("<p>before</p>") and text.endswith("<p>after</p>")
     assert "domain=&lt;script&gt;" in text and "<script>" not in text
-    assert re.search(r"<dt>Commit</dt><dd>[0-9a-f]{7,}</dd>", text)
+    assert re.search(r"<dt>Commit</dt><dd>[0-9a-f]{7,}</dd><dt>Work tree</dt><dd>clean</dd>", text)
     assert re.search(r"<dt>models/a-small</dt><dd>[0-9a-f]{12}</dd>", text)
     assert "models/small-strong" not in text
     write_source(
