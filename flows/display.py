@@ -25,9 +25,9 @@ SECONDS_FILE = Path(".cache/stage_seconds.json")
 """How long each stage took when it ran last, on this machine."""
 RUNNING = re.compile(r"Running stage '([^']+)'")
 KEPT = re.compile(r"Stage '([^']+)' (?:didn't change|is cached)")
-SHARDS = re.compile(r"\| flows\.mapping - (\S+): (\d+) of (\d+) shards are done")
+SHARDS = re.compile(r"\| flows\.mapping - (\S+): (\d+) of (\d+) shards are done, (\S+) problems/s")
 FINISHED = re.compile(r"\| flows\.stage_flow - (\S+): finished in ([\d.]+) s")
-BAR = 24
+BAR = 16
 REFRESHES = 2
 """A second."""
 MINUTE = 60
@@ -38,7 +38,7 @@ class Progress:
     """The stages of a run, in their order, as the lines of its log tell.
 
     ``before``: seconds by stage, of the last time. ``taken``: of this run, 0 for a stage that was
-    up to date. ``share``: of the stage at work, by its shards.
+    up to date. ``share`` and ``pace``: of the stage at work, by its shards.
     """
 
     stages: Sequence[str]
@@ -47,16 +47,19 @@ class Progress:
     taken: dict[str, float] = field(default_factory=dict)
     running: str | None = None
     share: float = 0.0
+    pace: str = ""
     _started: float = 0.0
 
     def read(self, line: str) -> None:
         """Take note of what one line says."""
         if found := RUNNING.search(line):
-            self.running, self.share, self._started = found[1], 0.0, self.clock()
+            self.running, self.share, self.pace = found[1], 0.0, ""
+            self._started = self.clock()
         elif found := KEPT.search(line):
             self.taken[found[1]] = 0.0
         elif found := SHARDS.search(line):
             self.share = int(found[2]) / max(1, int(found[3]))
+            self.pace = f"; {found[2]}/{found[3]} shards, {found[4]} problems/s"
         elif found := FINISHED.search(line):
             self.taken[found[1]] = self.before[found[1]] = float(found[2])
             self.running = None if found[1] == self.running else self.running
@@ -98,7 +101,7 @@ class Progress:
             return "", Text("" if expected is None else f"about {_time(expected)}", style="dim")
         by_time = min(0.99, self.elapsed / expected) if expected else 0.0
         bar = ProgressBar(total=1.0, completed=max(self.share, by_time), width=BAR)
-        return bar, Text(f"{_time(self.elapsed)}{of}")
+        return bar, Text(f"{_time(self.elapsed)}{of}{self.pace}")
 
 
 def show(lines: Iterable[str], stages: Sequence[str], console: Console) -> None:

@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
@@ -23,7 +24,9 @@ from pydantic import Field
 from flows import terminal
 from flows.environment import PARENT_TASK
 from flows.launcher import TABLE_NAME, run_python
+from flows.origin import short_commit
 from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, combinations
+from flows.pipeline import failure
 from flows.preflight import preflight
 from flows.profiles import Settings
 from flows.retention import KEPT, forget_old_runs, tracked_aside
@@ -41,7 +44,11 @@ Override = Annotated[str, Field(pattern=OVERRIDE, max_length=MAX_LENGTH)]
 Overrides = Annotated[list[Override], Field(max_length=MAX_OVERRIDES)]
 
 
-@flow(name="experiments", persist_result=False)
+@flow(
+    name="experiments",
+    flow_run_name=lambda: f"{deployment.name or ARTIFACT} at {short_commit(Path.cwd())}",
+    persist_result=False,
+)
 def experiments(
     profile: Profile | None = None,
     overrides: Overrides | None = None,
@@ -87,8 +94,13 @@ def experiments(
         run_python("-m", "dvc", "exp", "remove", *done)
     if not keep and deployment.id:
         forget_old_runs(UUID(deployment.id))
-    if failed := sorted(set(names) - set(done)):
-        raise ProtocolError(f"experiments failed: {', '.join(failed)}; their logs say why")
+    failed = [
+        f"{name}: {state.message}"
+        for name, state in zip(names, states, strict=True)
+        if not state.is_completed()
+    ]
+    if failed:
+        raise ProtocolError(f"experiments failed: {'; '.join(failed)}")
     return names
 
 
@@ -101,7 +113,7 @@ def run_experiment(
     With ``logged`` it is one run in MLflow, and the runs of its stages are not kept.
 
     Raises:
-        ProtocolError: a stage failed; the log has its error.
+        ProtocolError: a stage failed, with the stage's error.
     """
     changes = [part for one in settings for part in ("--set-param", one)]
     # DVC is interrupted once, by its supervisor, and removes its copy.
@@ -114,6 +126,8 @@ def run_experiment(
         files = DVCFileSystem(rev=name)
         metrics = json.loads(files.read_text(str(table.metrics)))
         text = files.read_text(str(table.outputs[table.task] / TABLE_NAME))
+    except ProtocolError as error:
+        raise ProtocolError(failure() or str(error)) from error
     finally:
         del os.environ[PARENT_TASK]
         if logged:

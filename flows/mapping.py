@@ -7,6 +7,7 @@ what is done with the results. Results do not depend on where shards run.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -97,12 +98,13 @@ def mapper(stage: str, tracking: Tracking, *, key: str) -> Mapper:
         workers = min(workers, len(shards))
         remote = tracking.runner == DASK
         retries = RETRIES if shards and _asks_a_server(shards[0].inputs) else 0
+        sizes = [len(shard.tasks) for shard in shards]
         with _applied(remote, workers) as apply:
             tasks = [_task(stage, apply, work, shard, retries) for shard in shards]
             done = _as_completed(
                 tasks, together=remote or workers > 1, scheduler=tracking.dask if remote else None
             )
-            return _results(stage, done, len(tasks), key=key)
+            return _results(stage, done, sizes, key=key)
 
     return mapped
 
@@ -157,8 +159,11 @@ def _asks_a_server(inputs: Mapping[str, Path]) -> bool:
     )
 
 
-def _results(stage: str, done: Iterator[tuple[int, T]], count: int, *, key: str) -> list[T]:
-    """The results of ``count`` tasks in their order; the first that fails ends this."""
+def _results(
+    stage: str, done: Iterator[tuple[int, T]], sizes: Sequence[int], *, key: str
+) -> list[T]:
+    """The results of all shards in their order; the first that fails ends this."""
+    count, started = len(sizes), time.monotonic()
     progress: UUID | None = None
     with shown(key):
         made = create_progress_artifact(0.0, key=key, description=f"{count} shards")
@@ -166,7 +171,8 @@ def _results(stage: str, done: Iterator[tuple[int, T]], count: int, *, key: str)
     found: dict[int, T] = {}
     for place, result in done:
         found[place] = result
-        log.info("%s: %d of %d shards are done", stage, len(found), count)
+        rate = sum(sizes[one] for one in found) / max(time.monotonic() - started, 1e-3)
+        log.info("%s: %d of %d shards are done, %.2g problems/s", stage, len(found), count, rate)
         if progress is not None:
             with shown(key):
                 update_progress_artifact(progress, progress=100.0 * len(found) / count)

@@ -8,19 +8,29 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
+from pathlib import Path
 
+import httpx
 from dvc.exceptions import DvcException
 from dvc.repo import Repo
 from prefect import flow, task
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import PrefectException
 from prefect.runtime import task_run
 
 from flows import terminal
 from flows.environment import PARENT_TASK
+from flows.origin import short_commit
 from flows.preflight import alone, preflight, remove_others
 from flows.stages import CHECK
 from selverify.errors import ProtocolError
 
 # DVC ignores an interrupt while a stage works, and says no more than how the stage's shell ended.
+RAISED = "Flow run encountered an exception: "
+"""Before what was raised, in the state of a flow run that failed."""
 INTERRUPTED = (f"exited with {-signal.SIGINT}", f"exited with {128 + signal.SIGINT}")
 
 
@@ -39,12 +49,22 @@ def reproduce(name: str) -> bool:
     except DvcException as error:
         if str(error.__cause__).endswith(INTERRUPTED):
             raise KeyboardInterrupt from error
-        raise ProtocolError(f"stage {name!r} failed: {error}") from error
+        raise ProtocolError(f"stage {name!r} failed: {failure() or error}") from error
     finally:
         del os.environ[PARENT_TASK]
 
 
-@flow(name="pipeline")
+def failure() -> str:
+    """Why the last stage below the task run that calls this failed; "" where that is not known."""
+    below = FlowRunFilter(parent_task_run_id={"any_": [task_run.id]})
+    with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
+        for run in client.read_flow_runs(flow_run_filter=below, sort=FlowRunSort.END_TIME_DESC):
+            if run.state is not None and run.state.is_failed():
+                return (run.state.message or "").removeprefix(RAISED)
+    return ""
+
+
+@flow(name="pipeline", flow_run_name=lambda: f"pipeline at {short_commit(Path.cwd())}")
 def pipeline() -> list[str]:
     """Bring every stage up to date; returns the names of those that were not.
 

@@ -28,6 +28,7 @@ from prefect.artifacts import (
     create_table_artifact,
 )
 from prefect.client.orchestration import get_client
+from prefect.exceptions import PrefectException
 from prefect.flow_engine import run_flow
 from prefect.runtime import flow_run
 
@@ -108,10 +109,13 @@ def _run(body: Flow[[], dict[str, float]], run_name: str, named: Sequence[str]) 
     if parent := os.environ.get(PARENT_TASK):
         try:
             with get_client(sync_client=True) as client:
+                above = client.read_task_run(UUID(parent)).flow_run_id
+                if above is not None:
+                    named = (*named, f"parent {client.read_flow_run(above).name}")
                 created = client.create_flow_run(
                     body, name=run_name, tags=named, parent_task_run_id=UUID(parent)
                 )
-        except (httpx.HTTPError, ValueError) as error:
+        except (httpx.HTTPError, PrefectException, ValueError) as error:
             log.warning("%s: not shown below its pipeline: %s", run_name, error)
     if created is not None:
         return cast(dict[str, float], run_flow(body, flow_run=created))

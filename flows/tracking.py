@@ -32,6 +32,7 @@ from flows.server import without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
 from selverify.errors import ParamsError, SchemaError
 from selverify.params import Params, load_params
+from selverify.report.names import ORACLES
 from selverify.storage import digest
 
 log = logging.getLogger(__name__)
@@ -235,7 +236,9 @@ def publish_experiment(
     try:
         tracker = Tracker(load_params(PARAMS_FILE))
         ended = int(time.time() * 1000)
-        run = tracker.create(name, {EXPERIMENT_TAG: logged.label}, ended - int(1000 * seconds))
+        run = tracker.create(
+            f"{logged.label} {name}", {EXPERIMENT_TAG: logged.label}, ended - int(1000 * seconds)
+        )
         commit = _git("rev-parse", "HEAD") or "none"
         points = [(key, value, 0) for key, value in {**(metrics or {}), "seconds": seconds}.items()]
         tracker.finish(run, {}, {"git.commit": commit}, points, ended=ended, failed=metrics is None)
@@ -257,18 +260,23 @@ def seconds_of(stage: Stage, params: Params) -> float | None:
 
 
 def comparison_page() -> str:
-    """The address, on MLflow's server, of the charts of all methods along the budget.
+    """The address, on MLflow's server, of the charts of all methods of the last pipeline.
 
-    Sorted by time, as by default, its list would show parent runs only.
+    Sorted by time, as by default, its list would show parent runs only. An oracle is no choice.
     """
-    experiment = Tracker(load_params(PARAMS_FILE)).experiment
+    params = load_params(PARAMS_FILE)
+    tracker = Tracker(params)
+    wanted = ["params.fold = 'all'", *(f"params.method != '{name}'" for name in ORACLES)]
+    _, pipeline = _logged(tracker, params)
+    if pipeline is not None:
+        wanted.append(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{pipeline}'")
     query = {
         "compareRunsMode": "CHART",
-        "searchFilter": "params.fold = 'all'",
+        "searchFilter": " and ".join(wanted),
         "orderByKey": "metrics.`accuracy`",
         "orderByAsc": "false",
     }
-    return f"#/experiments/{experiment}/runs?{urlencode(query, quote_via=quote)}"
+    return f"#/experiments/{tracker.experiment}/runs?{urlencode(query, quote_via=quote)}"
 
 
 def read_curves(path: Path) -> tuple[Curve, ...]:
@@ -344,6 +352,18 @@ def _adopt(tracker: Tracker, params: Params) -> None:
 
     A stage that several pipelines share stays with the first.
     """
+    runs, parent = _logged(tracker, params)
+    for run in runs:
+        if parent is not None and parent != run.info.run_id:
+            above = run.data.tags.get(MLFLOW_PARENT_RUN_ID, parent)
+            tracker.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, above)
+    if parent is not None:
+        seconds = sum(run.data.metrics.get("seconds", 0.0) for run in runs)
+        tracker.client.log_metric(parent, "pipeline_seconds", seconds)
+
+
+def _logged(tracker: Tracker, params: Params) -> tuple[list[Run], str | None]:
+    """The runs of the stages whose outputs are there, and the id of the one with curves."""
     runs: list[Run] = []
     parent: str | None = None
     for stage in _finished(params):
@@ -351,10 +371,7 @@ def _adopt(tracker: Tracker, params: Params) -> None:
         for run in tracker.find(KEY_TAG, key)[:1]:
             runs.append(run)
             parent = run.info.run_id if any(_curves(stage)) else parent
-    for run in runs:
-        if parent is not None and parent != run.info.run_id:
-            above = run.data.tags.get(MLFLOW_PARENT_RUN_ID, parent)
-            tracker.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, above)
+    return runs, parent
 
 
 def _origin(needed: Mapping[str, str]) -> dict[str, str]:

@@ -175,8 +175,8 @@ def read_table(path: Path, *, schema: str, version: int) -> pa.Table:
         table = pq.read_table(path, page_checksum_verification=True)
     except (pa.ArrowException, OSError) as error:
         raise SchemaError(
-            f"{path}: not a Parquet file, or damaged ({_first_line(error)}); expected {schema} "
-            f"{version}; run the stage that writes it again"
+            f"{path}: not a Parquet file, or damaged ({_first_line(error)}); expected schema "
+            f"{schema}, version {version}; run the stage that writes it again"
         ) from error
     marks = table.schema.metadata or {}
     given = marks.get(SCHEMA_KEY, b"no schema"), marks.get(VERSION_KEY, b"")

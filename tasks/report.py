@@ -117,10 +117,10 @@ def run(
             calls=params.evaluation.calls,
             bootstrap=bootstrap,
         ),
-        "curves": _curves(measured),
         "rankers": read_frame(inputs["residual"], "residual", "rankers"),
         "within": by_depth.within_table(visits),
     }
+    found["curves"] = _curves(measured, found["equal_calls"])
     measures = _measures(difficulty, steps, found["verifier"])
     report = ReportData(
         domain=params.domain,
@@ -417,8 +417,11 @@ def _measures(
     }
 
 
-def _curves(measured: Mapping[tuple[str, str], Variant]) -> pd.DataFrame:
-    """Means of each method, backbone, strength, fold and n, and over all folds: MLflow's curves."""
+def _curves(measured: Mapping[tuple[str, str], Variant], by_calls: pd.DataFrame) -> pd.DataFrame:
+    """Means of each method, backbone, strength, fold and n, and over all folds: MLflow's curves.
+
+    Of the first backbone and strength also the accuracy for at most n calls (``by_calls``).
+    """
     curves = []
     for (backbone, strength), variant in measured.items():
         rows = variant.cross.rows
@@ -428,6 +431,10 @@ def _curves(measured: Mapping[tuple[str, str], Variant]) -> pd.DataFrame:
         named.insert(1, "backbone", backbone)
         named.insert(2, "strength", strength)
         curves.append(named)
+    reached = by_calls.dropna(subset="accuracy")[["method", "level", "accuracy"]]
+    columns = {"level": "n", "accuracy": "accuracy_at_most_n_calls"}
+    first = dict(zip(("backbone", "strength"), next(iter(measured)), strict=True))
+    curves.append(reached.rename(columns=columns).assign(**first, fold="all"))
     return pd.concat(curves, ignore_index=True)
 
 

@@ -6,9 +6,8 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
-
-from playwright.sync_api import sync_playwright
 
 from selverify.errors import ParamsError, SelverifyError
 
@@ -20,11 +19,15 @@ def browser() -> Iterator[Any]:
     """Playwright's browser.
 
     Raises:
-        ParamsError: there is no Chromium.
+        ParamsError: there is no Chromium, or no Playwright.
     """
     found = shutil.which("chromium") or shutil.which("google-chrome")
     if found is None:
         raise ParamsError("expected Chromium")
+    try:
+        sync_playwright = import_module("playwright.sync_api").sync_playwright
+    except ImportError as error:
+        raise ParamsError("expected playwright: pip install 'selverify[browser]'") from error
     with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=found, args=OFFLINE)
         try:

@@ -21,7 +21,7 @@ LINES = """Stage 'benchmark' didn't change, skipping
 Running stage 'rollouts@small':
 > python -m flows rollouts@small
 10:00:01.000 | INFO    | flows.stage_flow - rollouts@small: started
-10:00:05.000 | INFO    | flows.mapping - rollouts@small: 3 of 4 shards are done
+10:00:05.000 | INFO    | flows.mapping - rollouts@small: 3 of 4 shards are done, 9.4 problems/s
 10:00:09.500 | INFO    | flows.stage_flow - rollouts@small: finished in 8.5 s
 Running stage 'report':
 10:00:11.000 | INFO    | flows.stage_flow - report: finished in 75.2 s
@@ -48,7 +48,8 @@ def test_stages_are_followed_line_by_line() -> None:
     progress.read(LINES[4])
     assert (progress.running, progress.share, progress.left) == ("rollouts@small", 0.75, 36.0)
     assert shown(progress)[0].split() == ["benchmark", "up", "to", "date"]
-    assert "4 s of about 10 s" in shown(progress)[1] and "about 30 s" in shown(progress)[2]
+    pace = "4 s of about 10 s; 3/4 shards, 9.4 problems/s"
+    assert shown(progress)[1].endswith(pace) and "about 30 s" in shown(progress)[2]
     assert shown(progress)[3].split() == ["left", "36", "s"]
     now[0] += 60.0
     assert progress.left == 30.0

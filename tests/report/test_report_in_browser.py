@@ -10,6 +10,7 @@ import pytest
 from test_cli import DOMAIN, TASKS, guided
 
 from selverify.report.explorer import Outcome, TracedSearch, explorer_data
+from selverify.report.names import method_name
 from selverify.report.pages import ORIGIN, to_html
 from selverify.report.sections import ReportData
 from tasks.report import draw_figures
@@ -34,8 +35,12 @@ def address(built: ReportData, tmp_path_factory: pytest.TempPathFactory) -> str:
     solved = guided(1, skip_below=0.2).solve_many([task.problem for task in TASKS], budget=6)
     searches = [TracedSearch(task, 1, one.events) for task, one in zip(TASKS, solved, strict=True)]
     made = {
-        task.problem.problem_id: [Outcome("0-shot CoT", 1.0, 0.0, 40.0), Outcome("Full", 0.5, 3, 9)]
-        for task in TASKS
+        task.problem.problem_id: [
+            Outcome("0-shot CoT", 1.0, 0.0, 40.0),
+            Outcome("Majority vote", 1.0 if place else 0.0, 0.0, 160.0),
+            Outcome(method_name("full"), 0.5 if place else 0.0, 3, 9),
+        ]
+        for place, task in enumerate(TASKS)
     }
     data = explorer_data(DOMAIN, searches, tau=0.5, reference_dispersion=0.25, outcomes=made)
     page = to_html(built, folder, data, remark=DOMAIN.remark)
@@ -111,7 +116,27 @@ def test_moves_methods_and_the_first_mistake_are_shown(page: Any) -> None:
     assert "in reach from move" in page.locator("#trace .astray").inner_text()
     assert page.locator("#trace .good").count() and page.locator("#trace .bad").count()
     assert "0-shot CoT" in page.locator("#trace table").last.inner_text()
-    assert "modulo" in page.locator("#explorer .note").first.inner_text()
+    assert "modulo" in page.locator("#explorer strong").inner_text()
+
+
+def test_two_methods_are_compared(page: Any) -> None:
+    """They stand first, with their difference; a list holds the problems on which they differ."""
+    assert page.locator("#one").input_value() == method_name("full")
+    page.locator("#other").select_option("Majority vote")
+    page.locator("#which").select_option("differ")
+    names = page.locator("#problem option").evaluate_all("all => all.map(one => one.value)")
+    assert names == [task.problem.problem_id for task in TASKS[1:]]
+    rows = page.locator("#trace table").last.locator("tbody tr")
+    assert [row.split("\t") for row in rows.all_inner_texts()] == [
+        [method_name("full"), "0.50", "3.0", "9"],
+        ["Majority vote", "yes", "0.0", "160"],
+        ["difference", "-0.50", "+3.0", "-151"],
+        ["0-shot CoT", "yes", "0.0", "40"],
+    ]
+    page.locator("#other").select_option(method_name("full"))
+    assert page.locator("#problem option").count() == 0
+    page.locator("#which").select_option("all")
+    assert page.locator("#trace table").last.locator("tbody tr").count() == 3
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
