@@ -32,7 +32,7 @@ from selverify.models.called import (
     has_a_place,
 )
 from selverify.models.packages import PACKAGED, PREFIX
-from selverify.models.reply_cache import ENTRIES_PER_COMMIT, CachedBackend
+from selverify.models.reply_cache import CachedBackend
 from selverify.models.verifiers.opening import Surroundings
 from selverify.params import (
     VERIFIERS,
@@ -67,6 +67,8 @@ _Section = TypeVar("_Section", bound=ParamsSection)
 Gate = Callable[[str, list[str], str], str | None]
 """``gate(question, steps, candidate)``: the reason to refuse the candidate, or None."""
 _RETRIES = 2
+_KINDS = ((Propose.kind, Complete.kind), (Verify.kind,))
+"""Of requests to a generator, and to a verifier."""
 FULL, GATES_ONLY, MAJORITY = "full", "gates_only", "majority"
 _SOLUTIONS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
     {
@@ -177,12 +179,11 @@ class Solver:
             verifier=None if verifier is None else _verifier(verifier, self._domain, settings),
             concurrency=_concurrency(generator, verifier, settings),
         )
-        # What functions reply is kept one by one; a model answers many items at once.
-        one_by_one = all(map(callable, (generator, verifier)))
         self._backend: Backend = backend
         if settings.cache is not None:
-            entries = 1 if one_by_one else ENTRIES_PER_COMMIT
-            self._backend = CachedBackend(backend, settings.cache, entries=entries)
+            # A model answers many items at once; of functions nothing that was said may be lost.
+            kinds = [*_KINDS[0]] * callable(generator) + [*_KINDS[1]] * callable(verifier)
+            self._backend = CachedBackend(backend, settings.cache, one_by_one=kinds)
 
     @property
     def usual_method(self) -> str:
@@ -449,10 +450,10 @@ def _validated(kind: type[_Section], given: Mapping[str, Any]) -> _Section:
 def _concurrency(generator: object, verifier: object, settings: SolveSettings) -> dict[str, int]:
     """Requests at once of functions and servers."""
     found = {}
-    for kinds, given in (((Propose, Complete), generator), ((Verify,), verifier)):
+    for kinds, given in zip(_KINDS, (generator, verifier), strict=True):
         served = isinstance(given, Mapping) and "url" in given
         most = settings.concurrency if callable(given) else 0
         if served and isinstance(given, Mapping):
             most = int(given.get("concurrency", _PATIENCE["concurrency"]))
-        found.update({kind.kind: most for kind in kinds})
+        found.update(dict.fromkeys(kinds, most))
     return found

@@ -13,7 +13,9 @@ from test_ranker import PROBLEMS, sums
 
 import selverify
 from selverify import Ranker, SolveSettings
+from selverify.domains.math_steps import MathSteps
 from selverify.errors import BudgetError, ParamsError, ProtocolError
+from selverify.models.called import CalledGenerator
 from selverify.params import PretrainedParams
 from selverify.solving import METHODS, _generator_source
 
@@ -167,6 +169,46 @@ def test_what_a_function_said_before_another_failed_is_kept(tmp_path: Path) -> N
     _RNG.seed(3)
     selverify.solve_many(QUESTIONS, **alone)
     assert interrupted == calls["verify"] - 19
+
+
+def test_what_a_function_said_is_kept_beside_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the second question fails, nothing of the first is asked for again."""
+    said: Counter[str] = Counter()
+    fails = True
+
+    def paid(question: str) -> None:
+        if fails and question == QUESTIONS[1]:
+            raise RuntimeError("out of credit")
+        said[question] += 1
+
+    def verify(question: str, steps: list[str]) -> list[float]:
+        paid(question)
+        return score(question, steps)
+
+    def propose(question: str, steps: list[str], n: int) -> list[str]:
+        paid(question)
+        return generate(question, steps, n)
+
+    def opened(given: object, domain: MathSteps, settings: SolveSettings) -> CalledGenerator:
+        made = generate if given == "a model" else propose
+        return CalledGenerator(made, domain, max_moves=settings.max_moves)
+
+    monkeypatch.setattr("selverify.solving._proposer", opened)
+    for given in (
+        {"generator": "a model", "verifier": verify, "method": "best_of_n"},
+        {"generator": propose},
+    ):
+        settings = SolveSettings(cache=tmp_path / f"{len(given)}.sqlite")
+        said.clear()
+        fails = True
+        with pytest.raises(ProtocolError, match="out of credit"):
+            selverify.solve_many(QUESTIONS, **given, settings=settings)
+        before = said[QUESTIONS[0]]
+        fails = False
+        selverify.solve_many(QUESTIONS, **given, settings=settings)
+        assert before and said[QUESTIONS[0]] == before and all(said[one] for one in QUESTIONS)
 
 
 def test_a_gate_of_ones_own_refuses_without_a_call() -> None:

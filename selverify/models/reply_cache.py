@@ -70,12 +70,13 @@ class CachedBackend:
         path: Path,
         *,
         at_once: Collection[str] = REQUEST_KINDS,
-        entries: int = ENTRIES_PER_COMMIT,
+        one_by_one: Collection[str] = (),
     ) -> None:
         """Open or create the store.
 
         Args:
-            entries: of a request, that are passed on together and then kept.
+            one_by_one: kinds of requests whose items are passed on, and their replies kept, one
+                after the other, instead of many at once.
             at_once: kinds of requests whose replies are in the file before they are given. The
                 others are written by ``write``: what a killed run had requested is then requested
                 again as a whole, and a model whose numbers depend in their last bits on what else
@@ -90,7 +91,7 @@ class CachedBackend:
         self._at_once = frozenset(at_once)
         self._unwritten: list[tuple[Any, ...]] = []
         self._lock = Lock()
-        self._entries = entries
+        self._one_by_one = frozenset(one_by_one)
         self._known: dict[bytes, dict[int, _Entry]] = {}
         self._connection = _open(path)
 
@@ -137,7 +138,8 @@ class CachedBackend:
         with self._lock:
             self._load(keys)
             missing = self._missing(request.items, keys)
-        for part in _by_size(missing, self._entries):
+        size = 1 if request.kind in self._one_by_one else ENTRIES_PER_COMMIT
+        for part in _by_size(missing, size):
             self._request(type(request), part)
         return tuple(
             _reply(item, self._known[key]) for item, key in zip(request.items, keys, strict=True)
