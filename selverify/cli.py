@@ -7,6 +7,7 @@ Errors of the library end as one sentence on stderr with exit code 1. Does not k
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -342,8 +343,19 @@ def serve(
         settings=SolveSettings(tau=tau, cache=cache, device=device),
     )
     served = proxy(solver, model=model, limits=Limits(running, waiting, seconds))
-    typer.echo(f"http://127.0.0.1:{port}/v1 searches with {_harmless(model)}")
-    uvicorn.run(served, host="127.0.0.1", port=port, log_level="warning")
+    with _listening(port) as listening:
+        typer.echo(f"http://127.0.0.1:{port}/v1 searches with {_harmless(model)}")
+        uvicorn.Server(uvicorn.Config(served, log_level="warning")).run(sockets=[listening])
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket at ``port`` of the loopback address."""
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise ParamsError(
+            f"--port: given {port} ({error.strerror}), expected one that is free"
+        ) from error
 
 
 @app.command("import", cls=_Formats)
@@ -501,6 +513,8 @@ def _verdict(solved: Solved, task: Task | None) -> Text:
     """The answer, and whether it is right where the truth is known."""
     given = f"Answer: {solved.answer}" if solved.answer is not None else "No answer"
     if task is None:
+        if solved.answer is not None and any(one.event == "fallback" for one in solved.events):
+            given += " (a step was taken that the verifier did not accept)"
         return Text(given, style="bold")
     from selverify.domains.claims import canonical_answer
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from selverify.audit.counterfactual import split_problems
 from selverify.audit.encoders import Embedder, open_embedder
-from selverify.audit.judged_lists import judge
+from selverify.audit.judged_lists import JudgedList, judge
 from selverify.audit.learned_orders import (
     ALWAYS,
     FOLDS,
@@ -239,6 +239,7 @@ class Ranker:
             source = f"{source} ({len(drawn):,} of its {len(lists):,} lists, problems at random)"
         accepts = accept_rule(drawn, by=by, tau=tau)
         states, coverage = judge(drawn, accepts.accepts, complete=True)
+        _check_verdicts(states, len(drawn), accepts.words)
         rows = labelled(states, embedder)
         settings = RANKER_SETTINGS.model_copy(update={"seed": seed})
         (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=seed)
@@ -406,7 +407,7 @@ class Ranker:
         unfamiliar.
 
         Raises:
-            SchemaError: a state without candidates.
+            SchemaError: a state without candidates, or with something else than texts.
         """
         return tuple(
             self._planned(one.candidates, distinct, read)
@@ -428,6 +429,11 @@ class Ranker:
     @staticmethod
     def _distinct(place: int, one: CandidateList) -> dict[str, int]:
         """The first place of each text."""
+        for name, texts in (("steps", one.steps), ("candidates", one.candidates)):
+            if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+                raise SchemaError(f"state {place}: expected {name} to be a list of texts")
+        if not isinstance(one.question, str):
+            raise SchemaError(f"state {place}: expected the question to be a text")
         if not one.candidates:
             raise SchemaError(f"state {place}: given no candidates, expected at least one")
         found: dict[str, int] = {}
@@ -481,6 +487,24 @@ class Ranker:
             tuple(chance_of[text] for text in candidates),
             familiar=True,
         )
+
+
+def _check_verdicts(states: Sequence[JudgedList], given: int, accepted: str) -> None:
+    """See whether there is an order to learn.
+
+    Raises:
+        SchemaError: no list holds both a candidate that was accepted and one that was not.
+    """
+    if any(one.accepted.any() and not one.accepted.all() for one in states):
+        return
+    verdicts = [bool(one) for state in states for one in state.accepted]
+    several = sum(len(state.accepted) > 1 for state in states)
+    raise SchemaError(
+        f"log: given {given} lists, {len(states)} of them with a verdict on every candidate and "
+        f"{several} of these with several candidates; of {len(verdicts)} verdicts {sum(verdicts)} "
+        f"count as accepted ({accepted}); expected lists that hold both an accepted candidate and "
+        "a rejected one"
+    )
 
 
 def _some_problems(lists: Sequence[RecordedList], seed: int) -> Sequence[RecordedList]:

@@ -275,9 +275,14 @@ def _finish(solved: Solved) -> dict[str, Any]:
     return {"answer": solved.answer, "reason": solved.reason}
 
 
+def _end(solved: Solved) -> str:
+    """As the endpoint says it: without an answer calls or samples were too few."""
+    return "length" if solved.answer is None else "stop"
+
+
 def _reply(solved: Solved, model: str) -> dict[str, Any]:
     message = {"role": "assistant", "content": END_OF_STEP.join(solved.derivation)}
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _end(solved)}
     return {
         **_head("chat.completion", model),
         "choices": [choice],
@@ -311,7 +316,7 @@ async def _streamed(
     yield chunk({"role": "assistant", "content": ""})
     for place, step in enumerate(solved.derivation):
         yield chunk({"content": END_OF_STEP * (place > 0) + step})
-    yield chunk({}, "stop", selverify=_finish(solved))
+    yield chunk({}, _end(solved), selverify=_finish(solved))
     if asked.stream_options.include_usage:
         yield _event({**head, "choices": [], "usage": _usage(solved)})
     yield "data: [DONE]\n\n"

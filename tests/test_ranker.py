@@ -80,6 +80,10 @@ def folder(ranker: Ranker, tmp_path: Path) -> Path:
     return tmp_path / "ranker"
 
 
+def test_all_files_of_a_ranker_can_be_read_by_those_who_read_one(folder: Path) -> None:
+    assert len({path.stat().st_mode for path in folder.iterdir()}) == 1
+
+
 def test_it_says_what_to_verify_on_problems_it_has_not_seen(ranker: Ranker) -> None:
     """Nearly always a right step is among those, for fewer calls than all of them."""
     lists = sums(2)
@@ -211,6 +215,11 @@ def test_bad_states_are_one_sentence(ranker: Ranker) -> None:
     one = asked(sums(6)[0])
     with pytest.raises(SchemaError, match="state 0: given no candidates, expected at least one"):
         ranker.plan(one.question, one.steps, [])
+    for steps, candidates in (("abc", ["a"]), ([], "abc"), ([None], ["a"]), ([], [3])):
+        with pytest.raises(SchemaError, match="to be a list of texts"):
+            ranker.plan(one.question, steps, candidates)  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match="the question to be a text"):
+        ranker.plan(None, [], ["a"])  # type: ignore[arg-type]
 
 
 def _relabelled(lists: Sequence[RecordedList], label: bool | None) -> list[RecordedList]:
@@ -230,8 +239,12 @@ def _relabelled(lists: Sequence[RecordedList], label: bool | None) -> list[Recor
     ("lists", "message"),
     [
         (sums(1)[:6], "problems with an accepted move: given 2, expected at least 5"),
-        (_relabelled(sums(1), False), "problems with an accepted move: given 0"),
-        (_relabelled(sums(1), True), "none of the"),
+        (_relabelled(sums(1), False), "of 600 verdicts 0 count as accepted"),
+        (_relabelled(sums(1), True), "of 600 verdicts 600 count as accepted"),
+        (
+            [one.model_copy(update={"candidates": one.candidates[:1]}) for one in sums(1)],
+            "120 of them with a verdict on every candidate and 0 of these with several",
+        ),
         (_relabelled(sums(1), None), "no candidate of the log has a"),
     ],
 )
@@ -296,7 +309,7 @@ def test_a_log_without_verdicts_or_a_place_is_one_sentence(tmp_path: Path) -> No
     log = tmp_path / "log.jsonl"
     write_log([RecordedSample(problem_id="p", run="r", model="m", sample=0, steps=("a",))], log)
     for source, place, message in (
-        (log, tmp_path / "ranker", "1 samples without step scores and no candidate list"),
+        (log, tmp_path / "ranker", "1 samples of which 0 have step scores and 0 a question"),
         (tmp_path / "none.jsonl", tmp_path / "ranker", "no such file; expected a log"),
         (log, log / "ranker", "Not a directory"),
     ):

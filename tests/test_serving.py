@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections import Counter
@@ -17,7 +18,7 @@ import pytest
 import uvicorn
 import yaml
 from fastapi.testclient import TestClient
-from test_solving import ANSWERS, QUESTIONS, generate, score
+from test_solving import ANSWERS, QUESTIONS, _seeded, generate, score  # noqa: F401
 from typer.testing import CliRunner
 
 from selverify import cli
@@ -86,6 +87,23 @@ def test_the_method_and_the_calls_are_the_clients(url: str) -> None:
     assert told.usage.verifier_calls == 0
     told = ask(url, QUESTIONS[0], extra_body={"selverify": {"method": "best_of_n", "calls": 5}})
     assert 0 < told.usage.verifier_calls <= 5
+
+
+def test_a_search_without_an_answer_says_that_it_was_cut_short() -> None:
+    """As a client knows it of samples that are too long."""
+    with served(generator=lambda question, steps, n: ["So we go on."] * n) as address:
+        told = ask(address, QUESTIONS[0], extra_body={"selverify": {"calls": 2}})
+    assert told.choices[0].finish_reason == "length"
+    assert told.selverify["answer"] is None
+
+
+def test_a_port_that_is_taken_is_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = ("serve", "--model", "a", "--url", "http://127.0.0.1:9/v1", "--port", str(port))
+        ended = CliRunner().invoke(cli.app, command)
+    assert ended.exit_code != 0 and "searches with" not in ended.output
+    assert f"--port: given {port} (" in str(ended.output) + str(ended.exception)
 
 
 def test_the_final_text_is_streamed_step_by_step(url: str) -> None:

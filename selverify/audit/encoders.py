@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 from transformers import AutoModel
 
@@ -24,9 +26,11 @@ from selverify.domains.answers import stated_answer
 from selverify.domains.claims import find_claims
 from selverify.domains.math_steps import END_OF_STEP
 from selverify.errors import ParamsError
+from selverify.models.assembly import open_embeddings
 from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.prompting import disarmed
 from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
+from selverify.params import Server, validation_sentence
 
 TEXTS_AT_ONCE = 32
 LENGTH = 60.0
@@ -36,6 +40,11 @@ DIMENSION = 64
 _NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
 _PLUS_FREE = "+free"
 _POOLINGS = ("mean", "last")
+SERVER = "server"
+ENCODER_KEY = "SELVERIFY_ENCODER_KEY"
+"""The environment variable with the key of an embeddings endpoint."""
+CONCURRENCY, TIMEOUT_SECONDS, MAX_RETRIES = 16, 120.0, 5
+"""Of requests to it."""
 
 
 class TextEncoder(Protocol):
@@ -110,6 +119,37 @@ class HubEncoder:
         return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
 
 
+class EndpointEncoder:
+    """A model behind an OpenAI-compatible embeddings endpoint."""
+
+    def __init__(self, model: str, url: str) -> None:
+        """``url``: up to and with the version. The key is that of ``ENCODER_KEY``, if it is set.
+
+        Raises:
+            ParamsError: the address is none, or the package that asks servers is not installed.
+        """
+        try:
+            server = Server(
+                url=url,
+                model=model,
+                key_variable=ENCODER_KEY if ENCODER_KEY in os.environ else None,
+                concurrency=CONCURRENCY,
+                timeout_seconds=TIMEOUT_SECONDS,
+                max_retries=MAX_RETRIES,
+            )
+        except ValidationError as error:
+            raise ParamsError(f"encoder: {validation_sentence(error)}") from None
+        self._embeddings = open_embeddings(server, batch=TEXTS_AT_ONCE)
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """[rows, width].
+
+        Raises:
+            ProtocolError: the server refuses, does not answer, or gives rows of several widths.
+        """
+        return torch.tensor(self._embeddings.embed_texts([text or " " for text in texts]))
+
+
 @dataclass(frozen=True, slots=True)
 class Embedder:
     """Embeddings of recorded moves: by an encoder, by free features, or both.
@@ -163,8 +203,9 @@ def open_embedder(name: str) -> Embedder:
     """The embedder called ``name``.
 
     Args:
-        name: ``free``; or ``wordllama``, ``mean:MODEL``, ``last:MODEL``, each alone or with
-            ``+free`` behind it. MODEL is a folder, or ``owner/name@revision`` on the hub.
+        name: ``free``; or ``wordllama``, ``mean:MODEL``, ``last:MODEL``, ``server:MODEL@URL``,
+            each alone or with ``+free`` behind it. MODEL is a folder, or ``owner/name@revision``
+            on the hub; of a server what it is called there.
 
     Raises:
         ParamsError: another name.
@@ -180,9 +221,12 @@ def open_embedder(name: str) -> Embedder:
         source, _, revision = (model, "", "") if Path(model).is_dir() else model.partition("@")
         encoder = HubEncoder(source, revision=revision or None, pooling=pooling)
         return Embedder(encoder, free=plain != name)
+    if pooling == SERVER and "@" in model:
+        served, _, url = model.partition("@")
+        return Embedder(EndpointEncoder(served, url), free=plain != name)
     raise ParamsError(
-        f"encoder: given {name!r}, expected free, wordllama, mean:MODEL or last:MODEL, all but the "
-        "first with or without +free behind it"
+        f"encoder: given {name!r}, expected free, wordllama, mean:MODEL, last:MODEL or "
+        "server:MODEL@URL, all but the first with or without +free behind it"
     )
 
 

@@ -54,9 +54,12 @@ def read_lists(path: Path) -> tuple[list[RecordedList], list[str]]:
             samples.append(one)
     lists += lists_of(samples)
     if not lists:
+        scored = sum(one.step_scores is not None for one in samples)
+        asked = sum(one.question is not None for one in samples)
         raise SchemaError(
-            f"{path}: given {len(samples)} samples without step scores and no candidate list, "
-            "expected some to learn from"
+            f"{path}: given no candidate list, and {len(samples)} samples of which {scored} have "
+            f"step scores and {asked} a question; expected lists, or samples with a question and a "
+            "score for each step"
         )
     return lists, list(imported.sentences()) if form else []
 

@@ -304,11 +304,8 @@ def _served(
     )
     if source.embeddings is None:
         return _Parts(proposer, None, proposer.identity(), alone=True)
-    embedder = served.ServedEmbeddings(
-        client.Client(source.embeddings),
-        batch=source.embeddings.batch,
-        dimension=source.embeddings.dimension,
-    )
+    settings = source.embeddings
+    embedder = open_embeddings(settings, batch=settings.batch, dimension=settings.dimension)
     embed = ServedStates(embedder, domain).embed
     return _Parts(proposer, embed, embedder.identity(), alone=True)
 
@@ -317,6 +314,12 @@ def client_of(server: Server) -> Any:
     """What asks ``server``; errors as in ``Client``."""
     client, _ = _server_modules()
     return client.Client(server)
+
+
+def open_embeddings(server: Server, *, batch: int, dimension: int | None = None) -> Any:
+    """``served.ServedEmbeddings`` of a server; errors as in ``Client``."""
+    client, served = _server_modules()
+    return served.ServedEmbeddings(client.Client(server), batch=batch, dimension=dimension)
 
 
 def _server_modules() -> tuple[Any, Any]:

@@ -326,9 +326,12 @@ class ServedModel:
 
 
 class ServedEmbeddings:
-    """Embeddings of texts, ``dimension`` numbers each, ``batch`` texts a request."""
+    """Embeddings of texts, ``dimension`` numbers each, ``batch`` texts a request.
 
-    def __init__(self, client: Client, *, batch: int, dimension: int) -> None:
+    Without a ``dimension`` that of the first one holds.
+    """
+
+    def __init__(self, client: Client, *, batch: int, dimension: int | None) -> None:
         self._client = client
         self._batch = batch
         self._dimension = dimension
@@ -353,6 +356,7 @@ class ServedEmbeddings:
                 data = _Vectors.model_validate(reply).data
                 vectors += [one.embedding for one in sorted(data, key=lambda one: one.index)]
         for vector in vectors:
+            self._dimension = self._dimension or len(vector)
             if len(vector) != self._dimension:
                 raise ProtocolError(
                     f"{self._client.server.url}/embeddings: given {len(vector)} numbers a text, "

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
+from types import MappingProxyType
 from typing import TypeVar
 
 from selverify.domains.base import Domain
@@ -19,6 +20,19 @@ from selverify.params import VERIFIERS, Server
 from selverify.search.backend import Verifier
 
 _Format = TypeVar("_Format")
+PUBLISHED: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "peiyi9979/math-shepherd-mistral-7b-prm": ("step_token", "math_shepherd"),
+        "RLHFlow/Llama3.1-8B-PRM-Deepseek-Data": ("step_token", "rlhflow"),
+        "RLHFlow/Llama3.1-8B-PRM-Mistral-Data": ("step_token", "rlhflow"),
+        "Skywork/Skywork-o1-Open-PRM-Qwen-2.5-1.5B": ("value_head", "skywork"),
+        "Skywork/Skywork-o1-Open-PRM-Qwen-2.5-7B": ("value_head", "skywork"),
+        "Qwen/Qwen2.5-Math-PRM-7B": ("value_head", "qwen_math"),
+        "Qwen/Qwen2.5-Math-PRM-72B": ("value_head", "qwen_math"),
+        "Qwen/Qwen2.5-Math-7B-PRM800K": ("value_head", "qwen_math"),
+    }
+)
+"""Kind and format of the models that a name alone says enough of."""
 
 
 @dataclass(frozen=True, slots=True)
