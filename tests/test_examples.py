@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import stand_in
 from proxy import Proxy
+from test_serving import served
+from test_solving import ANSWERS, QUESTIONS
 
 EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 
@@ -44,6 +46,30 @@ def test_another_projects_beam_search_finds_as_much_for_fewer_calls(
     )
     assert after >= before >= 15
     assert calls_after < 0.5 * calls_before
+
+
+def test_a_search_with_functions_compares_methods(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verifier knows what a vote does not."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import_module("solve").main()
+    sys.modules.pop("solve")
+    told = re.findall(r"(\w+): (\d+) of 20 right, (\d+) verifier calls", capsys.readouterr().out)
+    found = {name: (int(right), int(calls)) for name, right, calls in told}
+    assert found["majority"][1] == 0 < found["gates_only"][1]
+    assert found["gates_only"][0] >= 19 > found["majority"][0]
+
+
+def test_a_client_of_the_proxy_gets_answer_and_cost(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    with served() as url:
+        import_module("proxy_client").main([QUESTIONS[0], "--url", url])
+    sys.modules.pop("proxy_client")
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert re.fullmatch(rf"Answer: {ANSWERS[0]}; \d+ verifier calls", last)
 
 
 def test_a_plain_loop_learns_from_its_own_log(

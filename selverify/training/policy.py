@@ -25,6 +25,7 @@ from selverify.search.allocation import dispersion
 from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
 from selverify.training.reproducible import one_thread
 
+_DRAWS = 50
 _ROWS_PER_BATCH = 1024
 EXPECTED = "expected score"
 PLAIN, WORDLESS, PRINTED = "plain residual", "wordless residual", "printed residual"
@@ -63,10 +64,23 @@ class _Data:
 def split_lists(
     lists: Sequence[LabelledList], settings: Residual
 ) -> tuple[list[LabelledList], list[LabelledList]]:
-    """Training and held-out lists; a problem's lists stay together (seeded)."""
+    """Training and held-out lists; a problem's lists stay together (seeded).
+
+    The first draw in ``_DRAWS`` counts that gives both parts a list with an order to learn, where
+    these are few; without such a draw the first one.
+    """
     problems = sorted({item.problem_id for item in lists})
-    random.Random(settings.seed).shuffle(problems)
-    held = set(problems[: max(1, round(settings.validation_fraction * len(problems)))])
+    rng = random.Random(settings.seed)
+    contrasting = {item.problem_id for item in lists if 0 < sum(item.labels) < len(item.labels)}
+    draws = []
+    for _ in range(_DRAWS):
+        rng.shuffle(problems)
+        draws.append(set(problems[: max(1, round(settings.validation_fraction * len(problems)))]))
+        if contrasting & draws[-1] and contrasting - draws[-1]:
+            break
+    else:
+        draws = draws[:1]
+    held = draws[-1]
     return (
         [item for item in lists if item.problem_id not in held],
         [item for item in lists if item.problem_id in held],

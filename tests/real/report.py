@@ -11,6 +11,7 @@ from pathlib import Path
 import recorded
 import recorded_game24
 import recorded_prm800k
+import recorded_rankers
 import recorded_samples
 from recorded import ROOT, Fact, Refusal, Walked, row
 
@@ -79,7 +80,7 @@ def text_sections() -> Iterator[str]:
 
 def run_sections() -> Iterator[str]:
     """What recorded runs say of the method, and the figures."""
-    for measured in (recorded_game24, recorded_prm800k, recorded_samples):
+    for measured in (recorded_game24, recorded_prm800k, recorded_samples, recorded_rankers):
         yield from measured.section()
         yield ""
     yield "## Figures\n"

@@ -173,17 +173,27 @@ def test_lists_without_a_contrast_are_refused():
 def test_what_the_lists_do_not_show_is_not_learned():
     """No distance without right trajectories; the first epoch without a held-out contrast."""
     data = lists(20)
-    held = {item.problem_id for item in split_lists(data, SETTINGS)[1]}
+    one = split_lists(data, SETTINGS)[0][0].problem_id
     lost = [
-        replace(
-            item, remaining=None, labels=(True,) * 6 if item.problem_id in held else item.labels
-        )
+        replace(item, remaining=None, labels=item.labels if item.problem_id == one else (True,) * 6)
         for item in data
     ]
     short, long = (trained(lost, epochs=epochs) for epochs in (1, 4))
     assert not short.distance.head[1].weight.requires_grad
     for name, weight in short.residual.state_dict().items():
         assert torch.equal(weight, long.residual.state_dict()[name])
+
+
+def test_both_parts_get_an_order_to_learn_where_few_lists_have_one():
+    """Whichever two of the problems these are."""
+    data = lists(20)
+    for place in range(19):
+        few = [
+            item if at in (place, place + 1) else replace(item, labels=(True,) * 6)
+            for at, item in enumerate(data)
+        ]
+        for part in split_lists(few, SETTINGS):
+            assert any(not all(item.labels) for item in part)
 
 
 def test_problems_are_not_split():
