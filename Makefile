@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak real bench throughput peers published screenshots report check docs ui up clean install
+.PHONY: run test soak real bench throughput peers published spread screenshots report check docs ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -49,6 +49,10 @@ peers: $(INSTALLED)
 # The published pages whose rows are in docs/results, computed again from these.
 published: $(INSTALLED)
 	@$(FLOWS) published
+
+# How far a default run's accuracy moves when all is trained again with other seeds; half an hour.
+spread: $(INSTALLED)
+	@$(FLOWS) exec python tests/spread.py
 
 # The pictures of the documentation from the run that is here: pip install -e '.[browser]' first, and Chromium.
 screenshots: $(INSTALLED)

@@ -41,6 +41,8 @@ PAGE_NAME = "report.html"
 README = Path("README.md")
 RESULTS = Path("docs/results.md")
 FIGURES = Path("docs/figures")
+SPREAD = Path("docs/results/spread.csv")
+"""What `make spread` writes: of each training the full method's accuracy, by B."""
 README_DOMAIN = "word_problems"
 LONG = "long"
 """The profile whose problems have a page of their own."""
@@ -137,7 +139,23 @@ def published(root: Path, report: Path) -> str | None:
         f"{level}: {cell}{_difference(here.get(level, ''), cell)}" for level, cell in stated.items()
     )
     where = f"{page}: {origin[1]}, commit {origin[2]}"
-    return f"Published ({where}), {_OURS}, in brackets this run minus it: {shown}"
+    told = f"Published ({where}), {_OURS}, in brackets this run minus it: {shown}"
+    return told + (_spread(root / SPREAD) if page == RESULTS else "")
+
+
+def _spread(path: Path) -> str:
+    """Between which accuracies trainings with other seeds lie; "" where none are known."""
+    if not path.is_file():
+        return ""
+    table = pd.read_csv(path)
+    ends = 100 * table.groupby("level")["accuracy"].agg(["min", "max"])
+    shown = ", ".join(
+        f"B = {level}: {low:.1f} to {high:.1f}" for level, low, high in ends.itertuples()
+    )
+    return (
+        f"\n{table['training'].nunique()} trainings with other seeds, on the first problems of "
+        f"these, as a default run: {shown}"
+    )
 
 
 def _ours(text: str) -> dict[str, str]:

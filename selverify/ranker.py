@@ -47,6 +47,7 @@ from selverify.audit.ranker_card import Learned, card_of, savings_of
 from selverify.audit.ranking_rule import Rule, choose_rule
 from selverify.audit.records import fault
 from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.experiment.audits import BoolArray
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
@@ -249,8 +250,9 @@ class Ranker:
             state.recorded.committed is not None for state in states
         )
         names = ALWAYS + WITH_TRAJECTORIES * with_runs
+        known, strange = _known_states(rows, [state.recorded for state in states], folds)
         rule, savings = choose_rule(
-            states, scored, names, wanted=wanted, seed=seed, resamples=RESAMPLES
+            states, scored, names, wanted=wanted, strange=strange, seed=seed, resamples=RESAMPLES
         )
         report("all lists")
         heuristic, _ = train_policy(rows, settings, report=lambda epoch: None, also=())
@@ -271,7 +273,6 @@ class Ranker:
             },
             probe=_probe(embedder),
         )
-        known = _known_states(rows, [state.recorded for state in states], folds)
         weights = _Weights(heuristic, known).eval()
         return cls(described, card_of(learned, coverage, savings), weights, embedder)
 
@@ -573,31 +574,34 @@ def _writing(text: str) -> list[float]:
 
 def _known_states(
     lists: Sequence[LabelledList], states: Sequence[RecordedList], folds: Sequence[int]
-) -> _Known:
-    """Which states are like these.
+) -> tuple[_Known, BoolArray]:
+    """Which states are like these; of each whether it is unlike those of the other folds.
 
     A broad training set reaches far in meaning: statements of MATH are as far from each other as
     from a Game of 24. How a state is written tells those apart.
     """
     known = _Known(lists[0].rows.state.shape[1])
-    _fit(known.meaning, _meanings([one.rows for one in lists]), folds)
-    _fit(known.writing, _writings(states), folds)
-    return known
+    strange = _fit(known.meaning, _meanings([one.rows for one in lists]), folds)
+    strange |= _fit(known.writing, _writings(states), folds)
+    return known, strange.numpy()
 
 
-def _fit(familiarity: Familiarity, rows: Tensor, folds: Sequence[int]) -> None:
+def _fit(familiarity: Familiarity, rows: Tensor, folds: Sequence[int]) -> Tensor:
     """Learn from all rows; the limit is of each fold's distances to the others.
+
+    Returns which rows are beyond it, [rows].
 
     A limit of a few held-out problems would call every fifth new problem unlike.
     """
     share = math.sqrt(RANKER_SETTINGS.familiar)  # two of them have to find a state familiar
-    fold_of, distances = torch.tensor(folds), []
+    fold_of, distances = torch.tensor(folds), torch.zeros(len(rows))
     for fold in sorted(set(folds)):
-        held = rows[fold_of == fold]
-        familiarity.fit(rows[fold_of != fold], held, familiar=share)
-        distances.append(familiarity(held))
+        held = fold_of == fold
+        familiarity.fit(rows[~held], rows[held], familiar=share)
+        distances[held] = familiarity(rows[held])
     familiarity.fit(rows, rows, familiar=share)
-    familiarity.limit.copy_(torch.quantile(torch.cat(distances), share))
+    familiarity.limit.copy_(torch.quantile(distances, share))
+    return ~(distances <= familiarity.limit)
 
 
 def _probe(embedder: Embedder) -> tuple[float, ...]:

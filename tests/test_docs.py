@@ -25,6 +25,7 @@ from flows.readme import (
     MAIN_SECTION,
     SECOND_BEGIN,
     SECOND_END,
+    SPREAD,
     fill,
     published,
     section,
@@ -432,6 +433,12 @@ def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
         mine = with_ours.replace("80.0 (+20.0)", here)
         (report / "report.md").write_text(mine, encoding="utf-8")
         assert published(project, report) == f"{said}{beside}"
+    (project / SPREAD).parent.mkdir()
+    trainings = "level,accuracy,training\n4,0.785,1\n4,0.81,2\n8,0.9,1\n8,,2\n"
+    (project / SPREAD).write_text(trainings, encoding="utf-8")
+    told = (published(project, report) or "").splitlines()[1]
+    assert told.startswith("2 trainings with other seeds, on the first problems of these")
+    assert told.endswith("B = 4: 78.5 to 81.0, B = 8: 90.0 to 90.0")
     (report / "report.md").write_text(with_ours.replace("word_problems", "math"), encoding="utf-8")
     assert published(project, report) is None
     (report / "report.md").unlink()

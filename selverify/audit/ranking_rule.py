@@ -83,6 +83,7 @@ def choose_rule(
     scorers: Sequence[str],
     *,
     wanted: float,
+    strange: BoolArray,
     seed: int,
     resamples: int,
 ) -> tuple[Rule, Savings]:
@@ -96,13 +97,22 @@ def choose_rule(
     Args:
         scored: of each state, by a ranker that did not see its problem.
         scorers: those to choose among.
+        strange: [state], where the ranker would not know the state and ask for every candidate.
 
     Raises:
         SchemaError, ParamsError: as ``split_problems`` and ``choose_allocation``.
     """
     splits = split_problems(states, folds=CHOICE_FOLDS, repetitions=CHOICE_REPETITIONS, seed=seed)
-    options = dict(_options(states, scored, scorers))
+    unordered = rank_states(states, [np.zeros(len(state.accepted)) for state in states])
+    every = unordered.outcomes(verify_all())
+    options = {
+        one: Outcomes(
+            *(np.where(strange, all_, own) for all_, own in zip(every, made, strict=True))
+        )
+        for one, made in _options(states, scored, scorers)
+    }
     skipped, accepted = _skipping(states, scored, options)
+    skipped &= ~strange
     chosen: Counter[_Option] = Counter()
     keys, columns = list(options), Outcomes(*map(np.stack, zip(*options.values(), strict=True)))
     total, first = np.zeros((len(columns), len(states))), np.zeros((2, len(states)))
@@ -131,12 +141,11 @@ def choose_rule(
         0.0,
         shipped.skip_below,
     )
-    unordered = rank_states(states, [np.zeros(len(state.accepted)) for state in states])
     firsts = {k: _outcomes(unordered, k, 0.0) for k in sizes_to_try(states)}
     rows = {
         (LEARNED, PLAN): Outcomes(*(total / len(splits))),
         (RANDOM, PLAN): choose_allocation(firsts, splits, wanted=wanted).outcomes,
-        (RANDOM, VERIFY_ALL): unordered.outcomes(verify_all()),
+        (RANDOM, VERIFY_ALL): every,
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))
     return rule, Savings(table, *(float(one) / len(splits) for one in first.sum(axis=1)))

@@ -1,0 +1,49 @@
+"""``make spread``: the default run's accuracy when all is trained again with other seeds.
+
+Knows: the parameters that seed a training. Does not know: how a stage is run. Each training is a
+whole run of the checkout, whose parameters are put back at the end. Problems, backbone, samples and
+folds stay, so what differs is the training.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from flows.launcher import run
+from flows.origin import short_commit
+from flows.profiles import params_with
+from flows.readme import SPREAD
+from flows.stages import PARAMS_FILE
+from selverify.report.names import FULL_METHOD
+from selverify.report.pages import write_csv
+
+TRAININGS = 5
+SEEDS = ("rollouts.seed", "verifier.seed", "exploration.seed", "residual.seed")
+REPORT = Path("results/report/equal_calls.csv")
+
+
+def main() -> None:
+    """Train, evaluate, and write ``SPREAD``."""
+    before = PARAMS_FILE.read_text(encoding="utf-8")
+    found = []
+    try:
+        for training in range(1, TRAININGS + 1):
+            changes = [f"{name}={1000 * training + place}" for place, name in enumerate(SEEDS)]
+            methods = f"evaluation.methods=[best_of_n_gated, {FULL_METHOD}]"
+            text = params_with((*changes, methods), origin=PARAMS_FILE)
+            PARAMS_FILE.write_text(text, encoding="utf-8")
+            run()
+            table = pd.read_csv(REPORT)
+            own = table[table["method"] == FULL_METHOD][["level", "accuracy"]]
+            found.append(own.assign(training=training))
+    finally:
+        PARAMS_FILE.write_text(before, encoding="utf-8")
+    write_csv(pd.concat(found).assign(commit=short_commit(Path.cwd())), SPREAD)
+    print(f"{SPREAD}: {TRAININGS} trainings")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
