@@ -21,7 +21,7 @@ from selverify.errors import ParamsError
 
 FOLDER = Path("docs/figures/views")
 REPORT = Path("results/report.html")
-DESKTOP, WIDE = (1000, 900), (1400, 900)
+DESKTOP, TALL, WIDE = (1000, 900), (1000, 1400), (1400, 900)
 COLUMNS = 80
 COLOURS = 128
 SETTLED = 4_000
@@ -39,10 +39,12 @@ def terminal() -> str:
 
 
 def explorer(page: Any) -> None:
-    """The first problem that was answered wrongly."""
+    """Of the first problem that was answered wrongly where it went astray, and all methods on it."""
     page.wait_for_selector("#trace .problem")
     page.locator("#which").select_option("wrong")
-    page.evaluate("document.getElementById('explorer').scrollIntoView()")
+    page.locator("#trace .astray").scroll_into_view_if_needed()
+    page.mouse.wheel(0, DESKTOP[1] // 2)
+    page.wait_for_timeout(SETTLED // 4)
 
 
 def settled(page: Any) -> None:
@@ -91,7 +93,7 @@ def main() -> None:
             image.convert("RGB").quantize(COLOURS).save(FOLDER / f"{name}.png", optimize=True)
 
         report = REPORT.resolve().as_uri()
-        shoot("report", report, DESKTOP)
+        shoot("report", report, TALL)
         shoot("explorer", report, DESKTOP, explorer)
         with TemporaryDirectory() as folder:
             drawing = Path(folder, "terminal.svg")
