@@ -39,7 +39,7 @@ def terminal() -> str:
 
 
 def explorer(page: Any) -> None:
-    """Of the first problem that was answered wrongly where it went astray, and all methods on it."""
+    """Of the first problem that was answered wrongly where it went astray, and all methods."""
     page.wait_for_selector("#trace .problem")
     page.locator("#which").select_option("wrong")
     page.locator("#trace .astray").scroll_into_view_if_needed()

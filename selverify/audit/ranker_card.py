@@ -76,8 +76,9 @@ def savings_of(learned: Learned, savings: Savings) -> str:
         f"{_value(ours, 'found', '{:.1%}')} of the states that hold one (wanted: "
         f"{learned.wanted:.1%}); in random order that takes {_value(drawn, 'calls', '{:.2f}')} "
         f"calls. One by one, the first accepted step takes {_value(ours, 'to_first', '{:.2f}')} "
-        f"calls, in random order {everything['to_first']:.2f}. Cross-validated, with 95 % "
-        "intervals over problems; second plans, where no step of a first is accepted, do not count."
+        f"calls, in random order {everything['to_first']:.2f}. With 95 % intervals over problems, "
+        "on which the rule was chosen; second plans, where no step of a first is accepted, do not "
+        "count."
     )
 
 
@@ -86,7 +87,7 @@ def _skipping(rule: Rule, savings: Savings, coverage: ListCoverage) -> str:
         return "Every state gets a call: no threshold was safe enough to do without."
     return (
         f"A first step that is rejected with a probability below {rule.skip_below:g} is committed "
-        f"without a call: on problems that it was not chosen on at {savings.skipped:,.0f} of "
+        f"without a call: on problems that it was not trained on at {savings.skipped:,} of "
         f"{coverage.used:,} states, where {savings.right / max(savings.skipped, 1):.1%} of these "
         "steps are accepted."
     )

@@ -57,17 +57,16 @@ class Rule:
 
 
 class Savings(NamedTuple):
-    """What the rule comes to on problems that it was not learned or chosen on.
+    """What the rule comes to, by rankers that did not see the problem.
 
     ``table``: rows (learned, plan), (random, plan) with a k chosen alike, and (random, verify-all),
     as ``counterfactual.summarise``.
-    ``skipped``: states without a call; ``right``: those of them whose first move is accepted; both
-    on average over the choices.
+    ``skipped``: states without a call; ``right``: those of them whose first move is accepted.
     """
 
     table: pd.DataFrame
-    skipped: float
-    right: float
+    skipped: int
+    right: int
 
 
 class _Option(NamedTuple):
@@ -91,8 +90,9 @@ def choose_rule(
 
     Often enough is a share ``wanted`` of the states that hold one; a state is skipped only by a
     threshold under which at least that share of the skipped first moves is accepted, with an
-    interval that begins at most ``SLACK`` below. The savings are of rules chosen on other problems
-    than they are counted on; the rule is the one chosen most often, without its ``reference``.
+    interval that begins at most ``SLACK`` below. The rule is the one chosen most often on parts of
+    the problems, without its ``reference``. Its savings are counted on all, because rules that are
+    chosen on a part are often cheaper than it, and find less.
 
     Args:
         scored: of each state, by a ranker that did not see its problem.
@@ -115,7 +115,6 @@ def choose_rule(
     skipped &= ~strange
     chosen: Counter[_Option] = Counter()
     keys, columns = list(options), Outcomes(*map(np.stack, zip(*options.values(), strict=True)))
-    total, first = np.zeros((len(columns), len(states))), np.zeros((2, len(states)))
     for split in splits:
         folds = np.asarray(split)
         for fold in np.unique(folds):
@@ -130,9 +129,8 @@ def choose_rule(
                 )
             ]
             chosen[keys[best]] += 1
-            total[:, held] += np.stack([one[best, held] for one in columns])
-            first[:, held] += skipped[best, held], (skipped & accepted)[best, held]
     ((shipped, _),) = chosen.most_common(1)
+    place = keys.index(shipped)
     rule = Rule(
         shipped.scorer,
         float(shipped.k_base),
@@ -143,12 +141,13 @@ def choose_rule(
     )
     firsts = {k: _outcomes(unordered, k, 0.0) for k in sizes_to_try(states)}
     rows = {
-        (LEARNED, PLAN): Outcomes(*(total / len(splits))),
+        (LEARNED, PLAN): Outcomes(*(one[place] for one in columns)),
         (RANDOM, PLAN): choose_allocation(firsts, splits, wanted=wanted).outcomes,
         (RANDOM, VERIFY_ALL): every,
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))
-    return rule, Savings(table, *(float(one) / len(splits) for one in first.sum(axis=1)))
+    unasked = skipped[place]
+    return rule, Savings(table, int(unasked.sum()), int((unasked & accepted[place]).sum()))
 
 
 def _is_safe(skipped: BoolArray, accepted: BoolArray, used: BoolArray, wanted: float) -> bool:
