@@ -17,6 +17,8 @@ from selverify.report.trace_text import FALLBACKS, Round, outcome_text, read_rou
 from selverify.search.traces import Event
 from selverify.types import Move, State, Truth
 
+NONE_WRONG = "A right answer was in reach after every move; the search ended before it."
+
 
 class Outcome(NamedTuple):
     """What a method made of a problem: means over its runs."""
@@ -50,7 +52,8 @@ def explorer_data(
     ``rows`` of [candidate, sampled, h, what became of it, kind, truth]) or an event that ends one
     (``event``, ``text``). Kinds are those of :meth:`CandidateRow.fate`. A truth is "right" or
     "wrong" by the move itself, "" where that is not known or the move was refused. ``astray``:
-    after which move no right answer was in reach, and what let it pass; else "". ``methods``:
+    after which move no right answer was in reach, and what let it pass, of a problem that was not
+    solved; "" where that is not known. ``methods``:
     ``outcomes`` of the problem, by its name.
     """
     return [
@@ -84,6 +87,11 @@ class _Truth:
     def __init__(self, domain: Domain, truth: Truth) -> None:
         self._domain, self._truth = domain, truth
         self._known = domain if knows_truth(domain) else None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether moves are told right from wrong."""
+        return self._known is not None
 
     def of(self, state: State, move: Move) -> str:
         """Of ``move`` at ``state``: "right", "wrong" or ""."""
@@ -123,7 +131,7 @@ def _astray(events: Sequence[Event], known: _Truth, tau: float) -> str:
     end = events[-1].state
     place = known.astray(end)
     if place is None:
-        return ""
+        return NONE_WRONG if known.is_known else ""
     *before, move = (one.text for one in end.derivation[: place + 1])
     why = "it was committed without a call"
     for event in events:

@@ -18,7 +18,7 @@ from test_cli import DOMAIN, TASKS, guided
 from selverify.errors import ArtifactError, SchemaError
 from selverify.policy import Solved
 from selverify.report.by_depth import visits_table
-from selverify.report.explorer import Outcome, TracedSearch, explorer_data
+from selverify.report.explorer import NONE_WRONG, Outcome, TracedSearch, explorer_data
 from selverify.report.pages import to_html
 from selverify.report.sections import ReportData, glance_table, sections
 from selverify.search.traces import read_events, write_events
@@ -103,8 +103,9 @@ def test_moves_are_marked_right_or_wrong(searched: list[TracedSearch]) -> None:
                     assert mark == ("right" if right else "wrong")
                 marks.add((kind, mark))
         end = one.events[-1].state
-        assert bool(entry["astray"]) == (not entry["right"] and not DOMAIN.alive(end, truth))
-        if entry["astray"]:
+        assert bool(entry["astray"]) == (not entry["right"])
+        assert (entry["astray"] == NONE_WRONG) == (not entry["right"] and DOMAIN.alive(end, truth))
+        if "from move" in entry["astray"]:
             place = int(re.search(r"from move (\d+) on", entry["astray"])[1])
             before, at = start, start
             for move in end.derivation[:place]:
