@@ -119,6 +119,11 @@ def test_moves_methods_and_the_first_mistake_are_shown(page: Any) -> None:
     assert "modulo" in page.locator("#explorer strong").inner_text()
 
 
+def test_the_first_figure_says_what_it_shows_to_those_who_do_not_see_it(page: Any) -> None:
+    lead = page.locator("#verdict .lead").inner_text()
+    assert lead and page.locator("#verdict img").get_attribute("alt").endswith(lead)
+
+
 def test_two_methods_are_compared(page: Any) -> None:
     """They stand first, with their difference; a list holds the problems on which they differ."""
     assert page.locator("#one").input_value() == method_name("full")
