@@ -26,7 +26,7 @@ from flows.environment import PARENT_TASK
 from flows.launcher import TABLE_NAME, run_python
 from flows.origin import short_commit
 from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, combinations
-from flows.pipeline import failure
+from flows.pipeline import failure, raised
 from flows.preflight import preflight
 from flows.profiles import Settings
 from flows.retention import KEPT, forget_old_runs, tracked_aside
@@ -95,7 +95,7 @@ def experiments(
     if not keep and deployment.id:
         forget_old_runs(UUID(deployment.id))
     failed = [
-        f"{name}: {state.message}"
+        f"{name}: {raised(state.message)}"
         for name, state in zip(names, states, strict=True)
         if not state.is_completed()
     ]

@@ -172,7 +172,7 @@ def _results(
     for place, result in done:
         found[place] = result
         rate = sum(sizes[one] for one in found) / max(time.monotonic() - started, 1e-3)
-        log.info("%s: %d of %d shards are done, %.2g problems/s", stage, len(found), count, rate)
+        log.info("%s: %d of %d shards are done, %.1f problems/s", stage, len(found), count, rate)
         if progress is not None:
             with shown(key):
                 update_progress_artifact(progress, progress=100.0 * len(found) / count)

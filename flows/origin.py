@@ -21,9 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError
 from selverify.models.sources import has_source, read_generator_source
-from selverify.params import Params, validation_sentence
+from selverify.params import Params
 from selverify.storage import DIGESTS, write_plain_json
 
 REPORT_NAME = "report.md"
@@ -32,6 +32,8 @@ WRITTEN = ("README.md", "docs", "dvc.lock", "results", PARAMS_FILE.as_posix())
 
 Changed parameters are listed one by one.
 """
+NO_COMMIT = "none"
+"""Without git."""
 CHANGED = "+changes"
 """After a commit whose work tree differs from it."""
 ORIGINS = Path(".cache/origins")
@@ -65,11 +67,9 @@ class Origin:
         )
 
 
-def record_origin(root: Path, report: Path) -> None:
-    """Keep the origin of ``report``, which the work tree at ``root`` just computed."""
-    path = _record(root, report)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    origin = Origin(
+def present_origin(root: Path) -> Origin:
+    """Of what the work tree at ``root`` computes now."""
+    return Origin(
         commit=short_commit(root),
         changes=changed_parameters(root),
         day=datetime.now(UTC).date().isoformat(),
@@ -77,23 +77,26 @@ def record_origin(root: Path, report: Path) -> None:
         cores=os.cpu_count() or 1,
         python=platform.python_version(),
     )
+
+
+def record_origin(root: Path, report: Path, origin: Origin) -> None:
+    """Keep the ``origin`` of a report that was just computed."""
+    path = _record(root, report)
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_plain_json(path, asdict(origin))
 
 
 def find_origin(root: Path, report: Path) -> Origin | None:
-    """What :func:`record_origin` kept of this report; None of one that was computed elsewhere.
+    """What :func:`record_origin` kept of this report; None where nothing is known of it.
 
     Raises:
         ArtifactError: the report is missing.
-        SchemaError: what was kept is damaged.
     """
     path = _record(root, report)
-    if not path.is_file():
-        return None
     try:
         return TypeAdapter(Origin).validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise SchemaError(f"{path}: {validation_sentence(error)}") from error
+    except (OSError, ValidationError):  # computed elsewhere, or before, or damaged
+        return None
 
 
 def _record(root: Path, report: Path) -> Path:
@@ -177,7 +180,7 @@ def _digest(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
 def short_commit(root: Path) -> str:
     """Git's commit, marked where its code was changed; "none" without git."""
     commit = _git(root, "rev-parse", "--short", "HEAD")
-    return "none" if commit is None else f"{commit}{CHANGED}" if code_changed(root) else commit
+    return NO_COMMIT if commit is None else f"{commit}{CHANGED}" if code_changed(root) else commit
 
 
 def _shown(name: str, value: object) -> object:

@@ -28,9 +28,9 @@ from flows.preflight import alone, preflight, remove_others
 from flows.stages import CHECK
 from selverify.errors import ProtocolError
 
+RAISED = " run encountered an exception: "
+"""Before what was raised, in the state of a flow or task run that failed."""
 # DVC ignores an interrupt while a stage works, and says no more than how the stage's shell ended.
-RAISED = "Flow run encountered an exception: "
-"""Before what was raised, in the state of a flow run that failed."""
 INTERRUPTED = (f"exited with {-signal.SIGINT}", f"exited with {128 + signal.SIGINT}")
 
 
@@ -54,13 +54,19 @@ def reproduce(name: str) -> bool:
         del os.environ[PARENT_TASK]
 
 
+def raised(message: str | None) -> str:
+    """What a state's message says without Prefect's words before it."""
+    text = message or ""
+    return text.partition(RAISED)[2] or text
+
+
 def failure() -> str:
     """Why the last stage below the task run that calls this failed; "" where that is not known."""
     below = FlowRunFilter(parent_task_run_id={"any_": [task_run.id]})
     with suppress(httpx.HTTPError, PrefectException), get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_run_filter=below, sort=FlowRunSort.END_TIME_DESC):
             if run.state is not None and run.state.is_failed():
-                return (run.state.message or "").removeprefix(RAISED)
+                return raised(run.state.message)
     return ""
 
 

@@ -60,7 +60,7 @@ def fill_pages() -> None:
     """Fill the pages from the last stage's report, keep its rows beside them, and say so.
 
     Raises:
-        ArtifactError: the report is missing, or was computed elsewhere.
+        ArtifactError: the report is missing, or nobody knows where it was computed.
     """
     root = Path.cwd()
     with alone():
@@ -68,7 +68,10 @@ def fill_pages() -> None:
         report = last.outputs[last.task]
         origin = find_origin(root, report)
         if origin is None:
-            raise ArtifactError(f"{report}: computed elsewhere; expected a report of this checkout")
+            raise ArtifactError(
+                f"{report}: given a report of unknown origin, expected one that was computed here "
+                "(python -m flows exec dvc repro --force --single-item report)"
+            )
         check_inputs(last)
         filled = fill(root, report, origin=origin)
         rows = ROWS / filled[-1].stem

@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from flows.origin import (
     CHANGED,
+    NO_COMMIT,
     REPORT_NAME,
     Origin,
     changed_parameters,
@@ -147,7 +148,7 @@ def _spread(path: Path) -> str:
     """Between which accuracies trainings with other seeds lie; "" where none are known."""
     if not path.is_file():
         return ""
-    table = pd.read_csv(path)
+    table = pd.read_csv(path).dropna(subset="accuracy")
     ends = 100 * table.groupby("level")["accuracy"].agg(["min", "max"])
     shown = ", ".join(
         f"B = {level}: {low:.1f} to {high:.1f}" for level, low, high in ends.itertuples()
@@ -201,11 +202,12 @@ def stamp(report: Path, params: Params, *, root: Path) -> Path:
 def _told(origin: Origin | None, params: Params, root: Path) -> Iterator[tuple[str, str]]:
     yield "Project", f"selverify {version('selverify')}"
     if origin is None:
-        yield "Computed", "elsewhere; this checkout has no record of it"
+        yield "Computed", "elsewhere: this checkout has no record of it"
     else:
         yield "Commit", origin.commit.removesuffix(CHANGED)
-        changed = origin.commit.endswith(CHANGED)
-        yield "Work tree", "with changes that are not committed" if changed else "clean"
+        if origin.commit != NO_COMMIT:
+            changed = origin.commit.endswith(CHANGED)
+            yield "Work tree", "with changes that are not committed" if changed else "clean"
         yield "Parameters changed", ", ".join(origin.changes) or "none"
         yield "Day (UTC)", origin.day
         yield "Machine", f"{origin.processor}, {origin.cores} cores"

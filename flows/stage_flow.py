@@ -12,8 +12,8 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +27,7 @@ from prefect.artifacts import (
     create_markdown_artifact,
     create_table_artifact,
 )
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectException
 from prefect.flow_engine import run_flow
 from prefect.runtime import flow_run
@@ -36,7 +36,7 @@ from flows import terminal
 from flows.artifacts import shown
 from flows.environment import PARENT_TASK
 from flows.execution import execute
-from flows.origin import REPORT_NAME, record_origin, short_commit
+from flows.origin import REPORT_NAME, present_origin, record_origin
 from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages
 from flows.tracking import Published, publish_stage
 from selverify.params import load_params
@@ -78,9 +78,8 @@ def run_stage(name: str) -> dict[str, float]:
         def publish(seconds: float) -> Published:
             return publish_stage(stage, params, seconds=seconds, flow_run=str(flow_run.id))
 
-        commit = short_commit(Path.cwd())
-
-        run_name = f"{stage.name} at {commit}"
+        origin = present_origin(Path.cwd())
+        run_name = f"{stage.name} at {origin.commit}"
 
         @flow(name=stage.name, flow_run_name=run_name, **options)
         def body() -> dict[str, float]:
@@ -90,14 +89,14 @@ def run_stage(name: str) -> dict[str, float]:
                 metrics = work()
                 seconds = time.monotonic() - started
                 if (stage.outputs[stage.task] / REPORT_NAME).is_file():
-                    record_origin(Path.cwd(), stage.outputs[stage.task])
+                    record_origin(Path.cwd(), stage.outputs[stage.task], origin)
                 published = publish(seconds)
                 with shown(stage.name):
                     _show(stage, metrics, published)
                 log.info("%s: finished in %.1f s", stage.name, seconds)
                 return metrics
 
-        return _run(body, run_name, (stage.task, f"commit {commit}"))
+        return _run(body, run_name, (stage.task, f"commit {origin.commit}"))
 
 
 def _run(body: Flow[[], dict[str, float]], run_name: str, named: Sequence[str]) -> dict[str, float]:
@@ -109,11 +108,9 @@ def _run(body: Flow[[], dict[str, float]], run_name: str, named: Sequence[str]) 
     if parent := os.environ.get(PARENT_TASK):
         try:
             with get_client(sync_client=True) as client:
-                above = client.read_task_run(UUID(parent)).flow_run_id
-                if above is not None:
-                    named = (*named, f"parent {client.read_flow_run(above).name}")
+                tagged = (*named, *_above(client, UUID(parent)))
                 created = client.create_flow_run(
-                    body, name=run_name, tags=named, parent_task_run_id=UUID(parent)
+                    body, name=run_name, tags=tagged, parent_task_run_id=UUID(parent)
                 )
         except (httpx.HTTPError, PrefectException, ValueError) as error:
             log.warning("%s: not shown below its pipeline: %s", run_name, error)
@@ -121,6 +118,14 @@ def _run(body: Flow[[], dict[str, float]], run_name: str, named: Sequence[str]) 
         return cast(dict[str, float], run_flow(body, flow_run=created))
     with tags(*named):
         return body()
+
+
+def _above(client: SyncPrefectClient, parent: UUID) -> Iterator[str]:
+    """A tag with the name of the flow run of a task run; none where it is not told."""
+    with suppress(httpx.HTTPError, PrefectException):
+        above = client.read_task_run(parent).flow_run_id
+        if above is not None:
+            yield f"parent {client.read_flow_run(above).name}"
 
 
 def _show(stage: Stage, metrics: Mapping[str, float], published: Published) -> None:

@@ -15,6 +15,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -30,7 +31,7 @@ from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
 from flows.origin import code_changed
 from flows.server import without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import ParamsError, SchemaError, SelverifyError
 from selverify.params import Params, load_params
 from selverify.report.names import ORACLES
 from selverify.storage import digest
@@ -260,14 +261,17 @@ def seconds_of(stage: Stage, params: Params) -> float | None:
 
 
 def comparison_page() -> str:
-    """The address, on MLflow's server, of the charts of all methods of the last pipeline.
+    """The address, on MLflow's server, of the charts of the methods of the last pipeline.
 
-    Sorted by time, as by default, its list would show parent runs only. An oracle is no choice.
+    Of all pipelines where outputs of the last one are missing. An oracle is no choice, and stands
+    in no chart. Sorted by time, as by default, its list would show parent runs only.
     """
     params = load_params(PARAMS_FILE)
     tracker = Tracker(params)
     wanted = ["params.fold = 'all'", *(f"params.method != '{name}'" for name in ORACLES)]
-    _, pipeline = _logged(tracker, params)
+    pipeline = None
+    with suppress(SelverifyError):
+        _, pipeline = _logged(tracker, params)
     if pipeline is not None:
         wanted.append(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{pipeline}'")
     query = {
@@ -357,9 +361,9 @@ def _adopt(tracker: Tracker, params: Params) -> None:
         if parent is not None and parent != run.info.run_id:
             above = run.data.tags.get(MLFLOW_PARENT_RUN_ID, parent)
             tracker.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, above)
-    if parent is not None:
-        seconds = sum(run.data.metrics.get("seconds", 0.0) for run in runs)
-        tracker.client.log_metric(parent, "pipeline_seconds", seconds)
+    seconds = [run.data.metrics.get("seconds") for run in runs]
+    if parent is not None and None not in seconds:  # else DVC restored a stage
+        tracker.client.log_metric(parent, "pipeline_seconds", sum(filter(None, seconds)))
 
 
 def _logged(tracker: Tracker, params: Params) -> tuple[list[Run], str | None]:

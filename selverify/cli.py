@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -330,22 +331,25 @@ def serve(
 
     if url is None and key_variable is not None:
         raise ParamsError("--key-variable: given without --url, expected the server that it is for")
-    server = {} if url is None else {"url": url, "key_variable": key_variable}
+    place = {} if url is None else {"url": url, "key_variable": key_variable}
     settings = None if verifier is None else read_yaml(verifier)
     if verifier is not None and not isinstance(settings, dict):
         raise ParamsError(
             f"{verifier}: expected the settings of a verifier, a name and value a line"
         )
-    solver = Solver(
-        generator={"model": model, **server},
-        verifier=settings,
-        ranker=ranker,
-        settings=SolveSettings(tau=tau, cache=cache, device=device),
-    )
-    served = proxy(solver, model=model, limits=Limits(running, waiting, seconds))
-    with _listening(port) as listening:
+    with _listening(port) as listening, suppress(KeyboardInterrupt):
+        solver = Solver(
+            generator={"model": model, **place},
+            verifier=settings,
+            ranker=ranker,
+            settings=SolveSettings(tau=tau, cache=cache, device=device),
+        )
+        app = proxy(solver, model=model, limits=Limits(running, waiting, seconds))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         typer.echo(f"http://127.0.0.1:{port}/v1 searches with {_harmless(model)}")
-        uvicorn.Server(uvicorn.Config(served, log_level="warning")).run(sockets=[listening])
+        server.run(sockets=[listening])
+        if not server.started:
+            raise typer.Exit(1)
 
 
 def _listening(port: int) -> socket.socket:
@@ -513,7 +517,8 @@ def _verdict(solved: Solved, task: Task | None) -> Text:
     """The answer, and whether it is right where the truth is known."""
     given = f"Answer: {solved.answer}" if solved.answer is not None else "No answer"
     if task is None:
-        if solved.answer is not None and any(one.event == "fallback" for one in solved.events):
+        taken = (dict(one.data)["move"] for one in solved.events if one.event == "fallback")
+        if solved.answer is not None and not set(taken).isdisjoint(solved.derivation):
             given += " (a step was taken that the verifier did not accept)"
         return Text(given, style="bold")
     from selverify.domains.claims import canonical_answer

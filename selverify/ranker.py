@@ -409,6 +409,7 @@ class Ranker:
 
         Raises:
             SchemaError: a state without candidates, or with something else than texts.
+            ProtocolError: the encoder's server refuses or does not reply.
         """
         return tuple(
             self._planned(one.candidates, distinct, read)
@@ -431,7 +432,8 @@ class Ranker:
     def _distinct(place: int, one: CandidateList) -> dict[str, int]:
         """The first place of each text."""
         for name, texts in (("steps", one.steps), ("candidates", one.candidates)):
-            if isinstance(texts, str) or not all(isinstance(text, str) for text in texts):
+            listed = isinstance(texts, Sequence) and not isinstance(texts, str)
+            if not listed or not all(isinstance(text, str) for text in texts):
                 raise SchemaError(f"state {place}: expected {name} to be a list of texts")
         if not isinstance(one.question, str):
             raise SchemaError(f"state {place}: expected the question to be a text")

@@ -181,8 +181,9 @@ class Solver:
         )
         self._backend: Backend = backend
         if settings.cache is not None:
-            # A model answers many items at once; of functions nothing that was said may be lost.
-            kinds = [*_KINDS[0]] * callable(generator) + [*_KINDS[1]] * callable(verifier)
+            # A model answers many items at once; of a function at most what one item takes is lost.
+            called = zip(_KINDS, (generator, verifier), strict=True)
+            kinds = [kind for own, given in called if callable(given) for kind in own]
             self._backend = CachedBackend(backend, settings.cache, one_by_one=kinds)
 
     @property

@@ -1,8 +1,8 @@
 """``make spread``: the default run's accuracy when all is trained again with other seeds.
 
 Knows: the parameters that seed a training. Does not know: how a stage is run. Each training is a
-whole run of the checkout, whose parameters are put back at the end. Problems, backbone, samples and
-folds stay, so what differs is the training.
+whole run of the checkout, whose parameters are put back at the end; ``make run`` then brings back
+its results. Problems, backbone, samples and folds stay, so what differs is the training.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from pathlib import Path
 import pandas as pd
 
 from flows.launcher import run
-from flows.origin import short_commit
+from flows.origin import changed_parameters, short_commit
 from flows.profiles import params_with
 from flows.readme import SPREAD
 from flows.stages import PARAMS_FILE
+from selverify.errors import ParamsError, SelverifyError
 from selverify.report.names import FULL_METHOD
 from selverify.report.pages import write_csv
 
@@ -26,7 +27,13 @@ REPORT = Path("results/report/equal_calls.csv")
 
 
 def main() -> None:
-    """Train, evaluate, and write ``SPREAD``."""
+    """Train, evaluate, and write ``SPREAD``.
+
+    Raises:
+        ParamsError: parameters were changed.
+    """
+    if changes := changed_parameters(Path.cwd()):
+        raise ParamsError(f"params.yaml: given {', '.join(changes)}, expected the commit's values")
     before = PARAMS_FILE.read_text(encoding="utf-8")
     found = []
     try:
@@ -46,4 +53,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main()
+    except SelverifyError as error:
+        sys.exit(f"error: {error}")

@@ -221,8 +221,8 @@ def open_embedder(name: str) -> Embedder:
         source, _, revision = (model, "", "") if Path(model).is_dir() else model.partition("@")
         encoder = HubEncoder(source, revision=revision or None, pooling=pooling)
         return Embedder(encoder, free=plain != name)
-    if pooling == SERVER and "@" in model:
-        served, _, url = model.partition("@")
+    served, _, url = model.rpartition("@")
+    if pooling == SERVER and served:
         return Embedder(EndpointEncoder(served, url), free=plain != name)
     raise ParamsError(
         f"encoder: given {name!r}, expected free, wordllama, mean:MODEL, last:MODEL or "

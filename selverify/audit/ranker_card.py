@@ -1,6 +1,6 @@
 """The model card of a ranker: what it was learned from, what it saves, when not to trust it.
 
-Knows: the rule, the coverage of the log, the cross-validated savings. Does not know: models, files.
+Knows: the rule, the coverage of the log, the savings. Does not know: models, files.
 """
 
 from __future__ import annotations

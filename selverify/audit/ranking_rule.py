@@ -140,9 +140,10 @@ def choose_rule(
         shipped.skip_below,
     )
     firsts = {k: _outcomes(unordered, k, 0.0) for k in sizes_to_try(states)}
+    ((k, _),) = Counter(choose_allocation(firsts, splits, wanted=wanted).chosen).most_common(1)
     rows = {
         (LEARNED, PLAN): Outcomes(*(one[place] for one in columns)),
-        (RANDOM, PLAN): choose_allocation(firsts, splits, wanted=wanted).outcomes,
+        (RANDOM, PLAN): firsts[k],
         (RANDOM, VERIFY_ALL): every,
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))

@@ -136,7 +136,7 @@ def benchmarks_at_equal_calls(
         no_marker = {HULL: {"marker": ""}}
         handles = [
             Line2D([], [], **_line(name) | no_marker.get(name, {}))
-            for name in ordered_methods(methods)
+            for name in _present(pd.concat(tables.values()), methods)
         ]
         figure.legend(handles=handles, loc="outside lower center", ncols=3)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import psutil
@@ -25,6 +27,7 @@ from waiting import lives, wait_until
 from flows.__main__ import main
 from flows.environment import KERNELS, fix_kernels
 from flows.server import PREFECT_API_URL
+from flows.tracking import comparison_page
 from selverify.storage import digest
 
 
@@ -141,6 +144,26 @@ def test_a_run_is_logged_once_with_its_origin(
     assert checkpoint.path == "one/solver.json"
     (folder,) = client.list_artifacts(parent.info.run_id, "second/figures")
     assert folder.path == "second/figures/curve.svg"
+
+
+def test_the_comparison_is_of_the_pipeline_whose_outputs_are_here(
+    finished: tuple[Project, str], publish: Callable[[], str]
+) -> None:
+    """Where one is missing, as in a fresh clone that has the metrics only, of all pipelines."""
+    publish()
+    client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
+    (run,) = client.search_runs(["1"], "attributes.run_name = 'pipeline word_problems'")
+    address = unquote(comparison_page())
+    chosen = re.search(r"searchFilter=([^&]*)", address)[1]
+    assert f"tags.`mlflow.parentRunId` = '{run.info.run_id}'" in chosen
+    assert "params.method != 'oracle'" in chosen
+    assert client.search_runs(["1"], chosen.replace("params.fold = 'all' and ", ""))
+    outputs = finished[0].root / "results" / "second"
+    outputs.rename(outputs.with_name("elsewhere"))
+    try:
+        assert "parentRunId" not in unquote(comparison_page())
+    finally:
+        outputs.with_name("elsewhere").rename(outputs)
 
 
 def test_a_publication_that_was_cut_short_is_made_again(publish: Callable[[], str]) -> None:

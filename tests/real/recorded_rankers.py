@@ -85,10 +85,10 @@ def section() -> Iterator[str]:
     yield "## Rankers of half a log\n"
     yield (
         "`selverify train` with its usual settings on every other problem, and its card's promise "
-        "(cross-validated on that half) beside what its plans do on the other half: calls a state, "
-        "their share of verifying every candidate, and in which share of the states with a right "
-        "candidate one is found. An interval of the promise is of its mean, so a half that differs "
-        "by chance can leave it.\n"
+        "(of rankers that did not see the problem, under a rule chosen on that half) beside what "
+        "its plans do on the other half: calls a state, their share of verifying every candidate, "
+        "and in which share of the states with a right candidate one is found. An interval of the "
+        "promise is of its mean, so a half that differs by chance can leave it.\n"
     )
     yield "| log, trained on | | promised [95 %] | kept | inside |"
     yield "| --- | --- | ---: | ---: | --- |"
