@@ -183,6 +183,31 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
     assert not list(project.root.rglob("*.tmp-*"))
 
 
+@pytest.mark.soak
+def test_a_pipelines_state_says_why_its_stage_failed(project: Project, api: str) -> None:
+    """And the stage's run names the pipeline's."""
+    failing = project.root / "tasks" / "second.py"
+    failing.write_text(
+        "from selverify.errors import SchemaError\n\n"
+        "def run(params, inputs, outputs):\n"
+        '    raise SchemaError("work: given much, expected less")\n'
+    )
+    done = project.flows("pipeline", PREFECT_API_URL=api)
+    assert done.returncode == 1
+    runs = ask(f"{api}/flow_runs/filter", {"sort": "START_TIME_DESC"})
+    first, second, pipeline = (
+        next(run for run in runs if run["name"].startswith(f"{name} at "))
+        for name in ("first", "second", "pipeline")
+    )
+    assert pipeline["state"]["type"] == "FAILED"
+    assert (
+        "'second' failed: SchemaError: work: given much, expected less"
+        in (pipeline["state"]["message"])
+    )
+    for run in (first, second):
+        assert f"parent {pipeline['name']}" in run["tags"]
+
+
 @pytest.mark.parametrize(
     ("work", "command"),
     [
