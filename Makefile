@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak real bench throughput peers published spread screenshots report check docs ui up clean install
+.PHONY: run test soak fuzz real bench throughput peers published spread screenshots report check docs ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -28,6 +28,10 @@ test: $(INSTALLED)
 # What takes minutes: faults, power cuts, the whole pipeline in copies, two at a time.
 soak: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(FLOWS) exec python -m pytest tests -m soak --numprocesses 2 --dist loadfile
+
+# Ten million random inputs for every parser of text that models or users write; what breaks a promise is kept.
+fuzz: $(INSTALLED)
+	@$(FLOWS) exec python tests/fuzz/run.py
 
 # Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
 real: $(INSTALLED)
