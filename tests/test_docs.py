@@ -254,7 +254,7 @@ def test_the_report_states_what_the_pages_state() -> None:
         cells_of(DOCS / f"results{name}.md", "Claims of the paper")
         for name in ("", "-long", "-gsm8k")
     ]
-    for name, (paper, *measured, _) in claims.items():
+    for name, (paper, *measured, _recorded, _verdict) in claims.items():
         assert paper == pages[0][name][0]
         assert measured == [page[name][1] if name in page else "-" for page in pages], name
     assert claims.keys() == pages[0].keys()
