@@ -60,7 +60,7 @@ from selverify.search.majority import majority_vote
 from selverify.search.protocol import Asking
 from selverify.search.requests import Complete, Propose, RankItem, Verify
 from selverify.search.rules import GatedSettings
-from selverify.search.selective_vote import selective_vote
+from selverify.search.selective_vote import EXPECTED_LOSS, selective_vote
 from selverify.types import Move, Outcome, Problem, State
 
 _Section = TypeVar("_Section", bound=ParamsSection)
@@ -79,14 +79,28 @@ _SOLUTIONS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
         "selective_vote": partial(
             selective_vote, ranked=False, aggregation="last", rule="beta", confidence=0.95
         ),
+        "ranked_vote": partial(
+            selective_vote, ranked=True, aggregation="prod", rule="beta", confidence=0.95
+        ),
     }
 )
+
+
+def _snell(domain: MathSteps, problem: Problem, *, n: int, **given: Any) -> Asking[Outcome]:
+    """Snell et al.'s beam: of ``n`` states a round every fourth is kept."""
+    return beam_search(domain, problem, n=n, width=max(1, n // 4), **given)
+
+
 _STEPS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
     {
         "beam_keep_b": partial(beam_search, width=4, every=1, aggregation="last"),
+        "beam_snell": partial(_snell, every=1, aggregation="last"),
+        "granularity": partial(_snell, every=2, aggregation="last"),
         "dvts": partial(dvts, expansion=4, aggregation="last"),
     }
 )
+RANKED = (FULL, "ranked_vote")
+"""Methods that need a ranker."""
 METHODS = ("cot", *_SOLUTIONS, *_STEPS, GATES_ONLY, FULL)
 """Names as in the evaluation's table; solutions and steps pass the gates where there are some."""
 
@@ -147,9 +161,16 @@ class _OwnRanker:
         ]
         scored = self._ranker.scores(lists)
         return tuple(
-            chances if item.scorer == REJECT_PROBABILITY else scores
+            {REJECT_PROBABILITY: chances, EXPECTED_LOSS: tuple(map(_loss, chances))}.get(
+                item.scorer, scores
+            )
             for item, (scores, chances) in zip(items, scored, strict=True)
         )
+
+
+def _loss(chance: float) -> float:
+    """What a score is expected to lack of 1, where a verdict is a yes or a no."""
+    return 0.5 if chance == UNKNOWN else chance
 
 
 class Solver:
@@ -305,8 +326,8 @@ def _check(generator: object, verifier: object, settings: SolveSettings) -> None
 def _check_method(method: str, *, verifies: bool, ranker: Ranker | None) -> None:
     if method not in METHODS:
         raise ParamsError(f"method: given {method!r}, expected one of {', '.join(METHODS)}")
-    if method == FULL and ranker is None:
-        raise ParamsError("method: given 'full', expected a ranker (selverify train LOG)")
+    if method in RANKED and ranker is None:
+        raise ParamsError(f"method: given {method!r}, expected a ranker (selverify train LOG)")
     if not verifies and method not in ("cot", "majority", "adaptive_consistency"):
         raise ParamsError(f"verifier: given none, expected one for the method {method!r}")
 
