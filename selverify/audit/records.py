@@ -47,6 +47,8 @@ _MOST_PARTS = 8
 """Of a field's place, in a message: a tree may be deep."""
 _EXPECTED = re.compile(r"^(?:\w+ should (?:be|have) )")
 _ROWS_AT_ONCE = 8
+_PART = 1 << 20
+"""Bytes of a file at once, while its lines are counted."""
 """Of a table; its rows may be large."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -64,17 +66,22 @@ class Record:
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Numbers from 1 and bytes of the lines that are not blank; ``.gz`` is decompressed.
 
+    A file that exceeds a cap as a whole is refused before its first line.
+
     Raises:
         ArtifactError: no such file.
         SchemaError: a cap is exceeded, or the gzip stream is broken.
     """
-    number = total = 0
+    lines = total = number = 0
+    with _opened(path) as file:
+        while part := file.read(_PART):
+            lines, total = lines + part.count(b"\n"), total + len(part)
+            _require(str(path), lines, MOST_LINES, "lines")
+            _require(str(path), total, MOST_BYTES, "bytes")
     with _opened(path) as file:
         while line := file.readline(LONGEST_LINE + 1):
-            number, total = number + 1, total + len(line)
+            number += 1
             _require(f"{path}, line {number}", len(line), LONGEST_LINE, "bytes of a line")
-            _require(str(path), number, MOST_LINES, "lines")
-            _require(str(path), total, MOST_BYTES, "bytes")
             if line.strip():
                 yield number, line
 

@@ -305,6 +305,16 @@ def test_a_gzip_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert refusal(spaces).startswith(": given more than 1,048,576 bytes")
 
 
+def test_too_many_lines_are_refused_before_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first line, which is no entry, is not looked at."""
+    monkeypatch.setattr(records, "MOST_LINES", 5)
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"no entry\n" * 7)
+    assert refusal(path).startswith(": given more than 5 lines")
+
+
 @pytest.mark.parametrize("cut", [5, 30, 60])
 def test_a_broken_gzip_stream_is_refused(tmp_path: Path, cut: int) -> None:
     """Cut off, or not compressed at all."""
