@@ -47,9 +47,9 @@ _MOST_PARTS = 8
 """Of a field's place, in a message: a tree may be deep."""
 _EXPECTED = re.compile(r"^(?:\w+ should (?:be|have) )")
 _ROWS_AT_ONCE = 8
+"""Of a table; its rows may be large."""
 _PART = 1 << 20
 """Bytes of a file at once, while its lines are counted."""
-"""Of a table; its rows may be large."""
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
