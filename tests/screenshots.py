@@ -42,9 +42,7 @@ def explorer(page: Any) -> None:
     """Of the first problem that was answered wrongly where it went astray, and all methods."""
     page.wait_for_selector("#trace .problem")
     page.locator("#which").select_option("wrong")
-    page.locator("#trace .astray").scroll_into_view_if_needed()
-    page.mouse.wheel(0, DESKTOP[1] // 2)
-    page.wait_for_timeout(SETTLED // 4)
+    page.locator("#trace .astray").evaluate("one => one.scrollIntoView({block: 'center'})")
 
 
 def settled(page: Any) -> None:
