@@ -11,22 +11,20 @@ import logging
 import os
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
 from dvc.api import DVCFileSystem
 from prefect import flow, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.runtime import deployment, flow_run, task_run
+from prefect.runtime import deployment, task_run
 from pydantic import Field
 
 from flows import terminal
 from flows.environment import PARENT_TASK
 from flows.launcher import TABLE_NAME, run_python
-from flows.origin import short_commit
 from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, combinations
-from flows.pipeline import failure, raised
+from flows.pipeline import failure, raised, run_name, short_id
 from flows.preflight import preflight
 from flows.profiles import Settings
 from flows.retention import KEPT, forget_old_runs, tracked_aside
@@ -37,7 +35,6 @@ from selverify.errors import ProtocolError
 log = logging.getLogger(__name__)
 
 ARTIFACT = "experiments"
-ID_LENGTH = 8
 
 Profile = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,39}$")]
 Override = Annotated[str, Field(pattern=OVERRIDE, max_length=MAX_LENGTH)]
@@ -46,7 +43,7 @@ Overrides = Annotated[list[Override], Field(max_length=MAX_OVERRIDES)]
 
 @flow(
     name="experiments",
-    flow_run_name=lambda: f"{deployment.name or ARTIFACT} at {short_commit(Path.cwd())}",
+    flow_run_name=lambda: run_name(deployment.name or ARTIFACT),
     persist_result=False,
 )
 def experiments(
@@ -77,7 +74,7 @@ def experiments(
     table = list(preflight().values())[-1]
     given = overrides or []
     settings = combinations(profile, given)
-    label = f"run-{flow_run.id[:ID_LENGTH]}"
+    label = f"run-{short_id()}"
     names = [f"{label}-{place}" for place in range(1, len(settings) + 1)]
     logged = None if keep else Logged(deployment.name or ARTIFACT, KEPT - 1 + len(names))
     states = [

@@ -19,7 +19,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
-from prefect.runtime import task_run
+from prefect.runtime import flow_run, task_run
 
 from flows import terminal
 from flows.environment import PARENT_TASK
@@ -28,6 +28,7 @@ from flows.preflight import alone, preflight, remove_others
 from flows.stages import CHECK
 from selverify.errors import ProtocolError
 
+ID_LENGTH = 8
 RAISED = " run encountered an exception: "
 """Before what was raised, in the state of a flow or task run that failed."""
 # DVC ignores an interrupt while a stage works, and says no more than how the stage's shell ended.
@@ -70,7 +71,17 @@ def failure() -> str:
     return ""
 
 
-@flow(name="pipeline", flow_run_name=lambda: f"pipeline at {short_commit(Path.cwd())}")
+def short_id() -> str:
+    """Of the flow run that calls this: the end of its id, which begins with the time."""
+    return str(flow_run.id)[-ID_LENGTH:]
+
+
+def run_name(of: str) -> str:
+    """Of a flow run that starts here, in its context: what it is of, the commit, and its own id."""
+    return f"{of} at {short_commit(Path.cwd())}, {short_id()}"
+
+
+@flow(name="pipeline", flow_run_name=lambda: run_name("pipeline"))
 def pipeline() -> list[str]:
     """Bring every stage up to date; returns the names of those that were not.
 

@@ -23,7 +23,7 @@ p, ul { margin: 0 0 5pt; } ul { padding-left: 14pt; } li { margin: 0 0 2pt; }
 table { border-collapse: collapse; font-size: 7.8pt; line-height: 1.2; margin: 4pt auto 7pt;
   text-align: left; }
 td, th { padding: 1.2pt 5pt; border-bottom: .3pt solid #999; vertical-align: top; }
-td:not(:first-child):not(:last-child) { white-space: nowrap; }
+td[style*="right"] { white-space: nowrap; }
 thead th { border-bottom: .8pt solid #000; } table { break-inside: avoid; }
 img { display: block; max-width: 100%; max-height: 62mm; margin: 3pt auto; break-inside: avoid; }
 a { color: inherit; text-decoration: none; } code { font-size: 8.2pt; }
