@@ -5,9 +5,10 @@ Knows: names, types, ranges. Does not know: defaults (there are none here) or wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -221,6 +222,12 @@ class Server(ParamsSection):
     concurrency: Positive
     timeout_seconds: Rate
     max_retries: NonNegative
+
+
+PATIENCE: Mapping[str, Any] = MappingProxyType(
+    {"key_variable": None, "concurrency": 16, "timeout_seconds": 120.0, "max_retries": 5}
+)
+"""Of a server for which nobody said otherwise."""
 
 
 class ServedEmbedder(Server):

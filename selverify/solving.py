@@ -35,6 +35,7 @@ from selverify.models.packages import PACKAGED, PREFIX
 from selverify.models.reply_cache import CachedBackend
 from selverify.models.verifiers.opening import PUBLISHED, Surroundings
 from selverify.params import (
+    PATIENCE,
     VERIFIERS,
     ParamsSection,
     PretrainedParams,
@@ -161,16 +162,18 @@ class _OwnRanker:
         ]
         scored = self._ranker.scores(lists)
         return tuple(
-            {REJECT_PROBABILITY: chances, EXPECTED_LOSS: tuple(map(_loss, chances))}.get(
-                item.scorer, scores
-            )
+            _of_scorer(item.scorer, scores, chances)
             for item, (scores, chances) in zip(items, scored, strict=True)
         )
 
 
-def _loss(chance: float) -> float:
-    """What a score is expected to lack of 1, where a verdict is a yes or a no."""
-    return 0.5 if chance == UNKNOWN else chance
+def _of_scorer(
+    scorer: str, scores: tuple[float, ...], chances: tuple[float, ...]
+) -> tuple[float, ...]:
+    """What ``scorer`` gives: a verdict is a yes or a no, so a loss is the chance of a rejection."""
+    if scorer == EXPECTED_LOSS:
+        return tuple(0.5 if one == UNKNOWN else one for one in chances)
+    return chances if scorer == REJECT_PROBABILITY else scores
 
 
 class Solver:
@@ -415,7 +418,7 @@ def _generator_source(given: Mapping[str, Any]) -> PretrainedParams | Served:
     prompt = {"prompt": "math_steps"}
     if "url" in given:
         usual = {"kind": "server", "api": "chat", "structured": False, "embeddings": None}
-        return _validated(Served, {**usual, **_PATIENCE, **prompt, **given})
+        return _validated(Served, {**usual, **PATIENCE, **prompt, **given})
     usual = {
         "kind": "transformers", "revision": None, "dtype": "bfloat16", "kept_tokens": 100_000,
         "exact_values": False, "alphabet": None, "tuning": None,
@@ -435,11 +438,6 @@ def _named(model: str) -> dict[str, str | None]:
     name, _, revision = model.partition("@")
     shipped = PACKAGED.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
     return {"model": name, "revision": revision or (shipped.version if shipped else None)}
-
-
-_PATIENCE: Mapping[str, Any] = MappingProxyType(
-    {"key_variable": None, "concurrency": 16, "timeout_seconds": 120.0, "max_retries": 5}
-)
 
 
 def _verifier(
@@ -482,7 +480,7 @@ _USUAL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def _verifier_source(given: Mapping[str, Any]) -> VerifierSource:
-    usual = {**(_PATIENCE if "url" in given else {}), **_USUAL.get(str(given.get("kind")), {})}
+    usual = {**(PATIENCE if "url" in given else {}), **_USUAL.get(str(given.get("kind")), {})}
     try:
         return verifier_source({**usual, **given})
     except ValidationError as error:
@@ -505,6 +503,6 @@ def _concurrency(generator: object, verifier: object, settings: SolveSettings) -
         served = isinstance(given, Mapping) and "url" in given
         most = settings.concurrency if callable(given) else 0
         if served and isinstance(given, Mapping):
-            most = int(given.get("concurrency", _PATIENCE["concurrency"]))
+            most = int(given.get("concurrency", PATIENCE["concurrency"]))
         found.update(dict.fromkeys(kinds, most))
     return found

@@ -30,7 +30,7 @@ from selverify.models.assembly import open_embeddings
 from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.prompting import disarmed
 from selverify.models.verifiers.loading import load_model, load_tokenizer, local_folder
-from selverify.params import Server, validation_sentence
+from selverify.params import PATIENCE, Server, validation_sentence
 
 TEXTS_AT_ONCE = 32
 LENGTH = 60.0
@@ -43,8 +43,6 @@ _POOLINGS = ("mean", "last")
 SERVER = "server"
 ENCODER_KEY = "SELVERIFY_ENCODER_KEY"
 """The environment variable with the key of an embeddings endpoint."""
-CONCURRENCY, TIMEOUT_SECONDS, MAX_RETRIES = 16, 120.0, 5
-"""Of requests to it."""
 
 
 class TextEncoder(Protocol):
@@ -129,14 +127,8 @@ class EndpointEncoder:
             ParamsError: the address is none, or the package that asks servers is not installed.
         """
         try:
-            server = Server(
-                url=url,
-                model=model,
-                key_variable=ENCODER_KEY if ENCODER_KEY in os.environ else None,
-                concurrency=CONCURRENCY,
-                timeout_seconds=TIMEOUT_SECONDS,
-                max_retries=MAX_RETRIES,
-            )
+            key = {"key_variable": ENCODER_KEY} if ENCODER_KEY in os.environ else {}
+            server = Server(**{**PATIENCE, **key, "url": url, "model": model})
         except ValidationError as error:
             raise ParamsError(f"encoder: {validation_sentence(error)}") from None
         self._embeddings = open_embeddings(server, batch=TEXTS_AT_ONCE)
