@@ -40,7 +40,7 @@ _EMPHASIS = str.maketrans("", "", "*`")
 
 def to_markdown(report: ReportData) -> str:
     """The whole report as Markdown."""
-    parts = [f"# Report: {report.title}", *report.verdict]
+    parts = [f"# Report: {report.title}", report.verdict]
     for section in sections(report):
         header = section.header
         lines = [header, ["---", *["---:"] * (len(header) - 1)], *section.rows]
@@ -79,9 +79,7 @@ def to_terminal(report: ReportData, *, width: int) -> str:
     whole = Console(file=text, width=MOST_COLUMNS)
     needed = Measurement.get(whole, whole.options, table).maximum
     Console(file=text, width=max(width, needed)).print(table)
-    console = Console(file=text, width=width)
-    for sentence in report.verdict:
-        console.print(escape(sentence), highlight=False)
+    Console(file=text, width=width).print(escape(report.verdict), highlight=False)
     return text.getvalue()
 
 

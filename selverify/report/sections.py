@@ -155,8 +155,8 @@ class ReportData:
         return f"{self.domain}, {self.problems} {problems}{seeds}, N = {self.budget}"
 
     @property
-    def verdict(self) -> tuple[str, ...]:
-        """What the run says, in sentences."""
+    def verdict(self) -> str:
+        """What the run says, in one sentence."""
         return verdict(self.tables, self.targets, problems=self.problems)
 
 

@@ -188,9 +188,8 @@ def test_terminal_table_shows_the_short_list_within_its_width(built: ReportData)
 def many_levels(count: int) -> pd.DataFrame:
     """One method that is always right, at B = 1, 2, 4, ..."""
     levels = [2**place for place in range(count)]
-    return pd.DataFrame(
-        {"method": "best_of_n_gated", "level": levels, "accuracy": 1.0, "difference": np.nan}
-    )
+    unknown = dict.fromkeys(("difference", "difference_low", "difference_high"), np.nan)
+    return pd.DataFrame({"method": "best_of_n_gated", "level": levels, "accuracy": 1.0, **unknown})
 
 
 def test_equal_cost_by_hand(built: ReportData) -> None:

@@ -1,4 +1,4 @@
-"""The sentences that the report opens with, from tables written by hand."""
+"""The sentence that the report opens with, from tables written by hand."""
 
 from __future__ import annotations
 
@@ -50,57 +50,72 @@ def _ends(name: str, value: float, arm: float) -> dict[str, float]:
     return {name: value, f"{name}_low": value - arm, f"{name}_high": value + arm}
 
 
-def said(calls: pd.DataFrame, near: pd.DataFrame, *targets: Target) -> tuple[str, ...]:
+def said(calls: pd.DataFrame, near: pd.DataFrame, *targets: Target) -> str:
     return verdict({"equal_calls": calls, "near_best": near}, targets, problems=50)
 
 
-def test_it_says_where_the_method_is_better_worse_and_neither() -> None:
+def test_it_says_where_the_method_is_better_and_worse() -> None:
     calls = equal_calls({"full": [(0.1, 0.05, 0.15), (0.01, -0.02, 0.04), (-0.05, -0.08, -0.01)]})
-    first, second = said(calls, near_best({"full": 2.0, HULL: 4.0}))
-    assert first == (
-        "Ours (full) against the best mixture of all baselines, verifier calls a problem, 50 "
-        "problems: more accurate with at most 1 (70.0 % against 60.0 % at 1, +10.0 [+5.0, +15.0] "
-        "points); less accurate with at most 4 (55.0 % against 60.0 % at 4, -5.0 [-8.0, -1.0] "
-        "points); no difference beyond chance with at most 2."
+    assert said(calls, near_best({"full": 2.0, HULL: 4.0})) == (
+        "Ours (full) is right in 70.0 % of 50 problems with at most 1 verifier call each, +10.0 "
+        "[+5.0, +15.0] points against the best mixture of all baselines (below it with at most 4); "
+        "it comes within 1 point of the mixture's best (60.0 %) with 2.0 [1.0, 3.0] calls, 0.50 "
+        "[0.40, 0.60] of the mixture's 4.0."
     )
-    assert second == (
-        "It comes within 1 point of the mixture's best accuracy (60.0 %) with 2.0 [1.0, 3.0] "
-        "calls, the mixture with 4.0 [3.0, 5.0]: 0.50 [0.40, 0.60] of them."
+    everywhere = equal_calls({"full": [(0.05, 0.01, 0.09), (0.2, 0.1, 0.3), (0.1, 0.02, 0.12)]})
+    assert "with at most 2 verifier calls each, +20.0 [+10.0, +30.0] points against " in said(
+        everywhere, near_best({"full": 2.0, HULL: 4.0})
+    )
+    assert "baselines (above it with at most 1 or 4); it" in said(
+        everywhere, near_best({"full": 2.0, HULL: 4.0})
     )
 
 
-def test_what_is_not_reached_or_missed_is_said() -> None:
-    calls = equal_calls({"full": [None, None, None]})
+def test_what_is_not_better_is_not_said_to_be() -> None:
+    worse = equal_calls({"full": [(-0.1, -0.2, -0.05), (-0.2, -0.3, -0.1), (0.0, -0.1, 0.1)]})
+    near = near_best({"full": NAN, HULL: 4.0})
+    assert said(worse, near) == (
+        "Ours (full) is right in 40.0 % of 50 problems with at most 2 verifier calls each, -20.0 "
+        "[-30.0, -10.0] points against the best mixture of all baselines (below it with at most "
+        "1); it does not come within 1 point of the mixture's best (60.0 %)."
+    )
+    level = equal_calls({"full": [(0.1, -0.1, 0.3)] * 3})
+    assert said(level, near).startswith(
+        "Ours (full) is as right as the best mixture of all baselines, but for chance, on 50 "
+        "problems; it does not"
+    )
+    assert said(equal_calls({"full": [None, None, None]}), near).startswith(
+        "Ours (full) asks too often on 50 problems to be compared with the best mixture"
+    )
+
+
+def test_what_is_missed_is_counted_and_the_first_is_named() -> None:
+    calls, near = equal_calls({"full": [None, None, None]}), near_best({"full": NAN, HULL: 4.0})
     missed = Target("a", "Gain, points", 1.234, minimum=3.4)
     unknown = Target("b", "Ratio", None, maximum=0.5)
     met = Target("c", "pass@1", 0.3, minimum=0.25)
-    first, second, third = said(calls, near_best({"full": NAN, HULL: 4.0}), missed, unknown, met)
-    assert first.endswith("50 problems: nothing was cheap enough to compare.")
-    assert second == "It does not come within 1 point of the mixture's best accuracy (60.0 %)."
-    assert third == (
-        "Missed, 2 of 3 targets: Gain, points (1.23, goal at least 3.4); "
-        "Ratio (no value, goal at most 0.5)."
+    assert said(calls, near, met, missed, unknown).endswith(
+        "; missed: 2 of 3 targets, first Gain, points (1.23, goal at least 3.4)."
     )
-    more = said(calls, near_best({"full": NAN, HULL: 4.0}), missed, unknown, missed, met)[-1]
-    assert more.startswith("Missed, 3 of 4 targets: Gain")
-    assert more.endswith("goal at most 0.5); the others stand under Targets.")
-    assert (
-        said(calls, near_best({"full": NAN, HULL: 4.0}), met)[-1] == "Every target is met, 1 of 1."
-    )
+    assert said(calls, near, unknown).endswith("first Ratio (no value, goal at most 0.5).")
+    assert said(calls, near, met).endswith("; missed: none of 1 targets.")
 
 
-def test_a_vote_that_gains_more_than_full_is_told_too() -> None:
-    worse = [(-0.1, -0.2, -0.05)] * 3
-    better = [(0.02, -0.01, 0.05)] * 3
+def test_a_vote_is_told_where_it_gains_more_than_full() -> None:
+    worse, better = [(-0.1, -0.2, -0.05)] * 3, [(0.02, -0.01, 0.05)] * 3
     near = near_best({"full": NAN, "ranked_vote": 0.0, HULL: 0.0})
-    found = said(equal_calls({"full": worse, "ranked_vote": better}), near)
-    assert [one.partition(" against")[0] for one in found[::2]] == [
-        "Ours (full)",
-        "Ours, ranked vote",
-    ]
-    assert found[3].endswith("with 0.0 [-1.0, 1.0] calls, the mixture with 0.0 [-1.0, 1.0].")
+
+    def told(methods: dict[str, Sequence[Cell | None]]) -> str:
+        return said(equal_calls(methods), near).partition(" is ")[0]
+
+    vote = said(equal_calls({"full": worse, "ranked_vote": better}), near)
+    assert vote.startswith("Ours, ranked vote is as right as")
+    assert vote.endswith("with 0.0 [-1.0, 1.0] calls, the mixture with 0.0 [-1.0, 1.0].")
+    assert told({"full": better, "ranked_vote": worse}) == "Ours (full)"
     late = [None, (0.01, -0.1, 0.1), (0.01, -0.1, 0.1)]
     early = [(0.3, 0.2, 0.4), (0.0, -0.1, 0.1), (0.0, -0.1, 0.1)]
-    assert len(said(equal_calls({"full": late, "ranked_vote": early}), near)) == 2
-    alone = said(equal_calls({"full": better, "ranked_vote": worse}), near)
-    assert len(alone) == 2
+    assert told({"full": late, "ranked_vote": early}) == "Ours (full)", "at the levels of both"
+    none = [None, None, None]
+    assert told({"full": none, "ranked_vote": better, "selective_vote": none}) == (
+        "Ours, ranked vote"
+    )
