@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from selverify.data.benchmark import FURTHER, Task
+from selverify.data.grading import Grader
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
@@ -22,6 +23,7 @@ from selverify.models.sources import read_generator_source, write_source
 from selverify.models.threshold import choose_threshold, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
 from selverify.params import Params, PretrainedParams
+from selverify.search.backend import Backend
 from selverify.search.requests import Verify, VerifyItem
 from selverify.training.adapter_head import train_adapted_head
 from selverify.training.fit import Epoch
@@ -210,26 +212,52 @@ def _audit_by_rollouts(
     params: Params, models: OpenModels, tasks: Sequence[Task]
 ) -> dict[str, float | None]:
     """Step AUC against whether most continuations of a state reach the right answer."""
-    domain, backend = models.domain, models.backend
-    samples, rollouts = params.verifier.audit_samples, params.verifier.audit_rollouts
-    sampled = sample_training_solutions(domain, backend, tasks, solutions=samples)
     with open_grader(params) as grader:
-        values = state_values(domain, backend, sampled, rollouts=rollouts, grader=grader)
+        steps = steps_by_rollouts(
+            models.domain,
+            models.backend,
+            tasks,
+            solutions=params.verifier.audit_samples,
+            rollouts=params.verifier.audit_rollouts,
+            grader=grader,
+        )
+    return {
+        "validation_rollout_auc": _area(steps["score"].tolist(), steps["right"].tolist()),
+        "validation_rollout_steps": float(len(steps)),
+        "validation_rollout_right": float(steps["right"].sum()),
+    }
+
+
+def steps_by_rollouts(
+    domain: Domain,
+    backend: Backend,
+    tasks: Sequence[Task],
+    *,
+    solutions: int,
+    rollouts: int,
+    grader: Grader,
+) -> pd.DataFrame:
+    """Each distinct step of sampled solutions, with what the verifier and continuations say of it.
+
+    Args:
+        solutions: sampled of each problem.
+        rollouts: continuations of the state after a step; it is right if most of them are.
+
+    Returns:
+        One row a step: problem_id; score, the verifier's; right.
+    """
+    sampled = sample_training_solutions(domain, backend, tasks, solutions=solutions)
+    values = state_values(domain, backend, sampled, rollouts=rollouts, grader=grader)
     valued = value_solutions(sampled, values)
     items = tuple(whole_solution(one, domain) for one in valued)
     verdicts = cast(tuple[Verdict, ...], backend.answer(Verify(items)))
     steps = {
-        (one.problem_id, one.moves[: step + 1]): (score, one.values[step] > MOST)
+        (one.problem_id, one.moves[: step + 1]): (one.problem_id, score, one.values[step] > MOST)
         for one, verdict in zip(valued, verdicts, strict=True)
         for step, score in enumerate(verdict.step_scores)
     }
-    scores = [score for score, _ in steps.values()]
-    right = [label for _, label in steps.values()]
-    return {
-        "validation_rollout_auc": _area(scores, right),
-        "validation_rollout_steps": float(len(steps)),
-        "validation_rollout_right": float(sum(right)),
-    }
+    kinds = {"problem_id": str, "score": float, "right": bool}
+    return pd.DataFrame(list(steps.values()), columns=list(kinds)).astype(kinds)
 
 
 def _area(scores: list[float], right: list[bool]) -> float | None:
