@@ -1,7 +1,7 @@
 # Everything a newcomer runs. `make run` and `make test` need Python 3.11 (or 3.12), git and make.
 
 # The interpreter that makes the virtual environment.
-PYTHON ?= $(shell command -v python3.11 || command -v python3)
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV ?= .venv
 # An extra package index for torch, for example PyTorch's own CPU index: make run TORCH_INDEX=...
 TORCH_INDEX ?=
@@ -29,11 +29,11 @@ test: $(INSTALLED)
 soak: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(FLOWS) exec python -m pytest tests -m soak --numprocesses 2 --dist loadfile
 
-# Ten million random inputs for every parser of text that models or users write; what breaks a promise is kept.
+# Ten million random inputs, shared out over every parser of text that models or users write; what breaks a promise is kept.
 fuzz: $(INSTALLED)
 	@$(FLOWS) exec python tests/fuzz/run.py
 
-# Gates and grading on recorded text: needs the folder that SELVERIFY_DATA names.
+# docs/real-text.md and docs/recorded-runs.md, from the recorded data in the folder that SELVERIFY_DATA names.
 real: $(INSTALLED)
 	@$(FLOWS) exec python tests/real/report.py
 
@@ -46,7 +46,7 @@ throughput: $(INSTALLED)
 	@$(FLOWS) exec python tests/throughput.py --device $(DEVICE) --dtype $(DTYPE) \
 		--problems 64 --samples 16 --tokens 64
 
-# its_hub's searches with the generator and the verifier of PROFILE=smollm2: pip install its_hub first.
+# its_hub's searches with the generator and the verifier of PROFILE=smollm2: pip install its_hub==1.2.0 first.
 peers: $(INSTALLED)
 	@$(FLOWS) exec python tests/peers.py --policy models/smollm2-strong
 
@@ -90,7 +90,7 @@ install: $(INSTALLED)
 # The import at the end is the check that pip's own cannot do: with other versions of FastAPI the
 # packages agree and Prefect's server still does not start.
 $(INSTALLED): constraints.txt pyproject.toml
-	@echo "Installing into $(VENV): about 2 GB, two minutes or more ..."
+	@echo "Installing into $(VENV): 3 GB (more with CUDA), two minutes or more ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
