@@ -114,7 +114,7 @@ def changed_parameters(root: Path) -> tuple[str, ...]:
     A profile is named where that leaves less to say, with what is otherwise than in it. Where a
     copy of a known benchmark lies is left out.
     """
-    text = _git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
+    text = git(root, "show", f"HEAD:./{PARAMS_FILE.as_posix()}")
     path = root / PARAMS_FILE
     if text is None or not path.is_file():
         return ()
@@ -154,7 +154,7 @@ def code_changed(root: Path) -> bool | None:
     What a run writes and parameters, which are told one by one, do not count.
     """
     others = (f":(exclude){path}" for path in WRITTEN)
-    found = _git(root, "status", "--porcelain", "--", ".", *others)
+    found = git(root, "status", "--porcelain", "--", ".", *others)
     return None if found is None else bool(found)
 
 
@@ -179,7 +179,7 @@ def _digest(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
 
 def short_commit(root: Path) -> str:
     """Git's commit, marked where its code was changed; "none" without git."""
-    commit = _git(root, "rev-parse", "--short", "HEAD")
+    commit = git(root, "rev-parse", "--short", "HEAD")
     return NO_COMMIT if commit is None else f"{commit}{CHANGED}" if code_changed(root) else commit
 
 
@@ -188,7 +188,8 @@ def _shown(name: str, value: object) -> object:
     return Path(value).name if isinstance(value, str) and name.endswith(".path") else value
 
 
-def _git(root: Path, *arguments: str) -> str | None:
+def git(root: Path, *arguments: str) -> str | None:
+    """What git prints in ``root``; None without git, or where it fails."""
     try:
         done = subprocess.run(
             ["git", "-C", str(root), *arguments], capture_output=True, text=True, check=True

@@ -12,7 +12,6 @@ import hashlib
 import json
 import logging
 import os
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -28,7 +27,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
-from flows.origin import code_changed
+from flows.origin import code_changed, git
 from flows.server import without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
 from selverify.errors import ParamsError, SchemaError, SelverifyError
@@ -211,7 +210,7 @@ def publish_stage(
     except MlflowException as error:
         log.warning("%s: not logged to MLflow (python -m flows publish): %s", stage.name, error)
     digests = {name.removeprefix(OUTPUT_TAG): value for name, value in result.outputs.items()}
-    return Published(new, run, page, digests, _git("rev-parse", "HEAD") or "none")
+    return Published(new, run, page, digests, git(Path.cwd(), "rev-parse", "HEAD") or "none")
 
 
 def publish_all() -> None:
@@ -240,7 +239,7 @@ def publish_experiment(
         run = tracker.create(
             f"{logged.label} {name}", {EXPERIMENT_TAG: logged.label}, ended - int(1000 * seconds)
         )
-        commit = _git("rev-parse", "HEAD") or "none"
+        commit = git(Path.cwd(), "rev-parse", "HEAD") or "none"
         points = [(key, value, 0) for key, value in {**(metrics or {}), "seconds": seconds}.items()]
         tracker.finish(run, {}, {"git.commit": commit}, points, ended=ended, failed=metrics is None)
         for old in tracker.find(EXPERIMENT_TAG, logged.label)[logged.keep :]:
@@ -383,7 +382,7 @@ def _origin(needed: Mapping[str, str]) -> dict[str, str]:
     text = json.dumps(needed, sort_keys=True)
     changed = code_changed(Path.cwd())
     return {
-        "git.commit": _git("rev-parse", "HEAD") or "none",
+        "git.commit": git(Path.cwd(), "rev-parse", "HEAD") or "none",
         "git.changed": "unknown" if changed is None else str(changed).lower(),
         NEEDED_TAG: hashlib.sha256(text.encode()).hexdigest()[:16],
     }
@@ -393,14 +392,6 @@ def _needed(stage: Stage) -> dict[str, str]:
     """The digests of what the stage depends on, by path, as DVC records them."""
     needed = (*stage.inputs.values(), *stage.sources)
     return {path.as_posix(): digest(path) for path in needed if path.exists()}
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return done.stdout.strip()
 
 
 def _curves(stage: Stage) -> Iterator[Curve]:

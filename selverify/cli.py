@@ -152,19 +152,14 @@ def show_frontier(
 
 
 @app.command()
-def check(
-    models: _Models = MODELS,
-    pipeline: Annotated[
-        bool, typer.Option(help="Also import Prefect's server, where it is installed.")
-    ] = True,
-) -> None:
+def check(models: _Models = MODELS) -> None:
     """Check packages and models by solving a problem; exit code 1 if something is wrong."""
     _quieten()
     from selverify.installation import checks
 
     console = Console()
     failed = False
-    for found in checks(models, pipeline=pipeline):
+    for found in checks(models):
         failed = failed or found.status == "failed"
         line = Text.assemble((f"{found.status:<8}", STYLES[found.status]), f"{found.name:<13} ")
         console.print(line.append(found.text), soft_wrap=True)

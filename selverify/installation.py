@@ -1,21 +1,15 @@
 """Is everything there to solve a problem? One check at a time, each a line.
 
-Knows: packages, the models folder. Does not know: how its findings are shown. Prefect is asked for
-in a process of its own, because this library does not import it.
+Knows: packages, the models folder. Does not know: how its findings are shown.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import random
-import subprocess
-import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from selverify.domains.base import knows_truth
@@ -32,8 +26,6 @@ PACKAGES = (
     "pydantic",
     "math-verify",
 )
-SERVER = "prefect.server.api.server"
-SERVER_SECONDS = 120
 SMOKE_SIZE, SMOKE_BUDGET = 4, 4
 
 
@@ -46,13 +38,11 @@ class Check:
     text: str
 
 
-def checks(models: Path, *, pipeline: bool) -> Iterator[Check]:
-    """Python, packages, Prefect's server (if ``pipeline``), the models, one problem solved."""
+def checks(models: Path) -> Iterator[Check]:
+    """Python, packages, the models, one problem solved."""
     yield Check("ok", "Python", platform.python_version())
     for package in PACKAGES:
         yield _package(package)
-    if pipeline:
-        yield _server()
     loaded: list[TrainedPolicy] = []
     yield _attempt("models", lambda: _load(models, loaded))
     if loaded:
@@ -66,28 +56,6 @@ def _package(name: str) -> Check:
         return Check("ok", name, version(name))
     except PackageNotFoundError:
         return Check("failed", name, "not installed")
-
-
-def _server() -> Check:
-    if find_spec("prefect") is None:
-        return Check("skipped", "Prefect", "not installed; only the pipeline needs it")
-    with tempfile.TemporaryDirectory() as home:
-        quiet = {"PREFECT_HOME": home, "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-        try:
-            done = subprocess.run(
-                [sys.executable, "-c", f"import {SERVER}"],
-                env={**os.environ, **quiet},
-                capture_output=True,
-                text=True,
-                timeout=SERVER_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            text = f"{SERVER} is not imported after {SERVER_SECONDS} seconds"
-            return Check("failed", "Prefect", text)
-    if done.returncode:
-        return Check("failed", "Prefect", f"{SERVER} does not import: {_last(done.stderr)}")
-    return Check("ok", "Prefect", f"{version('prefect')}, its server imports")
 
 
 def _attempt(name: str, work: Callable[[], str]) -> Check:

@@ -217,11 +217,6 @@ def transfer_table(
     return table.assign(problems=outcomes["problem_id"].nunique())
 
 
-def _together() -> dict[str, tuple[str, ...]]:
-    """Of which methods there are hulls."""
-    return {"baselines": baseline_methods(), "ours": our_whole_methods()}
-
-
 def _points_of(cross: CrossValidated) -> OperatingPoints:
     """Compute in millions of operations."""
     pooled = cross.pooled.assign(compute=cross.pooled["compute"] / MILLION)

@@ -387,7 +387,7 @@ def test_a_report_that_is_not_there_or_another_is_refused(report):
 
 def test_a_sound_installation_passes(tiny_models):
     """Packages, models and one solved problem, a line each."""
-    result = run("check", "--models", tiny_models, "--no-pipeline")
+    result = run("check", "--models", tiny_models)
     assert result.exit_code == 0, result.stdout
     found = result.stdout.splitlines()
     assert all(line.startswith("ok ") for line in found)
@@ -402,7 +402,7 @@ def test_a_sound_installation_passes(tiny_models):
 def test_what_is_wrong_is_told_and_ends_with_1(monkeypatch, tmp_path):
     """A missing package and missing models; what depends on them is skipped."""
     monkeypatch.setattr(installation, "PACKAGES", ("rich", "no-such-package"))
-    result = run("check", "--models", tmp_path, "--no-pipeline")
+    result = run("check", "--models", tmp_path)
     assert result.exit_code == 1
     rows = [line.split(maxsplit=2) for line in result.stdout.splitlines()]
     assert [row[:2] for row in rows] == [
@@ -413,19 +413,3 @@ def test_what_is_wrong_is_told_and_ends_with_1(monkeypatch, tmp_path):
         ["skipped", "solving"],
     ]
     assert rows[3][2].startswith("ArtifactError: ") and "stage 'evaluation'" in rows[3][2]
-
-
-@pytest.mark.parametrize(
-    ("server", "found", "status"),
-    [("json", True, "ok"), ("no_such_module", True, "failed"), ("json", False, "skipped")],
-)
-def test_prefects_server_is_imported_by_another_process(monkeypatch, server, found, status):
-    """Imported where Prefect is installed; the last line of its traceback says what is wrong."""
-    monkeypatch.setattr(installation, "SERVER", server)
-    monkeypatch.setattr(installation, "PACKAGES", ())
-    monkeypatch.setattr(installation, "find_spec", lambda _: object() if found else None)
-    monkeypatch.setattr(installation, "version", lambda _: "3.0")
-    result = run("check", "--models", "nowhere")
-    line = result.stdout.splitlines()[1]
-    assert line.split()[:2] == [status, "Prefect"]
-    assert ("No module named 'no_such_module'" in line) == (status == "failed")
