@@ -265,7 +265,6 @@ def outcome_tables(
         "claims": claims_table(rows, by_backbone, main.bins, budget=budget, bootstrap=bootstrap),
         "headline": headline_table(rows, budget=budget, bootstrap=bootstrap),
         "by_budget": variants.by_budget_table(rows, bootstrap),
-        "frontier": tables.frontier_table(points, budget=budget),
         "by_bin": tables.by_bin_table(rows, main.bins, budget=budget),
         "settings": tables.settings_table(cross, budget=budget),
         "seeds": variants.seeds_table(main.outcomes, rows, budget=budget),

@@ -218,20 +218,6 @@ def _by_level(
     return tuple(Column(f"B = {one}", f"{one}{name}", write) for one in numbers)
 
 
-def frontier_columns(target: float) -> tuple[Column, ...]:
-    """Those of ``tables.frontier_table``, whose calls are those that reach ``target`` accuracy."""
-    return (
-        _METHOD,
-        Column("Best accuracy, %", "best_accuracy", _percent),
-        Column("Mean accuracy up to N calls, %", "area", _percent),
-        Column(
-            f"Calls to reach {100 * target:.1f} %",
-            "calls_at_target",
-            partial(number, missing="not reached"),
-        ),
-    )
-
-
 def bin_columns(
     bins: Iterable[int], name: str, write: Callable[[TableRow, str], str]
 ) -> tuple[Column, ...]:

@@ -291,6 +291,7 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
         "Accuracy for at most B generated tokens a problem, %",
         columns.accuracy_against_hull(tokens["level"]),
         wide(tokens, "method", "level"),
+        figure="accuracy_tokens",
     )
     other = report.tables["transfer"]
     if len(other):
@@ -364,10 +365,8 @@ def _variants(report: ReportData) -> Iterator[ReportTable]:
 
 
 def _breakdowns(report: ReportData) -> Iterator[ReportTable]:
-    """Accuracy and calls by allowance, by difficulty and by setting."""
-    frontier, by_bin = report.tables["frontier"], report.tables["by_bin"]
-    shown = columns.frontier_columns(float(frontier["target"].iloc[0]))
-    yield ReportTable("Frontier", shown, frontier, figure="accuracy_tokens")
+    """Accuracy and calls by difficulty and by setting."""
+    by_bin = report.tables["by_bin"]
     bins = by_bin["difficulty_bin"].tolist()
     yield ReportTable(
         "Accuracy by difficulty bin, %",

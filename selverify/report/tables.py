@@ -19,16 +19,12 @@ from selverify.experiment.statistics import (
     DIGITS,
     Bootstrap,
     Interval,
-    area_under_frontier,
-    calls_at_accuracy,
     interval_columns,
     mcnemar,
     mean_interval,
     paired_difference,
-    pareto_frontier,
     ratio_interval,
     wilson_interval,
-    with_free,
 )
 from selverify.report.names import BUDGET_FREE, FULL_METHOD, GATED, ordered_methods
 
@@ -201,32 +197,6 @@ def by_bin_table(rows: pd.DataFrame, bins: Mapping[str, int], *, budget: int) ->
             for number, inside in own.groupby("difficulty_bin")
         ]
     )
-
-
-def frontier_table(points: pd.DataFrame, *, budget: int) -> pd.DataFrame:
-    """What each method's frontier of accuracy against measured calls gives.
-
-    Returns:
-        method; best_accuracy; area (mean accuracy over a call allowance uniform in [0, budget];
-        every frontier begins at the 0-shot accuracy for no call, or at 0 without that row); target
-        (accuracy of the best baseline with gates at ``budget``); calls_at_target (None where it
-        is not reached).
-    """
-    free = max(points.loc[points["method"].isin(BUDGET_FREE), "accuracy"].tolist(), default=0.0)
-    target = float(best_gated_baseline(points[points["n"] == budget])["accuracy"])
-    records = []
-    for method, own in _by_method(points):
-        curve = pareto_frontier(own["verifier_calls"], own["accuracy"])
-        records.append(
-            {
-                "method": method,
-                "best_accuracy": curve[-1].accuracy,
-                "area": area_under_frontier(with_free(curve, free), limit=float(budget)),
-                "target": target,
-                "calls_at_target": calls_at_accuracy(curve, target),
-            }
-        )
-    return pd.DataFrame(records)
 
 
 def settings_table(cross: CrossValidated, *, budget: int) -> pd.DataFrame:
