@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from importlib import import_module
+from typing import cast
 
 from flows.environment import fix_kernels
 from flows.preflight import RUN_PROCESS, stage_at_work
@@ -97,7 +98,11 @@ def _run_stage(name: str) -> None:
         stage = find_stage(load_stages(params), name)
         check_inputs(stage)
         fix_kernels(stage.task, trained_here=trained_here(stage, params))
-        _function("flows.stage_flow", "run_stage")(name)
+        server = _function("flows.server", "prefect_server_on_its_way")()
+        address = stack.enter_context(cast(AbstractContextManager[Callable[[], str]], server))
+        run_stage = _function("flows.stage_flow", "run_stage")  # takes as long as the server does
+        address()
+        run_stage(name)
 
 
 def _function(module: str, name: str) -> Callable[..., object]:

@@ -62,12 +62,27 @@ def prefect_server() -> Iterator[str]:
     Raises:
         ServerError: the server did not answer in time; the message names its log.
     """
+    with prefect_server_on_its_way() as address:
+        yield address()
+
+
+@contextmanager
+def prefect_server_on_its_way() -> Iterator[Callable[[], str]]:
+    """The same, but it may still be starting: what is yielded waits for it and returns its address.
+
+    Raises:
+        ServerError: when it is waited for, as in ``prefect_server``.
+    """
     if given := os.environ.get(PREFECT_API_URL):
-        yield given
+        yield lambda: given
         return
     with starting_prefect(_free_port()) as server:
-        wait_for(server)
-        yield os.environ[PREFECT_API_URL]
+
+        def address() -> str:
+            wait_for(server)
+            return os.environ[PREFECT_API_URL]
+
+        yield address
 
 
 @contextmanager

@@ -96,7 +96,10 @@ def run_stage(name: str) -> dict[str, float]:
                 log.info("%s: finished in %.1f s", stage.name, seconds)
                 return metrics
 
-        return _run(body, run_name, (stage.task, f"commit {origin.commit}"))
+        try:
+            return _run(body, run_name, (stage.task, f"commit {origin.commit}"))
+        finally:
+            terminal.flush()
 
 
 def _run(body: Flow[[], dict[str, float]], run_name: str, named: Sequence[str]) -> dict[str, float]:
