@@ -5,22 +5,26 @@ The methods of a shard share batches and replies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 
+import selverify
 from selverify.data.benchmark import TRANSFER, Task
+from selverify.data.grading import TIMEOUT
 from selverify.domains.base import Domain
-from selverify.experiment.evaluation import evaluate
+from selverify.experiment.evaluation import Row, evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.methods import METHODS, PARTS, Conditions, Trial
 from selverify.models.policy_settings import save_policy_settings
-from selverify.models.reply_cache import CachedBackend
+from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
 from selverify.models.threshold import resolve_tau
 from selverify.params import Params
 from selverify.search.backend import Backend
@@ -105,7 +109,10 @@ def _under_seed(shard: Shard, seed: int) -> Part:
         say(f"evaluation: {first} to {last}, seed {seed}: method {number} of {of}, {method}")
 
     with closing(cast(CachedBackend, models.backend)) as backend:
-        found = evaluate(domain, backend, shard.tasks, conditions, methods=methods, report=report)
+        known = partial(_remembered, backend, _common(shard, backend))
+        found = evaluate(
+            domain, backend, shard.tasks, conditions, methods=methods, report=report, known=known
+        )
         part = Part([{"sampling_seed": seed, **row} for row in found], [], {})
         if seed == params.evaluation.sampling_seeds[0] and shard.tasks[0].split != TRANSFER:
             samples = params.verifier.audit_samples
@@ -117,6 +124,32 @@ def _under_seed(shard: Shard, seed: int) -> Part:
             part = Part(part.outcomes, steps, _trace(domain, backend, shard.tasks, conditions))
         backend.write()
         return part
+
+
+def _common(shard: Shard, backend: Backend) -> str:
+    """What the rows of every method follow from: code, models, problems, how they are graded."""
+    code = hashlib.sha256()
+    for path in sorted(Path(selverify.__file__).parent.rglob("*.py")):
+        code.update(path.read_bytes())
+    models = [backend.identity(kind) for kind in sorted(REQUEST_KINDS)]
+    seconds = shard.params.evaluation.grading_seconds
+    return repr((code.hexdigest(), models, shard.tasks, seconds))
+
+
+def _remembered(
+    cache: CachedBackend, common: str, own: str, make: Callable[[], list[Row]]
+) -> list[Row]:
+    """The rows of a method that an evaluation before this one has made of the same, or new ones.
+
+    A grading that ran out of time could end otherwise, so rows with one are made anew.
+    """
+    name = f"{common} {own}"
+    found: list[Row] | None = cache.recall(name)
+    if found is None:
+        found = make()
+        if all(row["status"] != TIMEOUT for row in found):
+            cache.remember(name, found)
+    return found
 
 
 def _trace(

@@ -28,6 +28,9 @@ from selverify.search.compute import Sizes
 from selverify.search.driver import Result
 from selverify.types import Outcome
 
+Row = dict[str, Any]
+Known = Callable[[str, Callable[[], list[Row]]], list[Row]]
+
 
 def evaluate(
     domain: Domain,
@@ -37,13 +40,16 @@ def evaluate(
     *,
     methods: Sequence[str],
     report: Callable[[str, int, int], None],
-) -> list[dict[str, Any]]:
+    known: Known = lambda _, make: make(),
+) -> list[Row]:
     """One row for each (method, setting, budget, problem): the table ``outcomes``.
 
     All searches of a method advance together, and methods share the backend's reply cache.
 
     Args:
         report: called with the method, its number and how many methods there are, before each.
+        known: called with what a method's rows depend on (``Method.depends_on``) and what makes
+            them; it returns them, made now or before.
 
     Raises:
         ParamsError: a method that does not exist.
@@ -53,25 +59,32 @@ def evaluate(
     for n in evaluation.budgets:
         if n < 1:
             raise BudgetError(f"evaluation.budgets: given {n}, expected at least 1")
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     sizes = backend.sizes()
     with Grader(seconds=evaluation.grading_seconds, workers=1) as grader:
         for number, name in enumerate(methods, start=1):
             if name not in METHODS:
-                known = ", ".join(METHODS)
-                raise ParamsError(f"evaluation.methods: given {name!r}, expected among {known}")
+                raise ParamsError(
+                    f"evaluation.methods: given {name!r}, expected among {', '.join(METHODS)}"
+                )
             report(name, number, len(methods))
             method = METHODS[name]
-            for setting, trial, result in _run(domain, backend, tasks, conditions, method=method):
-                rows.append(
+
+            def make(method: Method = method) -> list[Row]:
+                return [
                     {
-                        "method": name,
+                        "method": method.name,
                         "setting": setting,
                         "n": trial.n,
                         "problem_id": trial.task.problem.problem_id,
                         **_row(result, trial.task.truth.answer, grader, sizes=sizes),
                     }
-                )
+                    for setting, trial, result in _run(
+                        domain, backend, tasks, conditions, method=method
+                    )
+                ]
+
+            rows += known(method.depends_on(conditions), make)
     return rows
 
 
@@ -99,7 +112,7 @@ def _run(
                 yield name, trial, results[trial.key]
 
 
-def _row(result: Result[Outcome], gold: str, grader: Grader, *, sizes: Sizes) -> dict[str, Any]:
+def _row(result: Result[Outcome], gold: str, grader: Grader, *, sizes: Sizes) -> Row:
     graded = grader.grade(gold, result.outcome.answer)
     ledger = result.ledger
     return {

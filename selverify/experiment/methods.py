@@ -146,6 +146,25 @@ class Method:
         """Whether it draws at most ``proposals`` moves a round, within a cap on all of them."""
         return self.kind in ("gated", "part", "bound")
 
+    def depends_on(self, conditions: Conditions) -> str:
+        """All that its outcomes follow from, beside code, models, problems and grading.
+
+        ``search`` is no part of it for methods over whole solutions and for the beams: what they
+        take is on their grids.
+        """
+        params = conditions.params
+        named = {
+            "method": self.name,
+            "points": points_of(self, params),
+            "budgets": params.evaluation.budgets,
+            "sampling": params.sampling[params.domain],
+            "aggregation": conditions.aggregation,
+        }
+        if self.stepwise:
+            own = (params.search, sorted(conditions.dispersion.items()), conditions.patterns)
+            named["search"] = own
+        return repr(named)
+
 
 @dataclass(frozen=True, slots=True)
 class Gated:

@@ -6,7 +6,8 @@ Knows: which parts of an item decide its reply, and how to keep replies. Does no
 An entry is (key, index): the key hashes the backend's identity and the item without its state's
 budget, the index is the sample's (0 for ranks and verdicts). So a request for eight samples is
 served from sixty-four stored ones. SQLite does not notice a changed bit in a row, so each row has a
-checksum; a damaged one is requested again.
+checksum; a damaged one is requested again. What was computed from replies can be kept beside them,
+under a name.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import hashlib
 import json
 import logging
 import sqlite3
+import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -240,10 +242,32 @@ class CachedBackend:
         self._insert(self._unwritten)
         self._unwritten = []
 
+    def remember(self, name: str, value: Any) -> None:
+        """Keep ``value``, plain JSON, under a name; ``write`` puts it into the file."""
+        key = _named(name)
+        packed = zlib.compress(_encode(value).encode("utf-8", "surrogatepass"))
+        with self._lock:
+            self._unwritten.append((key, 0, packed, _checksum(key, 0, packed)))
+
+    def recall(self, name: str) -> Any:
+        """What the file holds under the name; None where that is nothing, or damaged."""
+        key = _named(name)
+        with self._lock:
+            rows = list(self._rows([key]))
+        for _, position, packed, checksum in rows:
+            if checksum == _checksum(key, position, packed):
+                return json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
+        return None
+
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
         with _one_sentence(self._path), self._connection:
             # Also in place of a damaged row.
             self._connection.executemany("REPLACE INTO replies VALUES (?,?,?,?)", rows)
+
+
+def _named(name: str) -> bytes:
+    """The key of a name; that of an item is the hash of a text that begins with a length."""
+    return hashlib.sha256(f"name:{name}".encode("utf-8", "surrogatepass")).digest()
 
 
 def _indices(item: Any) -> range:

@@ -110,6 +110,49 @@ def test_every_method_has_every_problem_setting_and_budget(outcomes, conditions)
         assert sizes[name] == budgets * len(points_of(method, conditions.params)) * len(TASKS)
 
 
+def test_what_a_method_depends_on_is_all_that_moves_its_rows(outcomes, conditions, backend):
+    """Under other settings of ``search`` the rows of a method whose key stays are the same."""
+    search = conditions.params.search.model_copy(
+        update={"max_retries": 0, "proposals": 3, "k_max": 1, "fallback": False, "skip_below": 0.9}
+    )
+    other = replace(conditions, params=conditions.params.model_copy(update={"search": search}))
+    same = [
+        name
+        for name, method in METHODS.items()
+        if method.depends_on(conditions) == method.depends_on(other)
+    ]
+    kinds = {METHODS[name].kind for name in same}
+    assert kinds == {"greedy", "baseline", "vote"}
+    assert "full" not in same and len({METHODS[name].depends_on(other) for name in same}) == len(
+        same
+    )
+    rows = evaluate(DOMAIN, backend, TASKS, other, methods=same, report=lambda *_: None)
+    before = outcomes[outcomes["method"].isin(same)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(pd.DataFrame(rows), before)
+
+
+def test_rows_that_are_known_are_not_made(outcomes, conditions, backend):
+    """What is handed in is taken for the method's rows, in its place."""
+    made = {}
+
+    def known(key, make):
+        made[key] = make() if "'best_of_n'" in key else []
+        return made[key]
+
+    rows = evaluate(
+        DOMAIN,
+        backend,
+        TASKS,
+        conditions,
+        methods=("cot", "best_of_n", "full"),
+        report=lambda *_: None,
+        known=known,
+    )
+    assert len(made) == 3
+    own = outcomes[outcomes["method"] == "best_of_n"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(pd.DataFrame(rows), own)
+
+
 def test_costs_follow_from_what_a_method_is(outcomes):
     """Voting is free of calls, gated searches keep to N, nobody pays for more than N solutions."""
     calls = outcomes.groupby("method")["verifier_calls"].max()

@@ -323,6 +323,29 @@ def test_kinds_that_are_not_kept_at_once_are_kept_together(tmp_path: Path) -> No
         cache.close()
 
 
+def test_what_follows_from_replies_is_kept_under_a_name(tmp_path: Path) -> None:
+    """Only what was written, and only whole; names and items do not meet."""
+    path = tmp_path / "replies.sqlite"
+    value = [{"answer": "7\ud800", "calls": 3, "right": None, "cost": 0.1 + 0.2}]
+    for found, written in ((None, False), (None, True), (value, False)):
+        cache = CachedBackend(BACKEND, path)
+        assert cache.recall("rows") == found
+        assert cache.recall("other") is None
+        cache.remember("rows", value)
+        if written:
+            cache.write()
+        cache.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE replies SET value = CAST(value || 'x' AS BLOB)")
+    connection.close()
+    cache = CachedBackend(BACKEND, path)
+    assert cache.recall("rows") is None
+    cache.remember("rows", value)
+    cache.write()
+    assert cache.recall("rows") == value
+    cache.close()
+
+
 def test_a_kill_while_the_file_is_made_leaves_one_that_can_be_used(tmp_path: Path) -> None:
     """The table and the version come together: killed before each statement in turn."""
     script = """
