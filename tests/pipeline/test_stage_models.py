@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from selverify.models.assembly import OpenModels
 from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
 from selverify.models.sources import write_source
 from selverify.params import Params, ServedJudge, load_params
+from selverify.search.backend import Backend
 from selverify.search.requests import (
     Complete,
     CompleteItem,
@@ -32,7 +34,7 @@ from selverify.search.requests import (
     VerifyItem,
 )
 from selverify.types import Move, Problem, Sample, State, Truth, Verdict
-from tasks import verifier
+from tasks import evaluation, verifier
 from tasks.models import make_cache, open_models
 
 AT_ONCE, FILES = 8, 10
@@ -156,6 +158,27 @@ def of_word_problems() -> tuple[Domain, Problem, Truth]:
 def of_grade_school() -> tuple[Domain, Problem, Truth]:
     domain = GradeSchool()
     return domain, domain.read("What are 4 and 5?", problem_id="p"), Truth("p", "9", "{}")
+
+
+def test_rows_of_a_method_are_made_once_for_what_they_follow_from(tmp_path: Path) -> None:
+    """Not where a grading ran out of time: it could end otherwise."""
+    made: list[str] = []
+
+    def rows(own: str, status: str) -> list[dict[str, Any]]:
+        cache = CachedBackend(cast(Backend, None), tmp_path / "replies.sqlite")
+
+        def make() -> list[dict[str, Any]]:
+            made.append(own)
+            return [{"status": "correct"}, {"status": status}]
+
+        found = evaluation._remembered(cache, "code and models", own, make)
+        cache.write()
+        cache.close()
+        return found
+
+    for own, status in (("a", "wrong"), ("a", "wrong"), ("b", "timeout"), ("b", "timeout")):
+        assert rows(own, status) == [{"status": "correct"}, {"status": status}]
+    assert made == ["a", "b", "b"]
 
 
 @pytest.mark.parametrize("drawn", [of_word_problems, of_grade_school])
