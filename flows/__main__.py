@@ -51,6 +51,7 @@ COMMANDS = {
 MOST_ARGUMENTS = {RUN: 1, SCALE: 10}
 INTERRUPTED = 130
 STARTED_BY_DVC = "DVC_STAGE"
+STAGE_LOG = "stage-server.log"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -98,7 +99,7 @@ def _run_stage(name: str) -> None:
         stage = find_stage(load_stages(params), name)
         check_inputs(stage)
         fix_kernels(stage.task, trained_here=trained_here(stage, params))
-        server = _function("flows.server", "prefect_server_on_its_way")()
+        server = _function("flows.server", "prefect_server_on_its_way")(STAGE_LOG)
         address = stack.enter_context(cast(AbstractContextManager[Callable[[], str]], server))
         run_stage = _function("flows.stage_flow", "run_stage")  # takes as long as the server does
         address()

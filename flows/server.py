@@ -35,6 +35,7 @@ PREFECT_API_URL = "PREFECT_API_URL"
 START_SECONDS = 300.0
 POLL_SECONDS = 0.2
 WATCH_SECONDS = 1.0
+SERVER_LOG = "server.log"
 HIGHEST_PORT = 65535
 
 
@@ -67,8 +68,11 @@ def prefect_server() -> Iterator[str]:
 
 
 @contextmanager
-def prefect_server_on_its_way() -> Iterator[Callable[[], str]]:
+def prefect_server_on_its_way(log_name: str = SERVER_LOG) -> Iterator[Callable[[], str]]:
     """The same, but it may still be starting: what is yielded waits for it and returns its address.
+
+    Args:
+        log_name: of the server's log, where another one may be at work beside it.
 
     Raises:
         ServerError: when it is waited for, as in ``prefect_server``.
@@ -76,7 +80,7 @@ def prefect_server_on_its_way() -> Iterator[Callable[[], str]]:
     if given := os.environ.get(PREFECT_API_URL):
         yield lambda: given
         return
-    with starting_prefect(_free_port()) as server:
+    with starting_prefect(_free_port(), log_name) as server:
 
         def address() -> str:
             wait_for(server)
@@ -86,13 +90,13 @@ def prefect_server_on_its_way() -> Iterator[Callable[[], str]]:
 
 
 @contextmanager
-def starting_prefect(port: int) -> Iterator[Service]:
+def starting_prefect(port: int, log_name: str = SERVER_LOG) -> Iterator[Service]:
     """A Prefect server on its way up; ``PREFECT_API_URL`` names it for the length of the block."""
     origin = f"http://{LOOPBACK}:{port}"
     # A page of the web must not be able to talk to it from a browser on this machine.
     variables = {"PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
     command = ("prefect", "server", "start", "--host", LOOPBACK, "--port", str(port))
-    log, healthy = _log_in(PREFECT_DIRECTORY), partial(_healthy, f"{origin}/api/health")
+    log, healthy = _log_in(PREFECT_DIRECTORY, log_name), partial(_healthy, f"{origin}/api/health")
     with running("Prefect", command, log, healthy, variables) as server:
         os.environ[PREFECT_API_URL] = f"{origin}/api"
         try:
@@ -110,8 +114,8 @@ def starting_mlflow(port: int) -> AbstractContextManager[Service]:
     return running("MLflow", command, _log_in(TRACKING_DIRECTORY), healthy, variables)
 
 
-def _log_in(directory: str) -> Path:
-    return Path.cwd() / directory / "server.log"
+def _log_in(directory: str, name: str = SERVER_LOG) -> Path:
+    return Path.cwd() / directory / name
 
 
 @contextmanager

@@ -9,10 +9,12 @@ import logging
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
 
 from selverify.errors import SelverifyError
 
+FLUSH_SECONDS = 5.0
 PACKAGES = ("selverify", "tasks", "flows")
 
 
@@ -63,6 +65,8 @@ def prepare() -> None:
 
 
 def flush() -> None:
-    """Hand over what waits for Prefect's server, before that server is stopped."""
+    """Hand over what waits for Prefect's server, logs and events, before that server is stopped."""
     for handler in logging.getLogger("prefect.flow_runs").handlers:
         handler.flush()
+    events = import_module("prefect.events.worker").EventsWorker
+    events.drain_all(timeout=FLUSH_SECONDS, at_exit=False)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
@@ -38,6 +39,20 @@ SHARD = 125
 """Problems a shard."""
 _ORDER = ("method", "problem_id", "sampling_seed", "n", "setting")
 """Of the rows: settings that decide alike are then beside each other, which makes a small file."""
+
+
+def _code() -> str:
+    """The digest of the library's files, with their names."""
+    root, found = Path(selverify.__file__).parent, hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        text = path.read_bytes()
+        found.update(f"{path.relative_to(root).as_posix()} {len(text)} ".encode() + text)
+    return found.hexdigest()
+
+
+CODE = _code()
+"""As it is imported: an edit while a run is at work is of the next run."""
+GRADED_BY = [version(name) for name in ("math-verify", "latex2sympy2-extended", "sympy")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +143,9 @@ def _under_seed(shard: Shard, seed: int) -> Part:
 
 def _common(shard: Shard, backend: Backend) -> str:
     """What the rows of every method follow from: code, models, problems, how they are graded."""
-    code = hashlib.sha256()
-    for path in sorted(Path(selverify.__file__).parent.rglob("*.py")):
-        code.update(path.read_bytes())
     models = [backend.identity(kind) for kind in sorted(REQUEST_KINDS)]
     seconds = shard.params.evaluation.grading_seconds
-    return repr((code.hexdigest(), models, shard.tasks, seconds))
+    return repr((CODE, GRADED_BY, models, shard.tasks, seconds))
 
 
 def _remembered(

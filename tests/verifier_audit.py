@@ -25,19 +25,24 @@ def main() -> None:
     asked.add_argument("--policy", type=Path, required=True)
     asked.add_argument("--benchmark", type=Path, default=Path("data/benchmark"))
     asked.add_argument("--solutions", type=int, default=2, help="sampled of each problem")
-    asked.add_argument("--rollouts", type=int, default=32, help="of each state")
+    asked.add_argument("--rollouts", type=int, choices=range(1, 65), default=32, metavar="N")
     given = asked.parse_args()
     logging.disable(logging.INFO)
     policy = load_policy(given.policy)
+    tasks = read_tasks(given.benchmark, "validation")
+    if other := {task.problem.domain for task in tasks} - {policy.domain.name}:
+        raise SystemExit(f"{given.benchmark}: problems of {other.pop()}, not {policy.domain.name}")
     with Grader(seconds=5.0, workers=1) as grader:
         steps = steps_by_rollouts(
             policy.domain,
             policy.backend,
-            read_tasks(given.benchmark, "validation"),
+            tasks,
             solutions=given.solutions,
             rollouts=given.rollouts,
             grader=grader,
         )
+    if steps.empty:
+        raise SystemExit("no step was sampled that can be judged")
     found = area_under_roc_interval(
         steps["score"],
         steps["right"],

@@ -257,6 +257,7 @@ class CachedBackend:
         for _, position, packed, checksum in rows:
             if checksum == _checksum(key, position, packed):
                 return json.loads(zlib.decompress(packed).decode("utf-8", "surrogatepass"))
+            _log.warning("%s: what was kept under a name is damaged and is made again", self._path)
         return None
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:

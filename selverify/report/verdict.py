@@ -17,55 +17,61 @@ from selverify.report.names import FULL_METHOD, method_name
 from selverify.report.targets import Target
 
 VOTES = ("ranked_vote", "selective_vote")
-"""Ours that weigh whole solutions: the one that gains most is told instead of full if it gains more
-than full does."""
+"""Ours that weigh whole solutions: the one that gains most is told beside full, if it gains more
+than full does and more than chance."""
 _percent = partial(number, scale=100)
 _points = partial(ranged, scale=100, signed=True)
 
 
 def verdict(tables: Mapping[str, pd.DataFrame], targets: Sequence[Target], *, problems: int) -> str:
-    """One sentence: which method of ours gains or loses most, for how many calls, what is missed.
+    """One sentence: where full, and a vote of ours, differ from the baselines; what is missed.
 
     Args:
-        tables: ``equal_calls`` and ``near_best``, as :mod:`selverify.experiment.equal_cost` gives;
-            full is among their methods.
+        tables: ``equal_calls`` and ``near_best``, as :mod:`selverify.experiment.equal_cost` gives.
         problems: on so many they were measured.
     """
     calls, near = tables["equal_calls"], tables["near_best"]
-    method = _told(calls)
-    parts = [_against_hull(calls, method, problems), _to_its_best(calls, near, method)]
+    vote = _gaining_vote(calls)
+    told = [FULL_METHOD, *vote]
+    parts = [_against_hull(calls, method) for method in told]
+    parts.append(_to_its_best(calls, near, told[-1]))
     missed = [one for one in targets if not one.met]
     if missed:
         parts.append(f"missed: {len(missed)} of {len(targets)} targets, first {_missed(missed[0])}")
     elif targets:
         parts.append(f"missed: none of {len(targets)} targets")
-    return f"{'; '.join(parts)}."
+    return (
+        f"On {problems} problems, against the best mixture of all baselines for as many verifier "
+        f"calls a problem on average: {'; '.join(parts)}."
+    )
 
 
-def _told(calls: pd.DataFrame) -> str:
-    """Full, or the vote that gains most over it, if one does, at the levels that both reach."""
+def _gaining_vote(calls: pd.DataFrame) -> list[str]:
+    """The vote that gains most over full at the levels that both reach, if one gains anything."""
     gains = calls.pivot_table(index="level", columns="method", values="difference")
-    votes = [name for name in VOTES if name in gains]
+    gained = set(calls.loc[calls["difference_low"] > 0.0, "method"])
+    votes = [name for name in VOTES if name in gained]
     over = gains[votes].sub(gains.get(FULL_METHOD, 0.0), axis=0).mean().dropna()
-    return str(over.idxmax()) if (over > 0.0).any() else FULL_METHOD
+    return [str(over.idxmax())] if (over > 0.0).any() else []
 
 
-def _against_hull(calls: pd.DataFrame, method: str, problems: int) -> str:
+def _against_hull(calls: pd.DataFrame, method: str) -> str:
     """The largest gain beyond chance and its B, or else the largest loss; then the other B."""
-    own = calls[calls["method"] == method].dropna(subset="difference").sort_values("difference")
+    own = calls[calls["method"] == method].dropna(subset="difference").sort_values("level")
     above, below = own[own["difference_low"] > 0.0], own[own["difference_high"] < 0.0]
-    who, hull = method_name(method), "the best mixture of all baselines"
+    who = method_name(method)
     if own.empty:
-        return f"{who} asks too often on {problems} problems to be compared with {hull}"
+        return f"{who} makes too many calls to be compared"
     if above.empty and below.empty:
-        return f"{who} is as right as {hull}, but for chance, on {problems} problems"
-    one: dict[Any, Any] = (below.iloc[0] if above.empty else above.iloc[-1]).to_dict()
+        return f"{who} shows no difference beyond chance at {_levels(own)}"
+    most = below["difference"].argmin() if above.empty else above["difference"].argmax()
+    one: dict[Any, Any] = (below if above.empty else above).iloc[int(most)].to_dict()
     found = (
-        f"{who} is right in {_percent(one, 'accuracy')} % of {problems} problems with at most "
-        f"{_calls(one['level'])} each, {_points(one, 'difference')} points against {hull}"
+        f"{who} is right in {_percent(one, 'accuracy')} % with at most {_calls(one['level'])}, "
+        f"{_points(one, 'difference')} points"
     )
     also = [
-        f"{side} it with at most {_levels(others)}"
+        f"{side} it at {_levels(others)}"
         for side, rows in (("above", above), ("below", below))
         if len(others := rows[rows["level"] != one["level"]])
     ]
@@ -93,9 +99,9 @@ def _missed(one: Target) -> str:
 
 
 def _calls(level: float) -> str:
-    return f"{level} verifier call{'' if level == 1 else 's'}"
+    return f"{level} call{'' if level == 1 else 's'}"
 
 
 def _levels(rows: pd.DataFrame) -> str:
     *others, last = (str(level) for level in sorted(rows["level"]))
-    return f"{', '.join(others)} or {last}" if others else last
+    return f"{', '.join(others)} and {last}" if others else last

@@ -4,6 +4,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -18,6 +19,7 @@ from selverify.experiment.evaluation import evaluate
 from selverify.experiment.inspection import add_scores, inspect_samples
 from selverify.experiment.methods import METHODS, Conditions, Gated, Method, Trial, points_of
 from selverify.experiment.reuse import same_with_less
+from selverify.models.reply_cache import CachedBackend
 from selverify.models.threshold import with_tau
 from selverify.params import Benchmark, Split, load_params
 from selverify.report import names
@@ -26,6 +28,7 @@ from selverify.search.exploration import explore
 from selverify.search.ledger import Ledger
 from selverify.training.exploration import exploration_rows, state_of
 from selverify.types import State
+from tasks.evaluation import _remembered
 
 PARAMS = with_tau(load_params(Path("params.yaml")), 0.4)
 DOMAIN = domain_by_name("word_problems")
@@ -129,6 +132,56 @@ def test_what_a_method_depends_on_is_all_that_moves_its_rows(outcomes, condition
     rows = evaluate(DOMAIN, backend, TASKS, other, methods=same, report=lambda *_: None)
     before = outcomes[outcomes["method"].isin(same)].reset_index(drop=True)
     pd.testing.assert_frame_equal(pd.DataFrame(rows), before)
+
+
+@pytest.mark.parametrize("part", ["grid", "budgets", "sampling", "aggregation", "search"])
+def test_each_thing_that_moves_the_full_method_is_in_its_key(conditions, part):
+    """What its grid, limits and settings are; beside them sigma-bar and the patterns."""
+    params = conditions.params
+    evaluation, verifier = params.evaluation, params.verifier
+    grid = evaluation.grid.model_copy(update={"tau": (0.7,)})
+    sampling = params.sampling[params.domain].model_copy(update={"max_moves": 3})
+    changed = {
+        "grid": {"evaluation": evaluation.model_copy(update={"grid": grid})},
+        "budgets": {"evaluation": evaluation.model_copy(update={"budgets": (8,)})},
+        "sampling": {"sampling": {**params.sampling, params.domain: sampling}},
+        "aggregation": {
+            "verifier": verifier.model_copy(
+                update={"aggregation": {**verifier.aggregation, params.domain: "min"}}
+            )
+        },
+        "search": {"search": params.search.model_copy(update={"rank_weight": 0.1})},
+    }[part]
+    full, before = METHODS["full"], METHODS["full"].depends_on(conditions)
+    assert full.depends_on(replace(conditions, params=params.model_copy(update=changed))) != before
+    assert full.depends_on(replace(conditions, dispersion={"hybrid": 0.4})) != before
+    assert full.depends_on(replace(conditions, patterns=())) != before
+    assert full.depends_on(replace(conditions)) == before
+
+
+def test_another_setting_on_known_rows_gives_what_it_gives_alone(conditions, backend, tmp_path):
+    """A filled cache, then ``search`` and the grid changed: the same rows as without any."""
+    methods = ("cot", "best_of_n_gated", "beam_keep_b", "ranked_vote", "full", "oracle")
+    grid = conditions.params.evaluation.grid.model_copy(update={"k_base": (1.0,)})
+    evaluation = conditions.params.evaluation.model_copy(update={"grid": grid})
+    search = conditions.params.search.model_copy(update={"max_retries": 0, "proposals": 3})
+    update = {"search": search, "evaluation": evaluation}
+    other = replace(conditions, params=conditions.params.model_copy(update=update))
+    options = {"methods": methods, "report": lambda *_: None}
+
+    def rows(conditions, path):
+        cache = CachedBackend(backend, path)
+        known = partial(_remembered, cache, "code and models")
+        found = evaluate(DOMAIN, cache, TASKS, conditions, known=known, **options)
+        cache.write()
+        cache.close()
+        return found
+
+    first = rows(conditions, tmp_path / "filled.sqlite")
+    assert rows(conditions, tmp_path / "filled.sqlite") == first
+    changed = rows(other, tmp_path / "filled.sqlite")
+    assert changed == rows(other, tmp_path / "empty.sqlite") != first
+    assert changed == evaluate(DOMAIN, backend, TASKS, other, **options)
 
 
 def test_rows_that_are_known_are_not_made(outcomes, conditions, backend):

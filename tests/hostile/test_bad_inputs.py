@@ -161,7 +161,7 @@ def test_frontier_of_no_report(report: str) -> None:
 @pytest.mark.usefixtures("here")
 def test_check(models: str) -> None:
     """It says of each thing how it is, and ends with exit code 1."""
-    result = CliRunner().invoke(app, ["check", "--no-pipeline", "--models", models])
+    result = CliRunner().invoke(app, ["check", "--models", models])
     assert isinstance(result.exception, SystemExit) and result.exit_code == 1
     assert "failed  models" in result.stdout and result.stderr == ""
 

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,6 +37,7 @@ from selverify.search.requests import (
 from selverify.types import Move, Problem, Sample, State, Truth, Verdict
 from tasks import evaluation, verifier
 from tasks.models import make_cache, open_models
+from tasks.shards import Shard
 
 AT_ONCE, FILES = 8, 10
 
@@ -158,6 +160,34 @@ def of_word_problems() -> tuple[Domain, Problem, Truth]:
 def of_grade_school() -> tuple[Domain, Problem, Truth]:
     domain = GradeSchool()
     return domain, domain.read("What are 4 and 5?", problem_id="p"), Truth("p", "9", "{}")
+
+
+def test_rows_are_named_by_code_models_problems_and_grading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them changes the name that all methods of a shard share."""
+    says, given = Says(), params(tmp_path / "replies.sqlite")
+    task = Task("test", STATE.problem, Truth("p", "2", "{}"), "f")
+    shard = Shard(given, {}, (task,))
+    backend = cast(Backend, says)
+    name = evaluation._common(shard, backend)
+    assert name == evaluation._common(shard, backend)
+    longer = given.evaluation.model_copy(update={"grading_seconds": 9.0})
+    truth = replace(task, truth=Truth("p", "3", "{}"))
+    others = [
+        replace(shard, params=given.model_copy(update={"evaluation": longer})),
+        replace(shard, tasks=(truth,)),
+        replace(shard, tasks=(task, truth)),
+    ]
+    names = {evaluation._common(one, backend) for one in others}
+    monkeypatch.setattr(says, "identity", lambda kind: f"{kind}, seed 2")
+    names.add(evaluation._common(shard, backend))
+    monkeypatch.undo()
+    for what in ("CODE", "GRADED_BY"):
+        with monkeypatch.context() as patched:
+            patched.setattr(evaluation, what, "another")
+            names.add(evaluation._common(shard, backend))
+    assert len(names) == 6 and name not in names
 
 
 def test_rows_of_a_method_are_made_once_for_what_they_follow_from(tmp_path: Path) -> None:
