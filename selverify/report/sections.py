@@ -200,7 +200,7 @@ def details(report: ReportData) -> dict[str, float | int | bool]:
         if target.measured is not None:
             flat[f"target.{target.name}.measured"] = float(target.measured)
         flat[f"target.{target.name}.met"] = target.met
-    return flat
+    return {name: value for name, value in flat.items() if pd.notna(value)}
 
 
 def judged(verifier: pd.DataFrame) -> pd.DataFrame:

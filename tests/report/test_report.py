@@ -216,6 +216,17 @@ def test_a_report_without_the_full_method_at_a_level_has_no_metric_for_it(
     assert "equal_calls.1.hull" in flat and "equal_calls.1.difference" not in flat
 
 
+def test_what_has_no_value_is_left_out_of_the_numbers_for_programs(
+    built: ReportData, tmp_path: Path
+) -> None:
+    """An area under a curve where nothing is right: the file is still JSON."""
+    verifier = built.tables["verifier"].assign(value=np.nan)
+    flat = sections.details(replace(built, tables={**built.tables, "verifier": verifier}))
+    assert not any(name.startswith("verifier.") for name in flat)
+    assert flat["full.accuracy"] == pytest.approx(0.7)
+    write_plain_json(tmp_path / "details.json", flat)
+
+
 def test_methods_on_different_problems_are_refused() -> None:
     """A paired difference needs the same problems."""
     rows = validated().rows
