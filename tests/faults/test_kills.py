@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from kills import AFTER, OWN_SERVER, Chain, Wholes, adds_up, finish, kill_twice, started
@@ -78,6 +80,32 @@ def test_an_interrupt_ends_a_run_in_every_phase(name: str, wholes: Wholes, recor
         held=f"exit code 130, no traceback, nobody left after {left:.1f} s, then the bytes of an "
         "undisturbed run",
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stage_by_itself_takes_its_prefect_server_with_it(
+    number: signal.Signals, wholes: Wholes
+) -> None:
+    """Ended in its work, nobody is left; run to its end, Prefect has all that it said of it."""
+    whole = wholes["local"]
+    checkout = whole.checkout
+    checkout.forget("report")
+    run = checkout.start("report", PREFECT_API_URL="")
+    run.wait_for("report: started")
+    run.process.send_signal(number)
+    assert run.wait() != 0
+    run.seconds_until_nobody_is_left()
+    assert "Traceback" not in run.said, run.said[-4000:]
+    done = checkout.finish("report", PREFECT_API_URL="")
+    done.seconds_until_nobody_is_left()
+    assert "Error" not in done.said, done.said[-4000:]
+    with closing(sqlite3.connect(checkout.root / ".prefect" / "prefect.db")) as database:
+        flow, state = database.execute(
+            "SELECT id, state_name FROM flow_run ORDER BY created DESC LIMIT 1"
+        ).fetchone()
+        tasks = database.execute("SELECT state_name FROM task_run WHERE flow_run_id = ?", [flow])
+        assert state == "Completed" and {name for (name,) in tasks} == {"Completed"}
+    finish(whole, "pipeline")
 
 
 def test_a_second_run_of_a_checkout_is_refused(wholes: Wholes, record) -> None:
