@@ -11,13 +11,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from importlib.resources import files
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, cast
 
 import pandas as pd
 
-import selverify
 from selverify.data.benchmark import TRANSFER, Task
 from selverify.data.grading import TIMEOUT
 from selverify.domains.base import Domain
@@ -43,7 +43,7 @@ _ORDER = ("method", "problem_id", "sampling_seed", "n", "setting")
 
 def _code() -> str:
     """The digest of the library's files, with their names."""
-    root, found = Path(selverify.__file__).parent, hashlib.sha256()
+    root, found = Path(str(files("selverify"))), hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         text = path.read_bytes()
         found.update(f"{path.relative_to(root).as_posix()} {len(text)} ".encode() + text)
