@@ -1,6 +1,7 @@
 """What a person sees on the terminal: progress of our own loggers, one sentence for our errors.
 
-Knows: the standard logging of Python. Prefect's pages keep every traceback.
+Knows: the standard logging of Python, and what Prefect sends to its server in the background, whose
+pages keep every traceback.
 """
 
 from __future__ import annotations
