@@ -67,7 +67,7 @@ def _against_hull(calls: pd.DataFrame, method: str) -> str:
     most = below["difference"].argmin() if above.empty else above["difference"].argmax()
     one: dict[Any, Any] = (below if above.empty else above).iloc[int(most)].to_dict()
     found = (
-        f"{who} is right in {_percent(one, 'accuracy')} % with at most {_calls(one['level'])}, "
+        f"{who} solves {_percent(one, 'accuracy')} % with at most {_calls(one['level'])}, "
         f"{_points(one, 'difference')} points"
     )
     also = [

@@ -15,7 +15,7 @@ Cell = tuple[float, float, float]
 
 
 def equal_calls(methods: dict[str, Sequence[Cell | None]]) -> pd.DataFrame:
-    """Differences to the hull with their ends at B = 1, 2, 4; the hull is right in 60 %."""
+    """Differences to the hull with their ends at B = 1, 2, 4; the hull solves 60 %."""
     rows = [
         {
             "method": method,
@@ -64,7 +64,7 @@ def test_it_says_where_the_method_is_better_and_worse() -> None:
     calls = equal_calls({"full": [(0.1, 0.05, 0.15), (0.01, -0.02, 0.04), (-0.05, -0.08, -0.01)]})
     near = near_best({"full": 2.0, HULL: 4.0})
     assert said(calls, near) == (
-        f"{BEGIN}Ours (full) is right in 70.0 % with at most 1 call, +10.0 [+5.0, +15.0] points "
+        f"{BEGIN}Ours (full) solves 70.0 % with at most 1 call, +10.0 [+5.0, +15.0] points "
         "(below it at 4); it comes within 1 point of the mixture's best (60.0 %) with 2.0 [1.0, "
         "3.0] calls, 0.50 [0.40, 0.60] of the mixture's 4.0."
     )
@@ -78,7 +78,7 @@ def test_what_is_not_better_is_not_said_to_be() -> None:
     worse = equal_calls({"full": [(-0.1, -0.2, -0.05), (-0.2, -0.3, -0.1), (0.0, -0.1, 0.1)]})
     near = near_best({"full": NAN, HULL: 4.0})
     assert said(worse, near) == (
-        f"{BEGIN}Ours (full) is right in 40.0 % with at most 2 calls, -20.0 [-30.0, -10.0] points "
+        f"{BEGIN}Ours (full) solves 40.0 % with at most 2 calls, -20.0 [-30.0, -10.0] points "
         "(below it at 1); it does not come within 1 point of the mixture's best (60.0 %)."
     )
     level = equal_calls({"full": [None, (0.1, -0.1, 0.3), (0.1, -0.1, 0.3)]})
@@ -109,11 +109,11 @@ def test_a_vote_is_told_beside_full_where_it_gains_more() -> None:
 
     def told(methods: dict[str, Sequence[Cell | None]]) -> list[str]:
         parts = said(equal_calls(methods), near).removeprefix(BEGIN).split("; ")
-        return [part.partition(" is ")[0] for part in parts if part.startswith("Ours")]
+        return [part.partition(" solves ")[0] for part in parts if part.startswith("Ours")]
 
     both = said(equal_calls({"full": worse, "ranked_vote": better}), near)
-    assert "Ours (full) is right in 50.0 % with at most 1 call, -10.0" in both
-    assert "; Ours, ranked vote is right in 62.0 % with at most 1 call, +2.0 [+1.0, +5.0]" in both
+    assert "Ours (full) solves 50.0 % with at most 1 call, -10.0" in both
+    assert "; Ours, ranked vote solves 62.0 % with at most 1 call, +2.0 [+1.0, +5.0]" in both
     assert both.endswith("with 0.0 [-1.0, 1.0] calls, the mixture with 0.0 [-1.0, 1.0].")
     assert told({"full": worse, "ranked_vote": better}) == ["Ours (full)", "Ours, ranked vote"]
     assert told({"full": better, "ranked_vote": worse}) == ["Ours (full)"]
