@@ -74,16 +74,13 @@ def _written(
     """The moves of the training problems' written solutions, where they can be read as moves."""
     if params.domain != GradeSchool.name or not isinstance(settings, TextBenchmark):
         return []
-    files = {
-        (split.source, None if split.path is None else Path(split.path)): None
-        for split in (settings.train, settings.further)
-        if split is not None
-    }
+    splits = (split for split in (settings.train, settings.further) if split is not None)
+    pools = dict.fromkeys(map(split_questions, splits))
     wanted = {task.problem.problem_id for task in tasks if task.split in ("train", FURTHER)}
     return [
         {"problem_id": one.question_id, "moves": list(one.moves)}
-        for source, path in files
-        for one in gold_solutions(source, path, words=False)[0]
+        for pool in pools
+        for one in gold_solutions(pool, words=False)[0]
         if one.question_id in wanted
     ]
 

@@ -116,8 +116,7 @@ def _written(
             f"generator.{params.domain}.{params.backbones[0]}.tuning: given a tuning, expected "
             f"null: solutions that can be read as moves are known of {GradeSchool.name} alone"
         )
-    path = None if sizes.train.path is None else Path(sizes.train.path)
-    found, lacking = gold_solutions(sizes.train.source, path, words=tuning.words)
+    found, lacking = gold_solutions(split_questions(sizes.train), words=tuning.words)
     say(f"generator: {len(found)} written solutions are moves; others: {lacking}")
     pool = _as_questions([(one.question_id, one.question) for one in found])
     tasks = _as_questions([(one.problem.problem_id, one.problem.text) for one in held_out])

@@ -10,9 +10,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from selverify.data.text_benchmarks import TextQuestion, written_solutions
+from selverify.data.text_benchmarks import Questions, TextQuestion
 from selverify.domains.base import context_of
 from selverify.domains.grade_school import Computation, GradeSchool, Sheet
 from selverify.domains.line_arithmetic import NotAnExpression, read_expression, read_numeral
@@ -64,21 +63,17 @@ class GoldSolution:
 
 
 def gold_solutions(
-    source: str, path: Path | None, *, words: bool
+    questions: Questions, *, words: bool
 ) -> tuple[list[GoldSolution], Mapping[str, int]]:
     """The annotated solutions of a benchmark, and how many were left out for which reason.
 
-    ``source`` and ``path`` are as in a split of text (``params.TextSplit``). A solution is used
-    where its last annotated value is the gold and the gates refuse none of its moves. Annotations
-    that compute nothing, or the same again, are passed over. With ``words`` a move begins with a
-    label.
-
-    Raises:
-        ArtifactError, ParamsError, SchemaError: as ``text_benchmarks.load_known``.
+    A solution is used where its last annotated value is the gold and the gates refuse none of its
+    moves. Annotations that compute nothing, or the same again, are passed over. With ``words`` a
+    move begins with a label.
     """
     found, left_out = [], Counter[str]()
-    for question, solution in written_solutions(source, path):
-        moves = _moves(question, solution, words=words)
+    for question in questions.items:
+        moves = _moves(question, words=words)
         if isinstance(moves, str):
             left_out[moves] += 1
         else:
@@ -144,11 +139,11 @@ def label_of(text: str, start: int, end: int) -> str:
     return " ".join(_ended(_begun(tail)[:MOST_LABEL_WORDS]))
 
 
-def _moves(question: TextQuestion, solution: str, *, words: bool) -> tuple[str, ...] | str:
+def _moves(question: TextQuestion, *, words: bool) -> tuple[str, ...] | str:
     """The moves' texts, or why there are none."""
-    if len(solution) > MAX_SOLUTION:
+    if len(question.written) > MAX_SOLUTION:
         return TOO_LONG
-    candidates = list(annotated_moves(solution, words=words))
+    candidates = list(annotated_moves(question.written, words=words))
     if not candidates:
         return NO_ANNOTATIONS
     if not ends_in(candidates, question.answer):

@@ -22,8 +22,8 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from types import MappingProxyType
@@ -109,13 +109,18 @@ KNOWN: Mapping[str, BenchmarkSource] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class TextQuestion:
-    """A question and its gold answer; level and subject where they are known."""
+    """A question and its gold answer; level and subject where they are known.
+
+    ``written`` is the whole text of the field that states the gold, often a solution. Copies of a
+    benchmark differ in it, so that it tells no questions apart.
+    """
 
     question_id: str
     text: str
     answer: str
     level: str | None
     subject: str | None
+    written: str = field(default="", compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:
@@ -179,30 +184,6 @@ def load_known(name: str, path: Path | None) -> Questions:
     if not path.is_file():
         raise ArtifactError(f"{path}: no such file; expected a copy of {name}")
     return _questions(path, name=name, known=KNOWN[name])
-
-
-def written_solutions(source: str, path: Path | None) -> Iterator[tuple[TextQuestion, str]]:
-    """Each question, and the whole text of the field that states its gold.
-
-    ``source`` is one of ``KNOWN``, or any other name for a file at ``path``.
-
-    Raises:
-        ArtifactError, ParamsError, SchemaError: as ``load_known``.
-    """
-    known = KNOWN.get(source)
-    if known is None and path is None:
-        raise ParamsError(f"benchmark: given {source!r}, expected one of {', '.join(KNOWN)}")
-    file = _downloaded(source) if path is None else path
-    if not file.is_file():
-        raise ArtifactError(f"{file}: no such file; expected a copy of {source}")
-    name = source if known else file.name.removesuffix(suffix_of(file))
-    read = _questions(file, name=name, known=known)
-    kept = {question.question_id: question for question in read.items}
-    for record in question_records(file):
-        question = kept.get(_identity(record, name=name, known=known))
-        text = record.text(*ANSWER_FIELDS, SOLUTION_FIELD)
-        if question is not None and text is not None:
-            yield question, text
 
 
 def without(pool: Questions, held_out: Questions) -> Questions:
@@ -347,6 +328,7 @@ def _question(
         answer=record.readable(gold, what="a gold", most=MAX_ANSWER),
         level=_level(record),
         subject=record.name("a subject", *SUBJECT_FIELDS),
+        written=record.text(*ANSWER_FIELDS, SOLUTION_FIELD) or "",
     )
 
 
@@ -366,9 +348,9 @@ def _level(record: QuestionRecord) -> str | None:
 
 def _gold(record: QuestionRecord) -> str | None:
     """The gold of the first field that states one."""
-    for field in (*ANSWER_FIELDS, SOLUTION_FIELD):
-        text = record.text(field)
-        if text is not None and (gold := _stated(text, whole=field != SOLUTION_FIELD)):
+    for name in (*ANSWER_FIELDS, SOLUTION_FIELD):
+        text = record.text(name)
+        if text is not None and (gold := _stated(text, whole=name != SOLUTION_FIELD)):
             return gold
     return None
 

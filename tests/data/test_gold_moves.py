@@ -8,29 +8,29 @@ from pathlib import Path
 import pytest
 
 from selverify.data.gold_moves import GoldSolution, gold_solutions, label_of
-from selverify.errors import ArtifactError, ParamsError
+from selverify.data.text_benchmarks import Questions, load_questions
 
 PENS = "Ann buys 4 boxes of 12 pens for $24. She gives 1/4 of the pens away. How many are left?"
 
 
-def written(folder: Path, *records: tuple[str, str]) -> Path:
-    """A file of questions and solutions."""
+def written(folder: Path, *records: tuple[str, str]) -> Questions:
+    """Of a file of questions and solutions."""
     path = folder / "own.jsonl"
     lines = (json.dumps({"question": question, "answer": answer}) for question, answer in records)
     path.write_text("\n".join(lines), encoding="utf-8")
-    return path
+    return load_questions(path)
 
 
 def only(folder: Path, question: str, solution: str, *, words: bool = False) -> GoldSolution:
     """The gold solution of the one record."""
-    (found,), left_out = gold_solutions("file", written(folder, (question, solution)), words=words)
+    (found,), left_out = gold_solutions(written(folder, (question, solution)), words=words)
     assert not left_out
     return found
 
 
 def reason(folder: Path, solution: str) -> dict[str, int]:
     """Why the one record is left out."""
-    found, left_out = gold_solutions("file", written(folder, (PENS, solution)), words=False)
+    found, left_out = gold_solutions(written(folder, (PENS, solution)), words=False)
     assert not found
     return dict(left_out)
 
@@ -105,10 +105,3 @@ def test_what_is_left_out_is_counted(tmp_path: Path, solution: str, why: str) ->
 def test_a_label_says_what_is_computed(sentence: str, label: str) -> None:
     """A few words, no numbers, in small letters."""
     assert label_of(sentence, sentence.index("<<"), sentence.index(">>") + 2) == label
-
-
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError, match="no such file"):
-        gold_solutions("gsm8k_train", tmp_path / "nowhere.jsonl", words=False)
-    with pytest.raises(ParamsError, match="given 'file', expected one of"):
-        gold_solutions("file", None, words=False)

@@ -12,7 +12,7 @@ import recorded
 
 from selverify.data.gold_moves import annotated_moves, ends_in, gold_solutions
 from selverify.data.near_duplicates import apart_from, shared_phrases
-from selverify.data.text_benchmarks import load_known, load_questions, written_solutions
+from selverify.data.text_benchmarks import load_known, load_questions
 from selverify.domains import grade_school
 from selverify.domains.base import context_of
 from selverify.domains.grade_school import CONSTANTS, GradeSchool, Sheet
@@ -57,8 +57,8 @@ def steps() -> tuple[Step, ...]:
 
 
 def _walk() -> Iterator[Step]:
-    for question, solution in written_solutions("gsm8k_train", TRAIN):
-        moves = list(annotated_moves(solution, words=False))
+    for question in load_known("gsm8k_train", TRAIN).items:
+        moves = list(annotated_moves(question.written, words=False))
         right = ends_in(moves, question.answer)
         state = DOMAIN.initial_state(DOMAIN.read(question.text, problem_id="p"), budget=0)
         for move in (*moves, DOMAIN.parse(f"Answer {question.answer}")):
@@ -88,8 +88,9 @@ def test_the_answer_gate_refuses_no_answer_that_was_computed() -> None:
 @pytest.mark.soak
 def test_nearly_all_solutions_can_be_used() -> None:
     """93 %; with labels the same ones."""
-    bare, left_out = gold_solutions("gsm8k_train", TRAIN, words=False)
-    told, _ = gold_solutions("gsm8k_train", TRAIN, words=True)
+    questions = load_known("gsm8k_train", TRAIN)
+    bare, left_out = gold_solutions(questions, words=False)
+    told, _ = gold_solutions(questions, words=True)
     assert len(bare) == 6_972
     assert left_out == {"ends in another number": 250, "no annotations": 164, "scope": 87}
     assert [one.question_id for one in bare] == [one.question_id for one in told]
