@@ -18,11 +18,13 @@ from selverify.domains.base import Domain, knows_truth
 from selverify.search.backend import Backend, sample_completions, sample_moves
 from selverify.search.candidates import sift
 from selverify.search.gates import GATES, reject
-from selverify.search.solutions import Solution, read_solution
+from selverify.search.solutions import read_solution
 from selverify.types import Sample, State
 
-Values = dict[tuple[str, tuple[str, ...]], float]
-"""The value of each state, by its problem and its moves' texts."""
+Key = tuple[str, tuple[str, ...]]
+"""Which state is meant: its problem and its moves' texts."""
+Values = dict[Key, float]
+"""The value of each state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,7 @@ def sample_training_solutions(
     for task, start, samples in zip(tasks, starts, replies, strict=True):
         cut: dict[tuple[str, ...], SampledSolution] = {}
         for sample in samples:
-            solution = read_solution(domain, start, text=sample.text, count=1)
-            states = _legal_states(domain, start, solution) if solution is not None else ()
-            if states:
+            if states := _legal_states(domain, start, sample.text):
                 key = states[-1].said
                 count = cut[key].count if key in cut else 0
                 cut[key] = SampledSolution(task, states, count + 1)
@@ -97,10 +97,12 @@ def sample_training_solutions(
     return found
 
 
-def _legal_states(domain: Domain, start: State, solution: Solution) -> tuple[State, ...]:
-    """The states after each move of ``solution`` before the first that a gate refuses."""
+def _legal_states(domain: Domain, start: State, text: str) -> tuple[State, ...]:
+    """The states after each move of a solution before the first that a gate refuses; none where
+    ``text`` has no answer that can be read."""
+    solution = read_solution(domain, start, text=text, count=1)
     states, state = [], start
-    for move in solution.state.derivation:
+    for move in solution.state.derivation if solution is not None else ():
         if reject(domain, state, candidate=move) is not None:
             break
         state = domain.apply(state, move)
@@ -116,12 +118,7 @@ def of_solved_problems(
     For relative targets the others are not rolled out. Some of their states have a value above 0,
     which are few for what it would cost to find them.
     """
-    solved = {
-        one.task.problem.problem_id
-        for one in sampled
-        if domain.is_final(one.states[-1])
-        and grader.matches(one.task.truth.answer, domain.answer(one.states[-1]))
-    }
+    solved = {one.task.problem.problem_id for one in sampled if _is_right(domain, one, grader)}
     return [one for one in sampled if one.task.problem.problem_id in solved]
 
 
@@ -136,9 +133,7 @@ def written_solutions(
     for task in tasks:
         start = domain.initial_state(task.problem, budget=1)
         text = domain.end_of_move.join((*written.get(task.problem.problem_id, ()), ""))
-        solution = read_solution(domain, start, text=text, count=1) if text else None
-        states = _legal_states(domain, start, solution) if solution is not None else ()
-        if states:
+        if states := _legal_states(domain, start, text):
             found.append(SampledSolution(task, states, 1))
     return found
 
@@ -160,12 +155,17 @@ def written_values(
     results = {one.task.problem.problem_id: domain.results(one.states[-1]) for one in written}
     values: Values = {(problem_id, ()): 1.0 for problem_id in results}
     for one in sampled:
-        end, known = one.states[-1], results[one.task.problem.problem_id]
-        right = domain.is_final(end) and grader.matches(one.task.truth.answer, domain.answer(end))
+        right, known = _is_right(domain, one, grader), results[one.task.problem.problem_id]
         for state in one.states:
             on_the_way = not domain.is_final(state) and domain.results(state) <= known
             values[_key(state)] = max(values.get(_key(state), 0.0), float(right or on_the_way))
     return values
+
+
+def _is_right(domain: Domain, one: SampledSolution, grader: Grader) -> bool:
+    """Whether the solution ends in the right answer."""
+    end = one.states[-1]
+    return domain.is_final(end) and grader.matches(one.task.truth.answer, domain.answer(end))
 
 
 def up_to_the_first_wrong(
@@ -176,8 +176,8 @@ def up_to_the_first_wrong(
     After it no step is right, so that none could be told from another. Each move is to be learned
     from in the first solution that it stands in; one without such a move is left out.
     """
-    found: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
-    known: set[tuple[str, tuple[str, ...]]] = set()
+    found: dict[Key, SampledSolution] = {}
+    known: set[Key] = set()
     for one in sampled:
         right = [values[_key(state)] > 0 for state in one.states]
         states = one.states[: (*right, False).index(False) + 1]
@@ -208,7 +208,7 @@ def explore_candidates(
     Of the states that the solutions pass through, from which at least ``explored_from`` of the
     continuations are right.
     """
-    starts: dict[tuple[str, tuple[str, ...]], SampledSolution] = {}
+    starts: dict[Key, SampledSolution] = {}
     for one in sampled:
         for length in range(len(one.states)):
             state = one.states[length - 1] if length else _start(domain, one)
@@ -256,8 +256,7 @@ def state_values(
     for (key, (task, state)), samples in zip(rest.items(), replies, strict=True):
         right = sum(_reaches(domain, state, one, task.truth.answer, grader) for one in samples)
         values[key] = right / rollouts
-    drawn: Counter[tuple[str, tuple[str, ...]]] = Counter()
-    right_ends: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    drawn, right_ends = Counter[Key](), Counter[Key]()
     for one in sampled:
         key = one.task.problem.problem_id, ()
         drawn[key] += one.count
@@ -281,7 +280,7 @@ def value_solutions(sampled: Sequence[SampledSolution], values: Values) -> list[
     ]
 
 
-def _key(state: State) -> tuple[str, tuple[str, ...]]:
+def _key(state: State) -> Key:
     return state.problem.problem_id, state.said
 
 
