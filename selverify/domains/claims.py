@@ -441,12 +441,14 @@ def _agree(left: Expression, right: Expression, *, goes_on: bool, floored: bool)
     if floored and any(math.floor(one) == other for one in left.values for other in others):
         return True
     places = max(left.decimals, right.decimals)
-    return bool(places) and any(
-        _close(one, other, places) for one in left.values for other in others
-    )
+    return any(rounding_explains(one, other, places) for one in left.values for other in others)
 
 
-def _close(one: Fraction, other: Fraction, places: int) -> bool:
-    """Within one unit of the last decimal written, or one percent."""
-    apart = abs(one - other)
-    return apart <= Fraction(1, 10**places) or apart <= ROUNDED * max(abs(one), abs(other))
+def rounding_explains(one: Fraction, other: Fraction, places: int) -> bool:
+    """Whether two values may be one, of which so many decimals were written; without any: no."""
+    return bool(places) and abs(one - other) <= slack_of(max(one, other, key=abs), places)
+
+
+def slack_of(value: Fraction, places: int) -> Fraction:
+    """How far a rounded value may lie from the true one: one unit of its last decimal, or 1 %."""
+    return max(Fraction(1, 10**places), ROUNDED * abs(value))

@@ -21,7 +21,13 @@ from selverify.domains.arithmetic import (
     NotNumeric,
     read_expression,
 )
-from selverify.domains.claims import ELSEWHERE, NUMERIC, OPERATIONS, REPLACED, ROUNDED
+from selverify.domains.claims import (
+    ELSEWHERE,
+    NUMERIC,
+    OPERATIONS,
+    REPLACED,
+    rounding_explains,
+)
 
 _MAX_DIVISORS = 8
 _REMEMBERED = 4_096
@@ -207,19 +213,12 @@ def agree(left: Expression, right: Expression, *, whole: bool) -> bool:
     if left.values & right.values:
         return True
     places = max(left.decimals, right.decimals)
-    for one in left.values:
-        for other in right.values:
-            apart = abs(one - other)
-            if places and apart <= slack_of(max(one, other, key=abs), places):
-                return True
-            if whole and other.denominator == 1 and apart < 1:
-                return True
-    return False
-
-
-def slack_of(value: Fraction, places: int) -> Fraction:
-    """How far a rounded value may lie from the true one."""
-    return max(Fraction(1, 10**places), ROUNDED * abs(value))
+    return any(
+        rounding_explains(one, other, places)
+        or (whole and other.denominator == 1 and abs(one - other) < 1)
+        for one in left.values
+        for other in right.values
+    )
 
 
 def may_be_same(one: Known, other: Known) -> bool:

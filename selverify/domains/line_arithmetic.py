@@ -85,12 +85,8 @@ class Expression:
 
 
 def terminates(value: Fraction) -> bool:
-    """Whether the decimals of ``value`` end."""
-    below = value.denominator
-    for prime in (2, 5):
-        while below % prime == 0:
-            below //= prime
-    return below == 1
+    """Whether the decimals of ``value`` end: its denominator divides a power of ten."""
+    return pow(10, value.denominator.bit_length(), value.denominator) == 0
 
 
 def counts_as(numeral: Numeral, exact: Fraction) -> bool:

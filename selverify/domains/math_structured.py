@@ -28,7 +28,7 @@ from pydantic import BeforeValidator, Field, ValidationError
 
 from selverify.domains.arithmetic import MAX_DIGITS, NUMERAL
 from selverify.domains.base import Domain, arguments_of, context_of
-from selverify.domains.claims import ELSEWHERE, LEFT_OVER, ROUNDING_WORDS, SUPPOSING
+from selverify.domains.claims import ELSEWHERE, LEFT_OVER, ROUNDING_WORDS, SUPPOSING, slack_of
 from selverify.domains.formulas import (
     Known,
     agree,
@@ -42,7 +42,6 @@ from selverify.domains.formulas import (
     read_value,
     reconciled,
     scaled,
-    slack_of,
     words_of,
 )
 from selverify.domains.math_steps import UNWRITABLE, MathSteps
