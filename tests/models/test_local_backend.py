@@ -310,7 +310,7 @@ def test_what_was_dropped_is_read_again(generator, backbone):
     """The newest moves are kept, no more than were allowed, and every reply is the same."""
     small = LocalGenerator(DOMAIN, backbone, SAMPLING, seed=3, kept_moves=5)
     items = proposed(small, states(3))
-    assert len(small._kept) == 5 < sum(len(item.moves) for item in items)
+    assert len(small._kept._places) == 5 < sum(len(item.moves) for item in items)
     assert_near(small.embed(items), generator.embed(items), atol=1e-5)
 
 

@@ -73,7 +73,7 @@ def test_accepted_moves_come_to_rank_first(rank_on):
     assert min(seen["expected score"]) < 0.35
     _, held = split_lists(data, settings)
     rows = held[0].rows
-    scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residuals(rows)
+    scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residual(rows)
     labels = torch.tensor(held[0].labels)
     assert scores[labels].mean() < scores[~labels].mean()
     for residual in (heuristic.plain, heuristic.wordless, heuristic.printed):

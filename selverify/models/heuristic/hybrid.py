@@ -109,11 +109,6 @@ class Heuristic(nn.Module):
         scores: Tensor = STEP_SCALE * self.distance(rows.after, rows.goal)
         return scores
 
-    def residuals(self, rows: Embeddings) -> Tensor:
-        """The learned residual r_theta [rows]; lower is more worth a verifier call."""
-        scores: Tensor = self.residual(rows)
-        return scores
-
     def with_residual(self, residual: PrintedHead) -> Scorer:
         """h = D_type + ``residual``, of embeddings [rows]; lower ranks first."""
 
@@ -137,7 +132,7 @@ class Heuristic(nn.Module):
 
     def forward(self, rows: Embeddings) -> Tensor:
         """h(w, m) = D_type(w', w*) + r_theta(w, m) [rows]; lower ranks first (Eq. hybrid_score)."""
-        return self.distances(rows) + self.residuals(rows)
+        return self.with_residual(self.residual)(rows)
 
 
 def _below_one(chances: Tensor) -> Tensor:
@@ -158,7 +153,7 @@ def scorers(heuristic: Heuristic) -> dict[str, Scorer]:
     return {
         **UNTRAINED,
         "distance": heuristic.distances,
-        "residual": heuristic.residuals,
+        "residual": heuristic.residual,
         "hybrid": heuristic,
         "hybrid_without_trajectory": heuristic.with_residual(heuristic.plain),
         "hybrid_without_token_logprobs": heuristic.with_residual(heuristic.wordless),

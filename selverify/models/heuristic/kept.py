@@ -35,9 +35,6 @@ class KeptEmbeddings:
     def __contains__(self, key: MoveKey) -> bool:
         return key in self._places
 
-    def __len__(self) -> int:
-        return len(self._places)
-
     def add(self, keys: Sequence[MoveKey], rows: Embeddings) -> None:
         """Keep one row a key. Keys are new ones: rows leave memory with the last of their keys."""
         self._places.update((key, (rows, row)) for row, key in enumerate(keys))
