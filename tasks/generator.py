@@ -135,7 +135,7 @@ def _written(
 
 def _as_questions(texts: list[tuple[str, str]]) -> Questions:
     items = tuple(TextQuestion(name, text, "", None, None) for name, text in texts)
-    return Questions("", items, without_gold=0, repeated=0)
+    return Questions("", items)
 
 
 def _report(progress: Progress) -> None:

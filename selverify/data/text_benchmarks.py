@@ -130,16 +130,10 @@ class TextQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What ``source`` holds: each text once, in file order.
-
-    ``without_gold`` and ``repeated`` count the records that were left out: those that state no
-    gold, and those whose text stands in an earlier record.
-    """
+    """What ``source`` holds: each text once, in file order."""
 
     source: str
     items: tuple[TextQuestion, ...]
-    without_gold: int
-    repeated: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +145,17 @@ class Draw:
     seed: int
 
 
-def load_questions(source: str | Path) -> Questions:
-    """The questions of a known benchmark (from the hub), or of a file as the module's text says.
+def load_questions(path: Path) -> Questions:
+    """The questions of a file as the module's text says.
 
     Raises:
-        ArtifactError: there is no such file, or the hub does not give it.
+        ArtifactError: there is no such file.
         ParamsError: the file's name ends in none of the four ways.
         SchemaError: the file is not one of questions; names the line, what it holds and what was
             expected there.
     """
-    if isinstance(source, str) and source in KNOWN:
-        return load_known(source, None)
-    path = Path(source)
     if not path.is_file():
-        raise ArtifactError(f"{source}: no such file; expected one, or one of {', '.join(KNOWN)}")
+        raise ArtifactError(f"{path}: no such file; expected one, or one of {', '.join(KNOWN)}")
     return _questions(path, name=path.name.removesuffix(suffix_of(path)), known=None)
 
 
@@ -174,8 +165,9 @@ def load_known(name: str, path: Path | None) -> Questions:
     A copy may have any layout of the module's text, and must have as many records.
 
     Raises:
-        ArtifactError, SchemaError: as ``load_questions``.
+        ArtifactError: there is no such file, or the hub does not give it.
         ParamsError: there is no such benchmark, or as ``load_questions``.
+        SchemaError: as ``load_questions``.
     """
     if name not in KNOWN:
         raise ParamsError(f"benchmark: given {name!r}, expected one of {', '.join(KNOWN)}")
@@ -190,8 +182,7 @@ def without(pool: Questions, held_out: Questions) -> Questions:
     """``pool`` less every question whose text stands in ``held_out``."""
     marks = {question.fingerprint for question in held_out.items}
     kept = tuple(question for question in pool.items if question.fingerprint not in marks)
-    source = f"{pool.source} without {held_out.source}"
-    return Questions(source, kept, pool.without_gold, pool.repeated)
+    return Questions(f"{pool.source} without {held_out.source}", kept)
 
 
 def fingerprint(text: str) -> str:
@@ -308,8 +299,7 @@ def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Quest
     if not records or (known and records != known.records):
         expected = f"the {known.records} of {name}" if known else "at least one"
         raise SchemaError(f"{path}: given {records} records, expected {expected}")
-    source = name if known else str(path)
-    return Questions(source, tuple(found.values()), lacking, len(places) - len(found))
+    return Questions(name if known else str(path), tuple(found.values()))
 
 
 def _question(

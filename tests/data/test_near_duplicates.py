@@ -14,7 +14,7 @@ def questions(source: str, *texts: str) -> Questions:
         TextQuestion(f"{source}-{number}", text, "1", None, None)
         for number, text in enumerate(texts)
     )
-    return Questions(source, tuple(items), 0, 0)
+    return Questions(source, tuple(items))
 
 
 def test_a_phrase_counts_without_case_and_punctuation() -> None:
