@@ -14,15 +14,11 @@ from tiny_reward_models import QWEN_CHAT, QWEN_TOKENS, Server, byte_tokenizer, i
 
 from selverify.errors import ProtocolError
 from selverify.models.prompting import disarmed
-from selverify.models.verifiers.pooled import (
-    QWEN_MATH_POOLED,
-    SKYWORK_POOLED,
-    PooledFormat,
-    PoolingVerifier,
-)
+from selverify.models.verifiers.pooled import PoolingVerifier, score_of
 from selverify.models.verifiers.step_token import RLHFLOW
 from selverify.models.verifiers.step_token_chat import TOP_LOGPROBS, StepTokenChatVerifier
 from selverify.models.verifiers.steps import Encoder
+from selverify.models.verifiers.value_head import QWEN_MATH, SKYWORK, ValueHeadFormat
 
 Body = Mapping[str, Any]
 QUESTION = "How much do 4 pens cost?"
@@ -33,7 +29,7 @@ ITEMS = (
 )
 
 
-def encoder(format: PooledFormat) -> Encoder:
+def encoder(format: ValueHeadFormat) -> Encoder:
     """A tokenizer of the family, a token a byte."""
     return Encoder(byte_tokenizer(QWEN_TOKENS, QWEN_CHAT), format.script)
 
@@ -43,21 +39,21 @@ def value(tokens: Sequence[int]) -> float:
     return sum(place * token for place, token in enumerate(tokens, 1)) % 97 / 96
 
 
-def row(format: PooledFormat, probability: float) -> list[float] | float:
+def row(format: ValueHeadFormat, probability: float) -> list[float] | float:
     """The values of a place as the family's server gives them."""
-    if format.values == "one logit":
+    if format.outputs == 1:
         return 30.0 * probability - 15.0
     return [1 - probability, probability]
 
 
-def wanted(format: PooledFormat, probability: float) -> float:
+def wanted(format: ValueHeadFormat, probability: float) -> float:
     """The score that these values mean."""
-    if format.values == "one logit":
+    if format.outputs == 1:
         return 1 / (1 + math.exp(15.0 - 30.0 * probability))
     return probability
 
 
-def pooling(format: PooledFormat, *, per: str) -> Server:
+def pooling(format: ValueHeadFormat, *, per: str) -> Server:
     """A server of the family that gives values for each token or for each of its marks."""
     mark = encoder(format).token(format.script.mark)
 
@@ -70,7 +66,7 @@ def pooling(format: PooledFormat, *, per: str) -> Server:
     return Server(reply)
 
 
-def expected(format: PooledFormat) -> list[list[float]]:
+def expected(format: ValueHeadFormat) -> list[list[float]]:
     """The scores of ITEMS, from their tokens."""
     lines = [encoder(format).line(asked) for asked in ITEMS]
     return [
@@ -81,9 +77,9 @@ def expected(format: PooledFormat) -> list[list[float]]:
 
 @pytest.mark.parametrize(
     ("format", "per"),
-    [(QWEN_MATH_POOLED, "step"), (QWEN_MATH_POOLED, "token"), (SKYWORK_POOLED, "token")],
+    [(QWEN_MATH, "step"), (QWEN_MATH, "token"), (SKYWORK, "token")],
 )
-def test_values_of_a_place_become_its_score(format: PooledFormat, per: str) -> None:
+def test_values_of_a_place_become_its_score(format: ValueHeadFormat, per: str) -> None:
     """Whether the server gives them for marks only or for all tokens."""
     server = pooling(format, per=per)
     verifier = PoolingVerifier(server, model="prm", format=format, encoder=encoder(format))
@@ -119,8 +115,8 @@ def test_a_malformed_reply_is_named(reply: Any, message: str) -> None:
     verifier = PoolingVerifier(
         Server(lambda _: reply),
         model="prm",
-        format=QWEN_MATH_POOLED,
-        encoder=encoder(QWEN_MATH_POOLED),
+        format=QWEN_MATH,
+        encoder=encoder(QWEN_MATH),
     )
     with pytest.raises(ProtocolError, match=message):
         verifier.verify(ITEMS[2:])
@@ -129,7 +125,7 @@ def test_a_malformed_reply_is_named(reply: Any, message: str) -> None:
 @given(log_odds=st.floats(-1_600, 1_600))
 def test_a_logit_of_any_size_has_a_score(log_odds: float) -> None:
     """In [0, 1], and above a half exactly where right is likelier."""
-    score = SKYWORK_POOLED.score([log_odds])
+    score = score_of([log_odds], outputs=1)
     assert score is not None and 0 <= score <= 1
     if abs(log_odds) > 1e-9:
         assert (score > 0.5) is (log_odds > 0)
@@ -221,14 +217,14 @@ def test_identities_tell_what_replies_depend_on() -> None:
         StepTokenChatVerifier(server, model=model, format=format)
         for model, format in (("a", RLHFLOW), ("b", RLHFLOW), ("a", swapped))
     ]
-    other = Encoder(byte_tokenizer((*QWEN_TOKENS, "<x>"), QWEN_CHAT), QWEN_MATH_POOLED.script)
+    other = Encoder(byte_tokenizer((*QWEN_TOKENS, "<x>"), QWEN_CHAT), QWEN_MATH.script)
     pooled = [
         PoolingVerifier(server, model=model, format=format, encoder=encoded)
         for model, format, encoded in (
-            ("a", QWEN_MATH_POOLED, encoder(QWEN_MATH_POOLED)),
-            ("b", QWEN_MATH_POOLED, encoder(QWEN_MATH_POOLED)),
-            ("a", SKYWORK_POOLED, encoder(SKYWORK_POOLED)),
-            ("a", QWEN_MATH_POOLED, other),
+            ("a", QWEN_MATH, encoder(QWEN_MATH)),
+            ("b", QWEN_MATH, encoder(QWEN_MATH)),
+            ("a", SKYWORK, encoder(SKYWORK)),
+            ("a", QWEN_MATH, other),
         )
     ]
     identities = [one.identity() for one in (*chats, *pooled)]

@@ -1,14 +1,12 @@
 """Published reward models behind vLLM's pooling endpoint, which gives values for tokens.
 
-Knows: what the values of a family mean. Does not know: connections, retries, models in process.
+Knows: what the values of a value head mean. Does not know: connections, retries, models in process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Sequence
 
 from pydantic import Field, FiniteFloat
 
@@ -16,8 +14,8 @@ from selverify.errors import ParamsError, ProtocolError
 from selverify.models.verifiers.loading import content_id, load_encoder
 from selverify.models.verifiers.opening import Surroundings, format_named
 from selverify.models.verifiers.server import QUOTED_CHARACTERS, Asks, Body, ReplyShape, ask
-from selverify.models.verifiers.steps import Encoder, Line, Script, verdict_of
-from selverify.models.verifiers.value_head import QWEN_MATH, SKYWORK
+from selverify.models.verifiers.steps import Encoder, Line, verdict_of
+from selverify.models.verifiers.value_head import VALUE_HEAD_FORMATS, ValueHeadFormat
 from selverify.params import ServedVerifier
 from selverify.search.requests import VerifyItem
 from selverify.types import Verdict
@@ -26,35 +24,9 @@ POOLING = "/pooling"
 """Of vLLM, which has it beside the versions: the server's url is then the one without /v1."""
 _ROUNDING = 0.01
 """By how much two probabilities in half precision may miss 1 together."""
-
-
-@dataclass(frozen=True, slots=True)
-class PooledFormat:
-    """A served family: its layout, and what the values of a place are.
-
-    Two probabilities are those of a wrong and of a right step; a logit is that of a right one.
-    """
-
-    name: str
-    script: Script
-    values: Literal["two probabilities", "one logit"]
-
-    def score(self, row: Sequence[float]) -> float | None:
-        """The score in [0, 1] from the values of a place; None if they are not such values."""
-        if self.values == "one logit":
-            return sigmoid(row[0]) if len(row) == 1 else None
-        are_probabilities = all(0 <= one <= 1 for one in row) and abs(sum(row) - 1) < _ROUNDING
-        return row[1] if len(row) == 2 and are_probabilities else None
-
-
-QWEN_MATH_POOLED = PooledFormat("qwen_math", QWEN_MATH.script, "two probabilities")
-"""vLLM gives two probabilities for each ``<extra_0>``, or for each token."""
-SKYWORK_POOLED = PooledFormat("skywork", SKYWORK.script, "one logit")
-"""Skywork's plugin of vLLM gives a logit for each token."""
-
-POOLED_FORMATS: Mapping[str, PooledFormat] = {
-    one.name: one for one in (QWEN_MATH_POOLED, SKYWORK_POOLED)
-}
+_EXPECTED = {1: "one logit", 2: "two probabilities"}
+"""By the outputs of a family's head: vLLM gives two probabilities for each ``<extra_0>`` of Qwen's,
+or for each token; Skywork's plugin of vLLM gives a logit for each token."""
 
 
 class _Values(ReplyShape):
@@ -72,7 +44,9 @@ class PoolingVerifier:
     has values for each mark or for each token; which places are meant is known either way.
     """
 
-    def __init__(self, asks: Asks, *, model: str, format: PooledFormat, encoder: Encoder) -> None:
+    def __init__(
+        self, asks: Asks, *, model: str, format: ValueHeadFormat, encoder: Encoder
+    ) -> None:
         """
         Args:
             model: the name under which the server has it.
@@ -90,7 +64,7 @@ class PoolingVerifier:
         Raises:
             ArtifactError, ParamsError, SchemaError: no such format, or no tokenizer of its model.
         """
-        format = format_named(POOLED_FORMATS, source.format)
+        format = format_named(VALUE_HEAD_FORMATS, source.format)
         if source.tokenizer is None:
             raise ParamsError("verifier.source: given no tokenizer, expected the model's own")
         encoder = load_encoder(source.tokenizer, format.script, revision=source.revision)
@@ -129,13 +103,24 @@ class PoolingVerifier:
 
     def _score(self, value: list[float] | float) -> float:
         row = value if isinstance(value, list) else [value]
-        score = self._format.score(row)
+        score = score_of(row, outputs=self._format.outputs)
         if score is None:
             raise ProtocolError(
                 f"{self._model} at {POOLING}: given {str(row)[:QUOTED_CHARACTERS]} for a step, "
-                f"expected {self._format.values}"
+                f"expected {_EXPECTED[self._format.outputs]}"
             )
         return score
+
+
+def score_of(row: Sequence[float], *, outputs: int) -> float | None:
+    """The score in [0, 1] from the values of a place; None if they are not such values.
+
+    Two probabilities are those of a wrong and of a right step; a logit is that of a right one.
+    """
+    if outputs == 1:
+        return sigmoid(row[0]) if len(row) == 1 else None
+    are_probabilities = all(0 <= one <= 1 for one in row) and abs(sum(row) - 1) < _ROUNDING
+    return row[1] if len(row) == 2 and are_probabilities else None
 
 
 def sigmoid(log_odds: float) -> float:
