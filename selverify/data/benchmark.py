@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from selverify.domains.base import GeneratedDomain
@@ -121,25 +121,13 @@ def _mark(task: Task) -> str:
     return hashlib.blake2b(task.fingerprint.encode(), digest_size=8).hexdigest()
 
 
-def benchmark_rows(tasks: Iterable[Task]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
+def benchmark_rows(tasks: Sequence[Task]) -> tuple[list[dict[str, str]], list[dict[str, str]]]:
     """Rows of the problems table and of the truths table."""
-    problems, truths = [], []
-    for task in tasks:
-        problem, truth = task.problem, task.truth
-        problems.append(
-            {
-                "split": task.split,
-                "problem_id": problem.problem_id,
-                "domain": problem.domain,
-                "text": problem.text,
-                "goal": problem.goal,
-                "fingerprint": task.fingerprint,
-            }
-        )
-        truths.append(
-            {"problem_id": truth.problem_id, "answer": truth.answer, "facts": truth.facts}
-        )
-    return problems, truths
+    problems = [
+        {"split": task.split, **asdict(task.problem), "fingerprint": task.fingerprint}
+        for task in tasks
+    ]
+    return problems, [asdict(task.truth) for task in tasks]
 
 
 def tasks_from_rows(
