@@ -27,6 +27,7 @@ from selverify.models.heuristic.embedding import Embeddings, embeddings_of, move
 from selverify.models.heuristic.kept import KeptEmbeddings
 from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.reward import token_logprobs
+from selverify.models.verifiers.steps import verdict_of
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
 from selverify.search.requests import RankItem, VerifyItem
@@ -238,11 +239,9 @@ class LocalVerifier:
             self._log_scores.clear()
         moves = [self._moves(item) for item in items]
         self._judge(pair for pairs in moves for pair in pairs)
-        verdicts = []
-        for pairs in moves:
-            steps = tuple(math.exp(self._log_scores[pair]) for pair in pairs)
-            verdicts.append(Verdict(steps[-1], steps))
-        return tuple(verdicts)
+        return tuple(
+            verdict_of([math.exp(self._log_scores[pair]) for pair in pairs]) for pairs in moves
+        )
 
     def _moves(self, item: VerifyItem) -> list[tuple[_Words, _Words]]:
         """Each step of ``item``: the words before it, and its own."""

@@ -34,28 +34,12 @@ from selverify.models.generators.prefix_cache import (
 )
 from selverify.models.generators.sampling import in_batches
 from selverify.models.parameter_count import parameters_of
-from selverify.models.verifiers.steps import Encoder, Line, state_key
+from selverify.models.verifiers.steps import Encoder, Line, state_key, verdict_of
 from selverify.search.requests import VerifyItem
 from selverify.types import Verdict
 
 WORTH = 32
 """Tokens spared that a forward pass of its own is worth."""
-
-
-@dataclass(frozen=True, slots=True)
-class Effort:
-    """What reading may take at once, and what is remembered between calls.
-
-    Attributes:
-        batch_tokens: tokens, padding included, in one forward pass; a longer line runs alone.
-        remembered_scores: step scores kept by the tokens before them.
-        kept_tokens: tokens of lines whose keys and values are kept for their continuation; 0 for
-            none. A token takes 2 * layers * heads of keys * their width numbers.
-    """
-
-    batch_tokens: int
-    remembered_scores: int
-    kept_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,22 +96,29 @@ class HiddenStateVerifier:
         head: Callable[[Tensor], Tensor],
         *,
         identity: str,
-        effort: Effort,
+        batch_tokens: int,
+        remembered_scores: int,
+        kept_tokens: int,
     ) -> None:
         """
         Args:
             backbone: a transformers model without a head, in evaluation mode.
             head: scores [N] in [0, 1] from hidden states [N, D] in float32.
             identity: of the weights, the layout and the precision.
+            batch_tokens: tokens, padding included, in one forward pass; a longer line runs alone.
+            remembered_scores: step scores kept by the tokens before them.
+            kept_tokens: tokens of lines whose keys and values are kept for their continuation; 0
+                for none. A token takes 2 * layers * heads of keys * their width numbers.
         """
         self._encoder = encoder
         self._backbone = backbone
         self._head = head
         self._identity = identity
-        self._effort = effort
+        self._batch_tokens = batch_tokens
+        self._remembered_scores = remembered_scores
         self._positions = int(backbone.config.max_position_embeddings)
         self._scores: OrderedDict[bytes, float] = OrderedDict()
-        self._kept = KeptPrefixes(effort.kept_tokens)
+        self._kept = KeptPrefixes(kept_tokens)
 
     def identity(self) -> str:
         """Content id of the weights, the layout and the precision."""
@@ -152,8 +143,7 @@ class HiddenStateVerifier:
         for some in in_batches(states, self._fits_at_once):
             found |= self._read(some)
         self._remember(found)
-        scores = [tuple(found[key] for key in keys) for keys in asked]
-        return tuple(Verdict(one[-1], one) for one in scores)
+        return tuple(verdict_of([found[key] for key in keys]) for keys in asked)
 
     def _line(self, item: VerifyItem) -> Line:
         line = self._encoder.line(item)
@@ -168,7 +158,7 @@ class HiddenStateVerifier:
     def _fits_at_once(self, states: Sequence[Sequence[_Job]]) -> bool:
         """Whether the lines of whole states have few enough tokens to be read together."""
         tokens = sum(len(job.line.tokens) for jobs in states for job in jobs)
-        return tokens <= self._effort.batch_tokens
+        return tokens <= self._batch_tokens
 
     def _read(self, states: Sequence[Sequence[_Job]]) -> dict[bytes, float]:
         """The wanted scores of the states' lines, by key."""
@@ -215,11 +205,11 @@ class HiddenStateVerifier:
         }
 
     def _passes(self, rows: Sequence[_Row], *, keep: bool) -> Iterator[_Pass]:
-        """Rows of similar shape together, in any order, whose padded area the effort allows."""
+        """Rows of similar shape together, in any order, whose padded area is small enough."""
 
         def fits(batch: Sequence[int]) -> bool:
             width = max(rows[at].old for at in batch) + max(rows[at].new for at in batch)
-            return width * len(batch) <= self._effort.batch_tokens
+            return width * len(batch) <= self._batch_tokens
 
         order = sorted(range(len(rows)), key=lambda at: (rows[at].new, rows[at].old))
         for places in in_batches(order, fits):
@@ -260,7 +250,7 @@ class HiddenStateVerifier:
         for key, score in found.items():
             self._scores[key] = score
             self._scores.move_to_end(key)
-        while len(self._scores) > self._effort.remembered_scores:
+        while len(self._scores) > self._remembered_scores:
             self._scores.popitem(last=False)
 
 

@@ -20,7 +20,7 @@ from selverify.models.verifiers.loading import (
     local_folder,
     number_type,
 )
-from selverify.models.verifiers.prefix_reader import Effort, HiddenStateVerifier
+from selverify.models.verifiers.prefix_reader import HiddenStateVerifier
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.params import PretrainedVerifier
 
@@ -75,5 +75,7 @@ def load_published(
         model.base_model,
         format.head(folder, model, encoder),
         identity=f"{format.name} {weights} {kind} {content}",
-        effort=Effort(source.batch_tokens, remembered_scores, source.kept_tokens),
+        batch_tokens=source.batch_tokens,
+        remembered_scores=remembered_scores,
+        kept_tokens=source.kept_tokens,
     )
