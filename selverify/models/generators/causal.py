@@ -452,15 +452,9 @@ def _is_out_of_memory(error: Exception) -> bool:
     return isinstance(error, kinds) or any(one in str(error) for one in said)
 
 
-def _texts(pretrained: HubModel) -> list[str]:
-    """The text of each of the tokenizer's words by itself."""
-    words = [[token] for token in range(len(pretrained.tokenizer))]
-    found: list[str] = pretrained.tokenizer.batch_decode(words)
-    return found
-
-
 def _texts_behind(pretrained: HubModel) -> list[str]:
-    """The same behind another word: some tokenizers take the blank off that a text begins with."""
+    """The text of each of the tokenizer's words behind another one: some tokenizers take the blank
+    off that a text begins with."""
     (first, *_) = pretrained.tokenizer.encode(BEFORE, add_special_tokens=False)
     words = [[first, token] for token in range(len(pretrained.tokenizer))]
     size = len(pretrained.tokenizer.decode([first]))
@@ -469,7 +463,8 @@ def _texts_behind(pretrained: HubModel) -> list[str]:
 
 def _watched(pretrained: HubModel, characters: str, words: Words) -> Tensor:
     """Which tokens [V] end a text, or hold one of these characters."""
-    texts = _texts(pretrained)
+    tokenizer = pretrained.tokenizer
+    texts = tokenizer.batch_decode([[token] for token in range(len(tokenizer))])
     watched = torch.zeros(len(words.places), dtype=torch.bool)
     watched[: len(texts)] = torch.tensor([any(one in text for one in characters) for text in texts])
     watched[list(pretrained.ends())] = True
