@@ -346,10 +346,7 @@ def test_embeddings_that_decoding_left_are_those_of_a_second_pass(
     assert depths >= {0, 1, 2}
     assert (max(depths) > 2) == whole
     for one, other in zip(found, expected, strict=True):
-        for field in dataclasses.fields(Embeddings):
-            torch.testing.assert_close(
-                getattr(one, field.name), getattr(other, field.name), rtol=1e-4, atol=1e-4
-            )
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 def test_the_least_probable_tokens_come_first_and_padding_is_not_among_them() -> None:
@@ -473,10 +470,7 @@ def test_steps_of_derivations_are_embedded_as_they_are_one_at_a_time(
         lambda own, past, tokens: read.append(len(tokens)) or extend(own, past, tokens),
     )
     for one, other in zip(one_at_a_time, causal(pretrained).embed(items), strict=True):
-        for field in dataclasses.fields(Embeddings):
-            torch.testing.assert_close(
-                getattr(one, field.name), getattr(other, field.name), rtol=1e-4, atol=1e-4
-            )
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
     assert sum(read) == 2 + 4 + 5  # the first steps, those after one step, after two
 
 

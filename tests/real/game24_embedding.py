@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from fractions import Fraction
 from functools import cache, lru_cache
 from hashlib import blake2b
@@ -122,8 +121,8 @@ def _said(asked: Sequence[tuple[RankItem | None, list[int], int]]) -> list[Embed
     for item, places, count in asked:
         rows = _silent(count, width)
         if item is not None:
-            for field in fields(rows):
-                getattr(rows, field.name)[places] = getattr(known[_key(item)], field.name)
+            for column, part in zip(rows, known[_key(item)], strict=True):
+                column[places] = part
         found.append(rows)
     return found
 

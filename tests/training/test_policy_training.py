@@ -92,7 +92,7 @@ def test_at_a_state_unlike_those_of_the_training_the_verifier_is_asked():
     _, held = split_lists(data, SETTINGS)
     rows = concatenate([item.rows for item in held])
     assert 0.0 < heuristic.familiarity.is_unlike(rows.state).float().mean() < 0.03
-    elsewhere = replace(rows, state=rows.state + 9.0)
+    elsewhere = rows._replace(state=rows.state + 9.0)
     familiar = ~heuristic.familiarity.is_unlike(rows.state)
     for scorer in (heuristic.reject_probabilities, heuristic.expected_losses):
         guarded = heuristic.guarded(scorer)

@@ -6,7 +6,7 @@ Knows: which hidden state stands for what. Does not know: how they are computed,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -18,8 +18,7 @@ from selverify.search.requests import RankItem
 from selverify.types import State
 
 
-@dataclass(frozen=True, slots=True)
-class Embeddings:
+class Embeddings(NamedTuple):
     """One row for each (state, move), all of shape [rows, D].
 
     ``state`` is z_w, the hidden state after the last word of w. ``move`` is z_m, the mean of the
@@ -39,15 +38,15 @@ class Embeddings:
 
     def take(self, rows: Tensor) -> Embeddings:
         """The rows at the given positions, in that order."""
-        return Embeddings(*(getattr(self, field.name)[rows] for field in fields(self)))
+        return Embeddings(*(column[rows] for column in self))
 
     def cpu(self) -> Embeddings:
         """The rows on the CPU."""
-        return Embeddings(*(getattr(self, field.name).cpu() for field in fields(self)))
+        return Embeddings(*(column.cpu() for column in self))
 
     def split(self, sizes: Sequence[int]) -> list[Embeddings]:
         """Consecutive rows, as many as each of ``sizes`` says."""
-        columns = [getattr(self, field.name).split(list(sizes)) for field in fields(self)]
+        columns = [torch.split(column, list(sizes)) for column in self]
         return [Embeddings(*parts) for parts in zip(*columns, strict=True)]
 
     def each(self) -> list[Embeddings]:
@@ -110,7 +109,7 @@ def unpacked(stored: bytes) -> dict[str, Tensor]:
 def pack_moves(rows: Embeddings) -> bytes:
     """The moves of one state; of ``state`` and ``goal``, which they share, one row is kept."""
     shared = {"state": rows.state[:1], "goal": rows.goal[:1]}
-    return packed({one.name: getattr(rows, one.name) for one in fields(rows)} | shared)
+    return packed(rows._asdict() | shared)
 
 
 def unpack_moves(stored: bytes) -> Embeddings:
@@ -127,6 +126,4 @@ def unpack_moves(stored: bytes) -> Embeddings:
 
 def concatenate(parts: list[Embeddings]) -> Embeddings:
     """All rows of ``parts``, in order."""
-    return Embeddings(
-        *(torch.cat([getattr(part, one.name) for part in parts]) for one in fields(Embeddings))
-    )
+    return Embeddings(*map(torch.cat, zip(*parts, strict=True)))
