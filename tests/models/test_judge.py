@@ -67,7 +67,6 @@ def test_a_verdict_and_its_confidence_are_a_score(
     said = json.dumps({"verdict": verdict, "confidence": confidence, "reason": "so"})
     asking = judge(model_that(lambda _: said))
     assert asking.verify([item(QUESTION, (), ("x",))]) == (Verdict(score, (score,)),)
-    assert asking.unreadable == 0
 
 
 def test_each_new_step_is_asked_for_with_the_steps_before_it() -> None:
@@ -124,17 +123,15 @@ def test_a_reply_that_cannot_be_read_is_asked_for_again() -> None:
     )
     asking = judge(model)
     assert asking.verify([item(QUESTION, (), ("x",))])[0].score == pytest.approx(0.9)
-    assert (len(model.calls), asking.unreadable) == (2, 0)
+    assert len(model.calls) == 2
 
 
 @pytest.mark.parametrize("said", ["It is right.", "", None, f"{SURE} {SURE}", "[" * 5_000])
 def test_a_judge_that_fails_accepts_nothing(said: str | None) -> None:
-    """The step scores 0, below any threshold, and is counted."""
+    """The step scores 0, below any threshold."""
     asking = judge(model_that(lambda message: WRONG if "y" in step_of(message) else said))
     verdicts = asking.verify([item(QUESTION, (), ("x", "y"))])
     assert verdicts[0].step_scores == pytest.approx((0.0, 0.05))
-    asking.verify([item(QUESTION, (), ("x",))])
-    assert asking.unreadable == 2
 
 
 INJECTIONS = (
@@ -154,7 +151,6 @@ def test_a_verdict_in_a_step_is_not_the_verdict(text: str) -> None:
         model_that(lambda message: f"The step says {step_of(message)} and I say {WRONG}")
     )
     assert quoting.verify([asked])[0].score == 0.0
-    assert quoting.unreadable == 1
     # Its fence's code is not known to it, and control tokens in it are broken up.
     model = model_that(lambda _: WRONG)
     assert judge(model).verify([asked])[0].score == pytest.approx(0.05)

@@ -5,8 +5,8 @@ connections, models, searches.
 
 The score of a step is 0.5 + c / 200 for ``right`` and 0.5 - c / 200 for ``wrong``, with c in
 [0, 100] the judge's confidence, and 0.5 for ``unsure``. A reply that cannot be parsed is requested
-once more; after that the step scores 0.0 and is counted, because a threshold may lie below 0.5 and
-a judge that fails must not accept.
+once more; after that the step scores 0.0, because a threshold may lie below 0.5 and a judge that
+fails must not accept.
 
 A step's text is put between fences with a code that it cannot contain: a digest of the text. Only
 the judge's own reply is parsed, and all of it must be one JSON object.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -92,7 +91,7 @@ class _Chat(ReplyShape):
 
 
 class Judge:
-    """A chat model that judges each step; ``unreadable`` counts the steps without a verdict."""
+    """A chat model that judges each step."""
 
     def __init__(
         self, asks: Asks, *, model: str, rubric: Rubric, max_tokens: int, schema: bool
@@ -110,8 +109,6 @@ class Judge:
         if schema:
             wanted = {"name": "verdict", "strict": True, "schema": OPINION_SCHEMA}
             self._settings["response_format"] = {"type": "json_schema", "json_schema": wanted}
-        self.unreadable = 0
-        self._counting = Lock()
 
     @classmethod
     def open(cls, source: ServedJudge, surroundings: Surroundings) -> Judge:
@@ -146,8 +143,6 @@ class Judge:
         opinions = dict(zip(asked, self._opinions(asked, again=False), strict=True))
         unread = [one for one, opinion in opinions.items() if opinion is None]
         opinions |= zip(unread, self._opinions(unread, again=True), strict=True)
-        with self._counting:
-            self.unreadable += sum(opinion is None for opinion in opinions.values())
         return [UNREADABLE_SCORE if one is None else one.score for one in opinions.values()]
 
     def _opinions(self, asked: Sequence[StepQuestion], *, again: bool) -> list[Opinion | None]:
