@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -24,7 +24,7 @@ import pandas as pd
 
 from selverify.audit.judged_lists import JudgedList
 from selverify.errors import ParamsError, SchemaError
-from selverify.experiment.audits import calls_to_first_accept, first_target
+from selverify.experiment.audits import BoolArray, calls_to_first_accept, first_target
 from selverify.experiment.statistics import (
     DIGITS,
     Bootstrap,
@@ -237,7 +237,11 @@ class AllocationChoice(NamedTuple, Generic[_Key]):
 
 
 def choose_allocation(
-    options: Mapping[_Key, Outcomes], splits: Sequence[Sequence[int]], *, wanted: float
+    options: Mapping[_Key, Outcomes],
+    splits: Sequence[Sequence[int]],
+    *,
+    wanted: float,
+    allowed: Callable[[BoolArray], BoolArray] | None = None,
 ) -> AllocationChoice[_Key]:
     """Each fold is scored with the setting that the other folds choose, so none scores itself.
 
@@ -247,6 +251,8 @@ def choose_allocation(
 
     Args:
         splits: for each repetition the fold of each state; outcomes are means over repetitions.
+        allowed: from the states that may be looked at, [state], the options to choose among,
+            [option]; None: all.
 
     Raises:
         ParamsError: ``wanted`` outside [0, 1].
@@ -260,18 +266,14 @@ def choose_allocation(
         folds = np.asarray(split)
         for fold in np.unique(folds):
             held = folds == fold
-            best = best_option(columns.calls[:, ~held], columns.found[:, ~held], wanted)
+            shares = np.round(np.nanmean(columns.found[:, ~held], axis=1), DIGITS)
+            costs = np.round(columns.calls[:, ~held].mean(axis=1), DIGITS)
+            usable = np.ones(len(keys), np.bool_) if allowed is None else allowed(~held)
+            enough = usable & (shares >= min(wanted, float(shares[usable].max())))
+            best = int(np.argmin(np.where(enough, costs, np.inf)))
             chosen[keys[best]] += 1
             total[:, held] += np.stack([one[best, held] for one in columns])
     return AllocationChoice(Outcomes(*(total / len(splits))), chosen)
-
-
-def best_option(calls: FloatArray, found: FloatArray, wanted: float) -> int:
-    """The row of [option, state] with the fewest calls that finds enough."""
-    shares = np.round(np.nanmean(found, axis=1), DIGITS)
-    costs = np.round(calls.mean(axis=1), DIGITS)
-    enough = shares >= min(wanted, float(shares.max()))
-    return int(np.argmin(np.where(enough, costs, np.inf)))
 
 
 def _outcome(

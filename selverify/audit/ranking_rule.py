@@ -6,19 +6,20 @@ embeddings, how a ranker is trained or stored.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from itertools import product
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from selverify.audit.counterfactual import (
+    AllocationChoice,
     Allocator,
     Outcomes,
     Ranking,
-    best_option,
     choose_allocation,
     rank_states,
     split_problems,
@@ -31,6 +32,8 @@ from selverify.audit.list_audit import BETA, CHOICE_FOLDS, CHOICE_REPETITIONS, s
 from selverify.experiment.audits import BoolArray
 from selverify.experiment.statistics import Bootstrap, wilson_interval
 from selverify.search.gated import REJECT_PROBABILITY
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 SKIPS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 """Probabilities of a rejection below which doing without a call is tried."""
@@ -111,26 +114,8 @@ def choose_rule(
         )
         for one, made in _options(states, scored, scorers)
     }
-    skipped, accepted = _skipping(states, scored, options)
-    skipped &= ~strange
-    chosen: Counter[_Option] = Counter()
-    keys, columns = list(options), Outcomes(*map(np.stack, zip(*options.values(), strict=True)))
-    for split in splits:
-        folds = np.asarray(split)
-        for fold in np.unique(folds):
-            held = folds == fold
-            safe = np.array(
-                [_is_safe(*rows, ~held, wanted) for rows in zip(skipped, accepted, strict=True)]
-            )
-            allowed = np.flatnonzero(safe)
-            best = allowed[
-                best_option(
-                    columns.calls[allowed][:, ~held], columns.found[allowed][:, ~held], wanted
-                )
-            ]
-            chosen[keys[best]] += 1
-    ((shipped, _),) = chosen.most_common(1)
-    place = keys.index(shipped)
+    allowed = partial(_safe, list(options.values()), wanted=wanted)
+    shipped = _most_chosen(choose_allocation(options, splits, wanted=wanted, allowed=allowed))
     rule = Rule(
         shipped.scorer,
         float(shipped.k_base),
@@ -140,28 +125,39 @@ def choose_rule(
         shipped.skip_below,
     )
     firsts = {k: _outcomes(unordered, k, 0.0) for k in sizes_to_try(states)}
-    ((k, _),) = Counter(choose_allocation(firsts, splits, wanted=wanted).chosen).most_common(1)
     rows = {
-        (LEARNED, PLAN): Outcomes(*(one[place] for one in columns)),
-        (RANDOM, PLAN): firsts[k],
+        (LEARNED, PLAN): options[shipped],
+        (RANDOM, PLAN): firsts[_most_chosen(choose_allocation(firsts, splits, wanted=wanted))],
         (RANDOM, VERIFY_ALL): every,
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))
-    unasked = skipped[place]
-    return rule, Savings(table, int(unasked.sum()), int((unasked & accepted[place]).sum()))
+    skipped, right = _skipped(options[shipped])
+    return rule, Savings(table, int(skipped.sum()), int(right.sum()))
 
 
-def _is_safe(skipped: BoolArray, accepted: BoolArray, used: BoolArray, wanted: float) -> bool:
-    """Whether the states of ``used`` speak for what is skipped: none, or enough that are right."""
-    count = int((skipped & used).sum())
-    right = int((skipped & accepted & used).sum())
-    if not skipped.any():
-        return True
-    return (
-        count > 0
-        and right / count >= wanted
-        and (wilson_interval(right, count).low >= wanted - SLACK)
-    )
+def _most_chosen(choice: AllocationChoice[_Key]) -> _Key:
+    ((key, _),) = choice.chosen.most_common(1)
+    return key
+
+
+def _skipped(own: Outcomes) -> tuple[BoolArray, BoolArray]:
+    """[state], whether the first move is committed unasked, and whether that one is accepted."""
+    skipped = own.calls == 0.0
+    return skipped, skipped & (own.found == 1.0)
+
+
+def _safe(options: Sequence[Outcomes], known: BoolArray, *, wanted: float) -> BoolArray:
+    """[option], whether the ``known`` states speak for what is skipped: none, or enough right."""
+
+    def is_safe(skipped: BoolArray, right: BoolArray) -> bool:
+        count, accepted = int((skipped & known).sum()), int((right & known).sum())
+        return not skipped.any() or (
+            count > 0
+            and accepted / count >= wanted
+            and wilson_interval(accepted, count).low >= wanted - SLACK
+        )
+
+    return np.array([is_safe(*_skipped(own)) for own in options])
 
 
 def _options(
@@ -169,44 +165,20 @@ def _options(
 ) -> Iterator[tuple[_Option, Outcomes]]:
     for scorer in scorers:
         ranking = learned_ranking(states, scored, scorer)
-        skips = {one: _skipped(states, scored, scorer, one) for one in SKIPS}
-        for k, beta in ((k, beta) for k in sizes_to_try(states) for beta in (0.0, BETA)):
+        first = [int(np.argmin(one.scores[scorer])) for one in scored]
+        pairs = list(zip(states, scored, first, strict=True))
+        accepted = np.array([state.accepted[place] for state, _, place in pairs])
+        chances = np.array([one.scores[REJECT_PROBABILITY][place] for _, one, place in pairs])
+        for k, beta in product(sizes_to_try(states), (0.0, BETA)):
             plain = _outcomes(ranking, k, beta)
             yield _Option(scorer, k, beta, None), plain
-            for threshold, (skipped, accepted) in skips.items():
+            for threshold in SKIPS:
+                skipped = chances < threshold
                 found = np.where(skipped & ~np.isnan(plain.found), accepted, plain.found)
                 calls = np.where(skipped, 0.0, plain.calls)
                 yield _Option(scorer, k, beta, threshold), Outcomes(calls, found, plain.to_first)
 
 
-def _skipping(
-    states: Sequence[JudgedList],
-    scored: Sequence[HeldOutScores],
-    options: Iterable[_Option],
-) -> tuple[BoolArray, BoolArray]:
-    """[option, state], what ``_skipped`` gives."""
-    pairs = {(one.scorer, one.skip_below): None for one in options}
-    known = {pair: _skipped(states, scored, *pair) for pair in pairs}
-    columns = zip(*(known[one.scorer, one.skip_below] for one in options), strict=True)
-    skipped, accepted = (np.stack(list(column)) for column in columns)
-    return skipped, accepted
-
-
 def _outcomes(ranking: Ranking, k: int, beta: float) -> Outcomes:
     longest = max(map(len, ranking.scores))
     return ranking.outcomes(Allocator("adaptive", k, beta, k_max=longest, retries=0))
-
-
-def _skipped(
-    states: Sequence[JudgedList],
-    scored: Sequence[HeldOutScores],
-    scorer: str,
-    threshold: float | None,
-) -> tuple[BoolArray, BoolArray]:
-    """[state], whether the first move is committed unasked, and whether it is accepted."""
-    first = [int(np.argmin(one.scores[scorer])) for one in scored]
-    chances = np.array(
-        [one.scores[REJECT_PROBABILITY][place] for one, place in zip(scored, first, strict=True)]
-    )
-    accepted = np.array([s.accepted[place] for s, place in zip(states, first, strict=True)])
-    return chances < (0.0 if threshold is None else threshold), accepted
