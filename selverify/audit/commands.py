@@ -16,12 +16,12 @@ from selverify.audit.figures import accuracy_against_cost, found_against_calls, 
 from selverify.audit.importers import IMPORTERS, format_of
 from selverify.audit.list_audit import AuditSettings, LearnedOrders, audit_lists, flat
 from selverify.audit.log import Log, RecordedList, RecordedSample, read_log
-from selverify.audit.records import COMPRESSED, PARQUET, read_records
+from selverify.audit.records import COMPRESSED, PARQUET, first_value
 from selverify.audit.sample_audit import audit_samples
 from selverify.audit.savings import SolutionSettings
 from selverify.audit.text import render_lists, render_samples
 from selverify.data.grading import Grader
-from selverify.errors import ArtifactError, ParamsError, SchemaError, SelverifyError
+from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.report.pages import write_csv
 from selverify.storage import check_place
 
@@ -77,19 +77,12 @@ def _read(path: Path) -> Log:
     try:
         return read_log(path)
     except SchemaError as error:
-        record = _first_record(path)
+        record = first_value(path)
         form = "search_and_learn" if path.suffix == PARQUET else format_of(record)
         ours = isinstance(record, dict) and "kind" in record
         if ours or (form is None and not isinstance(record, dict)):
             raise
         raise SchemaError(f"{error}; {_rewrites(path, form)}") from error
-
-
-def _first_record(path: Path) -> object:
-    try:
-        return next((record.value for record in read_records(path)), None)
-    except SelverifyError:
-        return None
 
 
 def _rewrites(path: Path, form: str | None) -> str:

@@ -148,6 +148,15 @@ class Log:
     lists: tuple[RecordedList, ...]
     samples: tuple[RecordedSample, ...]
 
+    @classmethod
+    def of(cls, entries: Iterable[LogEntry]) -> Log:
+        """The entries by their kind."""
+        all_ = tuple(entries)
+        return cls(
+            tuple(one for one in all_ if isinstance(one, RecordedList)),
+            tuple(one for one in all_ if isinstance(one, RecordedSample)),
+        )
+
 
 def read_log(path: Path) -> Log:
     """The entries of a log.
@@ -156,14 +165,7 @@ def read_log(path: Path) -> Log:
         ArtifactError: no such file.
         SchemaError: a line is no entry, an entry is repeated, or a cap is exceeded.
     """
-    lists: list[RecordedList] = []
-    samples: list[RecordedSample] = []
-    for _, entry in _accepted(_entries(path)):
-        if isinstance(entry, RecordedList):
-            lists.append(entry)
-        else:
-            samples.append(entry)
-    return Log(tuple(lists), tuple(samples))
+    return Log.of(entry for _, entry in _accepted(_entries(path)))
 
 
 def write_log(entries: Iterable[LogEntry], path: Path) -> None:

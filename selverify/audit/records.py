@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError, SchemaError, SelverifyError
 
 LONGEST_LINE = 16 << 20
 """Bytes of one line, decompressed."""
@@ -101,6 +101,14 @@ def read_records(path: Path) -> Iterator[Record]:
     value = _parsed(_read_value(path), str(path))
     for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
         yield Record(f"{path}, record {number}", number, item)
+
+
+def first_value(path: Path) -> object:
+    """The first value of a file; None where there is none, or none that can be read."""
+    try:
+        return next((record.value for record in read_records(path)), None)
+    except SelverifyError:
+        return None
 
 
 @contextmanager

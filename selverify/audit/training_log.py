@@ -13,14 +13,14 @@ from pathlib import Path
 from selverify.audit.importers import IMPORTERS, Imported, format_of
 from selverify.audit.log import (
     MOST_ENTRIES,
-    LogEntry,
+    Log,
     RecordedCandidate,
     RecordedList,
     RecordedSample,
     read_log,
 )
-from selverify.audit.records import PARQUET, read_records
-from selverify.errors import ArtifactError, SchemaError, SelverifyError
+from selverify.audit.records import PARQUET, first_value
+from selverify.errors import ArtifactError, SchemaError
 
 SEARCH_AND_LEARN = "search_and_learn"
 
@@ -39,27 +39,15 @@ def read_lists(path: Path) -> tuple[list[RecordedList], list[str]]:
         raise ArtifactError(f"{path}: no such file; expected a log, or runs of others")
     imported = Imported()
     form = _form(path)
-    entries: Iterable[LogEntry]
-    if form is None:
-        log = read_log(path)
-        entries = (*log.lists, *log.samples)
-    else:
-        entries = IMPORTERS[form](path, imported)
-    lists: list[RecordedList] = []
-    samples: list[RecordedSample] = []
-    for one in entries:
-        if isinstance(one, RecordedList):
-            lists.append(one)
-        else:
-            samples.append(one)
-    lists += lists_of(samples)
+    log = read_log(path) if form is None else Log.of(IMPORTERS[form](path, imported))
+    lists = [*log.lists, *lists_of(log.samples)]
     if not lists:
-        scored = sum(one.step_scores is not None for one in samples)
-        asked = sum(one.question is not None for one in samples)
+        scored = sum(one.step_scores is not None for one in log.samples)
+        asked = sum(one.question is not None for one in log.samples)
         raise SchemaError(
-            f"{path}: given no candidate list, and {len(samples)} samples of which {scored} have "
-            f"step scores and {asked} a question; expected lists, or samples with a question and a "
-            "score for each step"
+            f"{path}: given no candidate list, and {len(log.samples)} samples of which {scored} "
+            f"have step scores and {asked} a question; expected lists, or samples with a question "
+            "and a score for each step"
         )
     return lists, list(imported.sentences()) if form else []
 
@@ -104,20 +92,14 @@ def _name(problem: str, prefix: tuple[str, ...]) -> str:
 
 def _form(path: Path) -> str | None:
     """Whose format it is; None for our own."""
-    if path.is_file():
-        return SEARCH_AND_LEARN if path.suffix == PARQUET else format_of(_first(path))
-    for file in sorted(one for one in path.rglob("*") if one.is_file()):
-        form = SEARCH_AND_LEARN if file.suffix == PARQUET else format_of(_first(file))
+    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
+    for file in files:
+        form = SEARCH_AND_LEARN if file.suffix == PARQUET else format_of(first_value(file))
         if form is not None:
             return form
+    if path.is_file():
+        return None
     raise SchemaError(
         f"{path}: given a folder of no known format, expected a log, or files of one of "
         f"{', '.join(IMPORTERS)}"
     )
-
-
-def _first(path: Path) -> object:
-    try:
-        return next((record.value for record in read_records(path)), None)
-    except SelverifyError:
-        return None
