@@ -30,6 +30,7 @@ from selverify.experiment.statistics import (
     Bootstrap,
     FloatArray,
     clustered_ratios,
+    interval_table,
 )
 from selverify.search.allocation import calls_at, dispersion
 
@@ -357,9 +358,5 @@ def _intervals(
             bootstrap=bootstrap,
         )
     )
-    table = {}
-    for name, own in columns.items():
-        cells = [next(found) for _ in own]
-        for suffix, part in (("", "value"), ("_low", "low"), ("_high", "high")):
-            table[name + suffix] = [np.nan if one is None else getattr(one, part) for one in cells]
-    return pd.DataFrame(table)
+    tables = [interval_table(name, [next(found) for _ in own]) for name, own in columns.items()]
+    return pd.concat(tables, axis=1)

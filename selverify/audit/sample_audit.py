@@ -24,7 +24,7 @@ from selverify.audit.log import RecordedSample
 from selverify.audit.savings import Savings, SolutionSettings, savings
 from selverify.audit.solutions import AccuracyCurve, Subsets, accuracy_curves
 from selverify.data.grading import Grader
-from selverify.experiment.statistics import Bootstrap, mean_interval
+from selverify.experiment.statistics import Bootstrap, interval_columns, mean_interval
 
 MOST_CELLS = 2_000_000
 """Problems times samples of the largest: selection follows so many, for every setting."""
@@ -112,16 +112,15 @@ def accuracy_table(
         for place, size in enumerate(curve.budgets):
             known = ~np.isnan(curve.right[:, place])
             if known.sum() >= max(fewest, 1):
-                accuracy = mean_interval(curve.right[known, place], bootstrap)
                 found.append(
                     {
                         "method": curve.method,
                         "aggregation": curve.aggregation,
                         "n": size,
                         "problems": int(known.sum()),
-                        "accuracy": accuracy.value,
-                        "accuracy_low": accuracy.low,
-                        "accuracy_high": accuracy.high,
+                        **interval_columns(
+                            "accuracy", mean_interval(curve.right[known, place], bootstrap)
+                        ),
                         "calls": float(curve.calls[known, place].mean()),
                         "steps": float(curve.steps[known, place].mean()),
                     }

@@ -27,7 +27,7 @@ from selverify.experiment.statistics import (
     IntArray,
     Interval,
     clustered_ratios,
-    interval_columns,
+    interval_table,
     sign_flip,
 )
 
@@ -294,8 +294,8 @@ def near_best_table(entries: EqualCost, bootstrap: Bootstrap) -> pd.DataFrame:
     return pd.concat(
         [
             pd.DataFrame({"method": entries.entrants}),
-            _columns(entries.cost, [_first_of(draws) for draws in spent.T]),
-            _columns("ratio", [_first_of(draws) for draws in ratio.T]),
+            interval_table(entries.cost, [_first_of(draws) for draws in spent.T]),
+            interval_table("ratio", [_first_of(draws) for draws in ratio.T]),
         ],
         axis=1,
     )
@@ -487,11 +487,7 @@ def _intervals(name: str, values: FloatArray, bootstrap: Bootstrap) -> pd.DataFr
     rows = _flat(values)
     problems = np.arange(rows.shape[1])
     found = clustered_ratios(list(rows), np.ones(len(problems)), problems, bootstrap=bootstrap)
-    return _columns(name, found)
-
-
-def _columns(name: str, intervals: Sequence[Interval | None]) -> pd.DataFrame:
-    return pd.DataFrame([interval_columns(name, one) for one in intervals], dtype=np.float64)
+    return interval_table(name, found)
 
 
 def _p_value(difference: FloatArray) -> float:

@@ -1,7 +1,6 @@
 """Intervals, tests and frontiers over problems.
 
-Knows: arrays whose first axis is the problem (or the cluster). Does not know: methods, tables,
-files.
+Knows: arrays whose first axis is the problem (or the cluster). Does not know: methods, files.
 Every resampling is over whole problems, so that rows of one problem stay together.
 """
 
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
@@ -47,6 +47,12 @@ def interval_columns(name: str, interval: Interval | None) -> dict[str, float | 
         (None,) * 3 if interval is None else (interval.value, interval.low, interval.high)
     )
     return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def interval_table(name: str, intervals: Iterable[Interval | None]) -> pd.DataFrame:
+    """:func:`interval_columns`, one row each; NaN without an interval."""
+    rows = [interval_columns(name, one) for one in intervals]
+    return pd.DataFrame(rows, columns=list(interval_columns(name, None)), dtype=np.float64)
 
 
 @dataclass(frozen=True, slots=True)
