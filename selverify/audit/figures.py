@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -23,14 +22,14 @@ from selverify.audit.solutions import BEST, MAJORITY, PASS, WEIGHTED
 from selverify.audit.text import method_label
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.experiment.methods import OTHER_COLOUR
+from selverify.experiment.statistics import interval_columns
 from selverify.report.names import method_colour
 from selverify.report.plots import (
     RANKER_COLOURS,
-    STYLE,
+    drawing,
+    figure_files,
     log_axis,
-    new_figure,
     percent_axis,
-    save_figure,
 )
 
 SELECTIVE = "selective"
@@ -77,8 +76,7 @@ def found_against_calls(found: ListAudit, stem: Path, *, title: str) -> tuple[Pa
         The SVG and the PNG.
     """
     names = rankers_in_order(found.curves["ranker"].tolist())
-    with mpl.rc_context(STYLE):
-        figure = new_figure(9.6, max(3.6, 1.2 + 0.4 * len(names)))
+    with drawing(stem, 9.6, max(3.6, 1.2 + 0.4 * len(names))) as figure:
         single, *panels = figure.subplots(1, 3, width_ratios=[1, 1.35, 1.35])
         panels[1].sharey(panels[0])
         _one_by_one(single, found.summary, names)
@@ -99,7 +97,7 @@ def found_against_calls(found: ListAudit, stem: Path, *, title: str) -> tuple[Pa
             axes.xaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
         # A file may be called anything, "$" included.
         figure.suptitle(title, x=0.01, ha="left", size=10, parse_math=False)
-        return save_figure(figure, stem)
+    return figure_files(stem)
 
 
 def sample_points(found: SampleAudit) -> pd.DataFrame:
@@ -115,9 +113,7 @@ def sample_points(found: SampleAudit) -> pd.DataFrame:
             "method": SELECTIVE,
             "aggregation": one.aggregation,
             "problems": found.coverage.problems - found.left_out,
-            "accuracy": one.accuracy.value,
-            "accuracy_low": one.accuracy.low,
-            "accuracy_high": one.accuracy.high,
+            **interval_columns("accuracy", one.accuracy),
             "calls": one.calls.value,
             "steps": one.steps.value,
         }
@@ -140,8 +136,7 @@ def accuracy_against_cost(table: pd.DataFrame, stem: Path, *, title: str) -> tup
     Returns:
         The SVG and the PNG.
     """
-    with mpl.rc_context(STYLE):
-        figure = new_figure(9.6, 4.2)
+    with drawing(stem, 9.6, 4.2) as figure:
         panels = figure.subplots(1, 2, sharey=True)
         for axes, (cost, label) in zip(panels, _COSTS.items(), strict=True):
             called = table[table[cost] > 0]
@@ -158,7 +153,7 @@ def accuracy_against_cost(table: pd.DataFrame, stem: Path, *, title: str) -> tup
         panels[0].yaxis.set_major_locator(MaxNLocator(integer=True))
         figure.suptitle(title, x=0.01, ha="left", size=10, parse_math=False)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
-        return save_figure(figure, stem)
+    return figure_files(stem)
 
 
 def _one_by_one(axes: Axes, table: pd.DataFrame, names: Sequence[str]) -> None:

@@ -73,14 +73,24 @@ STYLE: dict[Any, Any] = {  # matplotlib's own key type is a literal of every key
 
 @contextmanager
 def drawing(stem: Path, width: float, height: float, **style: Any) -> Iterator[Figure]:
-    """An empty figure of ``width`` x ``height`` inches, written by :func:`save_figure` at the end.
+    """An empty figure of ``width`` x ``height`` inches, written to its ``figure_files`` at the end.
 
-    ``style``: what differs from ``STYLE``.
+    Equal figures give the same bytes. ``style``: what differs from ``STYLE``.
     """
     with mpl.rc_context(STYLE | style):
-        figure = new_figure(width, height)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)  # no window and no global state of pyplot
         yield figure
-        save_figure(figure, stem)
+        # The date and the version in the metadata would make equal figures differ.
+        metadata: tuple[dict[str, str | None], ...] = ({"Date": None}, {"Software": None})
+        for path, entries in zip(figure_files(stem), metadata, strict=True):
+            with atomic_path(path) as temporary:
+                figure.savefig(temporary, format=path.suffix[1:], metadata=entries)
+
+
+def figure_files(stem: Path) -> tuple[Path, Path]:
+    """The SVG and the PNG of a figure, from its path without a suffix."""
+    return stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
 
 
 def accuracy_against_budget(points: pd.DataFrame, stem: Path, *, title: str) -> None:
@@ -352,24 +362,6 @@ def within_problems(table: pd.DataFrame, stem: Path, *, title: str) -> None:
             axes.set_xlabel("moves made so far")
             axes.xaxis.set_major_locator(FixedLocator(table["depth"].tolist()))
         figure.suptitle(title, x=0.01, ha="left", size=10)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of ``width`` x ``height`` inches that no window shows."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)  # no window and no global state of pyplot
-    return figure
-
-
-def save_figure(figure: Figure, stem: Path) -> tuple[Path, Path]:
-    """Write ``stem`` as SVG and as PNG, the same bytes each time."""
-    paths = stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
-    # The date and the version in the metadata would make equal figures differ.
-    metadata: tuple[dict[str, str | None], ...] = ({"Date": None}, {"Software": None})
-    for path, entries in zip(paths, metadata, strict=True):
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], metadata=entries)
-    return paths
 
 
 def log_axis(axes: Axes, values: pd.Series) -> None:
