@@ -6,9 +6,10 @@ table, files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -28,19 +29,20 @@ from selverify.report.tables import (
     outcomes_of,
 )
 
+BEAM = "beam_keep_b"
 HARDEST = 2
 """Bins on each side of the comparison by difficulty."""
-_Gain = Callable[[int], Interval]
-"""At N, what a claim says is above 0, with its interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """``paper``: its own figure in the unit of ``gain``; None where it gives none."""
+class _Claim(NamedTuple):
+    """A claim at one N: its text, the paper's own figure if it gives one, and the measured one.
+
+    Both figures are in one unit, and the claim says that they are above 0.
+    """
 
     text: str
     paper: float | None
-    gain: _Gain
+    gain: Interval
 
 
 def claims_table(
@@ -63,28 +65,19 @@ def claims_table(
         where the interval is above 0, "holds at N = ..." where that is so at other N only, "does
         not hold" where it is below 0, else "not decided".
     """
-    ran = set(rows["method"])
-    if PAPER_METHOD not in ran:
+    if PAPER_METHOD not in set(rows["method"]):
         return pd.DataFrame()
     budgets = sorted(rows.loc[rows["method"] == PAPER_METHOD, "n"].unique().tolist())
-    found = [
-        *_over_baselines(rows, ran, bootstrap),
-        *_calls_saved(rows, ran, bootstrap),
-        *_ablation(rows, ran, bootstrap),
-        *_by_difficulty(rows, ran, bins, bootstrap),
-        *_small_over_large(by_backbone, bootstrap),
-    ]
-    return pd.DataFrame([_row(one, budgets, budget) for one in found])
-
-
-def _row(claim: _Claim, budgets: list[int], budget: int) -> dict[str, object]:
-    gains = {n: claim.gain(n) for n in budgets}
-    return {
-        "claim": claim.text,
-        "paper": claim.paper,
-        **asdict(gains[budget]),
-        "verdict": _verdict(gains, budget),
-    }
+    found = {n: list(_claims(rows, by_backbone, bins, n, bootstrap)) for n in budgets}
+    return pd.DataFrame(
+        {
+            "claim": one.text,
+            "paper": one.paper,
+            **asdict(one.gain),
+            "verdict": _verdict({n: own[place].gain for n, own in found.items()}, budget),
+        }
+        for place, one in enumerate(found[budget])
+    )
 
 
 def _verdict(gains: Mapping[int, Interval], budget: int) -> str:
@@ -96,91 +89,72 @@ def _verdict(gains: Mapping[int, Interval], budget: int) -> str:
     return "does not hold" if gains[budget].high < 0 else "not decided"
 
 
-def _gain(rows: pd.DataFrame, method: str, other: str, bootstrap: Bootstrap) -> _Gain:
-    """Accuracy of ``method`` minus that of ``other``, paired, in points."""
-
-    def at(n: int) -> Interval:
-        return _points(paired_difference(*_correct(rows, n, method, other), bootstrap=bootstrap))
-
-    return at
-
-
-def _over_baselines(rows: pd.DataFrame, ran: set[str], bootstrap: Bootstrap) -> Iterator[_Claim]:
-    printed = PAPER_METHODS[PAPER_METHOD][0]
-    for other in [one for one in PAPER_METHODS if one in ran and one != PAPER_METHOD]:
+def _claims(
+    rows: pd.DataFrame,
+    by_backbone: Mapping[str, pd.DataFrame],
+    bins: Mapping[str, int],
+    n: int,
+    bootstrap: Bootstrap,
+) -> Iterator[_Claim]:
+    """Every claim at N whose methods were run, the same ones at each N."""
+    ran = set(rows["method"])
+    others = [name for name in PAPER_METHODS if name in ran and name != PAPER_METHOD]
+    printed, own_calls = PAPER_METHODS[PAPER_METHOD]
+    for other in others:
         yield _Claim(
             f"More accurate than {method_name(other)}, points",
             printed - PAPER_METHODS[other][0],
-            _gain(rows, PAPER_METHOD, other, bootstrap),
+            _gain(rows, n, PAPER_METHOD, other, bootstrap),
         )
-
-
-def _calls_saved(rows: pd.DataFrame, ran: set[str], bootstrap: Bootstrap) -> Iterator[_Claim]:
-    """Against the measured calls of the paper's baselines that verify."""
-    own_calls = PAPER_METHODS[PAPER_METHOD][1]
-    for other, (_, calls) in PAPER_METHODS.items():
-        if other in ran and other != PAPER_METHOD and calls and own_calls:
+    for other in others:
+        calls = PAPER_METHODS[other][1]
+        if calls and own_calls:
             yield _Claim(
                 f"Fewer verifier calls than {method_name(other)}, percent",
                 100 * (1 - own_calls / calls),
-                _saving(rows, other, bootstrap),
+                _saving(rows, n, other, bootstrap),
             )
-
-
-def _saving(rows: pd.DataFrame, other: str, bootstrap: Bootstrap) -> _Gain:
-    def at(n: int) -> Interval:
-        chosen = at_budget(rows[rows["method"].isin((PAPER_METHOD, other))], n)
-        _, ratio = compare(chosen, PAPER_METHOD, other, bootstrap)
-        if ratio is None:
-            return Interval(0.0, 0.0, 0.0)
-        return _points(Interval(1.0 - ratio.value, 1.0 - ratio.high, 1.0 - ratio.low))
-
-    return at
-
-
-def _ablation(rows: pd.DataFrame, ran: set[str], bootstrap: Bootstrap) -> Iterator[_Claim]:
     for above, method in pairwise(PAPER_ABLATION):
         if {above, method} <= ran:
             yield _Claim(
                 f"{method_name(method)} more accurate than {method_name(above)}, points",
                 PAPER_ABLATION[method][0] - PAPER_ABLATION[above][0],
-                _gain(rows, method, above, bootstrap),
+                _gain(rows, n, method, above, bootstrap),
             )
+    if BEAM in ran:
+        text = f"Larger gain over {method_name(BEAM)} on the hardest two bins than on the easiest"
+        yield _Claim(f"{text}, points", None, _by_difficulty(rows, bins, n, bootstrap))
+    free = BUDGET_FREE[0]
+    for (small, with_method), (large, without) in pairwise(by_backbone.items()):
+        if free in set(without["method"]):
+            (own,), (other,) = _correct(with_method, n, PAPER_METHOD), _correct(without, n, free)
+            gain = _points(paired_difference(own, other, bootstrap=bootstrap))
+            yield _Claim(f"{small} with the method beats {large} 0-shot, points", None, gain)
+
+
+def _gain(rows: pd.DataFrame, n: int, method: str, other: str, bootstrap: Bootstrap) -> Interval:
+    """Accuracy of ``method`` minus that of ``other``, paired, in points."""
+    return _points(paired_difference(*_correct(rows, n, method, other), bootstrap=bootstrap))
+
+
+def _saving(rows: pd.DataFrame, n: int, other: str, bootstrap: Bootstrap) -> Interval:
+    """The share of the measured calls of a baseline that the method does without, in percent."""
+    chosen = at_budget(rows[rows["method"].isin((PAPER_METHOD, other))], n)
+    _, ratio = compare(chosen, PAPER_METHOD, other, bootstrap)
+    if ratio is None:
+        return Interval(0.0, 0.0, 0.0)
+    return _points(Interval(1.0 - ratio.value, 1.0 - ratio.high, 1.0 - ratio.low))
 
 
 def _by_difficulty(
-    rows: pd.DataFrame, ran: set[str], bins: Mapping[str, int], bootstrap: Bootstrap
-) -> Iterator[_Claim]:
-    other = "beam_keep_b"
-    if other not in ran:
-        return
-
-    def at(n: int) -> Interval:
-        own, theirs = _correct(rows, n, PAPER_METHOD, other)
-        number = np.array([bins[problem] for problem in own.index])
-        hard, easy = number > number.max() - HARDEST, number < number.min() + HARDEST
-        weights = hard * len(number) / hard.sum() - easy * len(number) / easy.sum()
-        return _points(mean_interval((own - theirs).to_numpy() * weights, bootstrap))
-
-    text = f"Larger gain over {method_name(other)} on the hardest two bins than on the easiest"
-    yield _Claim(f"{text}, points", None, at)
-
-
-def _small_over_large(
-    by_backbone: Mapping[str, pd.DataFrame], bootstrap: Bootstrap
-) -> Iterator[_Claim]:
-    names = list(by_backbone)
-    free = BUDGET_FREE[0]
-    for small, large in pairwise(names):
-        without = by_backbone[large]
-        if free in set(without["method"]):
-
-            def at(n: int, small: str = small, without: pd.DataFrame = without) -> Interval:
-                (own,) = _correct(by_backbone[small], n, PAPER_METHOD)
-                (other,) = _correct(without, n, free)
-                return _points(paired_difference(own, other, bootstrap=bootstrap))
-
-            yield _Claim(f"{small} with the method beats {large} 0-shot, points", None, at)
+    rows: pd.DataFrame, bins: Mapping[str, int], n: int, bootstrap: Bootstrap
+) -> Interval:
+    """The gain over the beam on the hardest bins less that on the easiest, in points."""
+    own, theirs = _correct(rows, n, PAPER_METHOD, BEAM)
+    number = np.array([bins[problem] for problem in own.index])
+    hard, easy = number > number.max() - HARDEST, number < number.min() + HARDEST
+    weights = hard * len(number) / hard.sum() - easy * len(number) / easy.sum()
+    return _points(mean_interval((own - theirs).to_numpy() * weights, bootstrap))
 
 
 def _correct(rows: pd.DataFrame, n: int, *methods: str) -> list[pd.Series]:
