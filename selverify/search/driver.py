@@ -154,7 +154,9 @@ def _advance(run: _Run[_T], reply: Reply) -> _Asked | None:
         request = run.search.generator.send(reply)
         while isinstance(request, Note):
             if run.events is not None:
-                run.events.append(_noted(len(run.events), request))
+                run.events.append(
+                    Event(len(run.events), request.event, request.state, Ledger(), request.data)
+                )
             request = run.search.generator.send(None)
     except StopIteration as stop:
         run.request, run.outcome = None, stop.value
@@ -163,10 +165,6 @@ def _advance(run: _Run[_T], reply: Reply) -> _Asked | None:
         raise ProtocolError(f"search {run.key!r}: yielded {request!r}, expected a request")
     run.request = request
     return request
-
-
-def _noted(index: int, note: Note) -> Event:
-    return Event(index, note.event, note.state, Ledger(), note.data)
 
 
 def _job(run: _Run[_T], backend: Backend, *, most: int) -> Job[_Run[_T], tuple[Any, ...]]:

@@ -6,6 +6,7 @@ Knows: what one request costs. Does not know: who asks, or whether a cache serve
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 from selverify.domains.base import split_moves
@@ -56,18 +57,11 @@ def cost(request: Request, reply: Reply, *, read: int, end_of_move: str) -> Ledg
     if isinstance(request, Rank):
         ranked = sum(len(item.moves) for item in request.items)
         return Ledger(rank_items=ranked, read_tokens=read)
-    if isinstance(request, Propose):
-        samples = _samples(reply)
-        tokens = sum(sample.tokens for sample in samples)
-        return Ledger(generated_moves=len(samples), generated_tokens=tokens, read_tokens=read)
-    if isinstance(request, Complete):
-        samples = _samples(reply)
-        moves = sum(len(split_moves(sample.text, end_of_move)) for sample in samples)
+    if isinstance(request, Propose | Complete):
+        samples = list(chain.from_iterable(cast(tuple[tuple[Sample, ...], ...], reply)))
+        moves = len(samples)
+        if isinstance(request, Complete):
+            moves = sum(len(split_moves(sample.text, end_of_move)) for sample in samples)
         tokens = sum(sample.tokens for sample in samples)
         return Ledger(generated_moves=moves, generated_tokens=tokens, read_tokens=read)
     return Ledger()
-
-
-def _samples(reply: Reply) -> list[Sample]:
-    entries = cast(tuple[tuple[Sample, ...], ...], reply)
-    return [sample for samples in entries for sample in samples]

@@ -13,7 +13,7 @@ from functools import partial
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
 from selverify.search.allocation import ALLOCATIONS, STOPPING, calls_at, worth_a_call
-from selverify.search.candidates import Gates, Sifted, inadmissible, sift
+from selverify.search.candidates import Gates, inadmissible, sift
 from selverify.search.gated import REJECT_PROBABILITY, Rules
 from selverify.search.protocol import Asking, propose, rank
 from selverify.search.recover import recover
@@ -79,9 +79,9 @@ class GatedSettings:
         return Rules(
             propose=partial(_sample, proposals=self.proposals),
             retrieve=partial(_retrieved, domain, patterns=self.patterns, gates=self.gates),
-            gates=partial(_survivors, domain=domain, gates=self.gates),
+            gates=lambda state, samples: sift(domain, state, samples=samples, gates=self.gates),
             rank=partial(_ranked, scorer=self.scorer),
-            skip=partial(_below, limit=self.skip_below) if self.skip_below > 0 else None,
+            skip=(lambda chance: chance < self.skip_below) if self.skip_below > 0 else None,
             width=self.width,
             accept=partial(_at_least, tau=self.tau),
             commit=partial(_worth, commit=self.commit, rank_weight=self.rank_weight),
@@ -114,11 +114,6 @@ def _sample(visit: Visit, left: int, *, proposals: int) -> Asking[tuple[Sample, 
     return samples
 
 
-def _survivors(state: State, samples: Sequence[Sample], *, domain: Domain, gates: Gates) -> Sifted:
-    """The distinct samples that pass the gates (Eq. gated_moves)."""
-    return sift(domain, state, samples=samples, gates=gates)
-
-
 def _retrieved(
     domain: Domain, state: State, *, patterns: tuple[str, ...], gates: Gates
 ) -> tuple[Move, ...]:
@@ -140,10 +135,6 @@ def _ranked(visit: Visit, *, scorer: str) -> Asking[tuple[float, ...]]:
         return tuple(-float(visit.counts[move.text]) for move in pool)
     (scores,) = yield from rank(RankItem(visit.state, pool, scorer))
     return scores
-
-
-def _below(reject_probability: float, *, limit: float) -> bool:
-    return reject_probability < limit
 
 
 def _at_least(score: float, *, tau: float) -> bool:
