@@ -24,7 +24,7 @@ import pandas as pd
 
 from selverify.audit.judged_lists import JudgedList
 from selverify.errors import ParamsError, SchemaError
-from selverify.experiment.audits import BoolArray, calls_to_first_accept, first_target
+from selverify.experiment.audits import BoolArray, Place, calls_to_first_accept, first_target
 from selverify.experiment.statistics import (
     DIGITS,
     Bootstrap,
@@ -123,12 +123,12 @@ def rank_states(
     if references is None:
         spreads = [dispersion(own) for own in rising if len(own) > 1]
         references = [sum(spreads) / max(len(spreads), 1)] * len(rising)
-    pairs = list(zip(states, arrays, strict=True))
+    places = [first_target(own, one.accepted) for one, own in zip(states, arrays, strict=True)]
     return Ranking(
         rising,
-        tuple(_reach(state, own) for state, own in pairs),
+        tuple(_reach(place, len(own)) for place, own in zip(places, rising, strict=True)),
         tuple(references),
-        np.array([_to_first(state, own) for state, own in pairs]),
+        np.array([np.nan if one is None else calls_to_first_accept([one])[0] for one in places]),
     )
 
 
@@ -306,20 +306,14 @@ def _cuts(scores: tuple[float, ...], reference: float, allocator: Allocator) -> 
         yield cut
 
 
-def _reach(state: JudgedList, scores: FloatArray) -> tuple[float, ...]:
+def _reach(place: Place | None, moves: int) -> tuple[float, ...]:
     """F(c); of n tied moves, t of them accepted, c hold none with prod_{i<c} (n-t-i)/(n-i)."""
-    place = first_target(scores, state.accepted)
     if place is None:
-        return (0.0,) * (len(scores) + 1)
+        return (0.0,) * (moves + 1)
     left = np.arange(place.tied, 0, -1)
     missed = np.cumprod(np.maximum(left - place.targets, 0) / left)
-    after = len(scores) - place.before - place.tied
+    after = moves - place.before - place.tied
     return (0.0,) * (place.before + 1) + tuple((1.0 - missed).tolist()) + (1.0,) * after
-
-
-def _to_first(state: JudgedList, scores: FloatArray) -> float:
-    place = first_target(scores, state.accepted)
-    return np.nan if place is None else float(calls_to_first_accept([place])[0])
 
 
 def _labels(keys: Iterable[Sequence[object]], names: Sequence[str]) -> pd.DataFrame:

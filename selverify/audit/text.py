@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import partial
 
 import pandas as pd
@@ -120,8 +121,7 @@ def interval_text(
     found: Interval, *, scale: float = 1, digits: int = 1, signed: bool = False
 ) -> str:
     """A value with its interval in brackets."""
-    row = pd.Series({"value": found.value, "low": found.low, "high": found.high})
-    return ranged(row, "value", scale=scale, digits=digits, signed=signed)
+    return ranged(asdict(found), "value", scale=scale, digits=digits, signed=signed)
 
 
 def _conclusions(found: ListAudit) -> Iterator[str]:
