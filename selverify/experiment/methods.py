@@ -64,10 +64,6 @@ class Conditions:
         """How deep a step-level search goes in the domain."""
         return self.params.sampling[self.params.domain].max_moves
 
-    def generation_cap(self, n: int) -> int:
-        """Sampled moves that a step-level search may draw at nominal budget ``n``, in all."""
-        return n * self.max_moves
-
 
 Point = tuple[tuple[str, Any], ...]
 """A point of a method's grid: the value of each of its axes."""
@@ -119,7 +115,7 @@ class Trial:
     @property
     def generation_cap(self) -> int:
         """Moves that a step-level search may sample in all."""
-        return self.conditions.generation_cap(self.n)
+        return self.n * self.conditions.max_moves
 
 
 @dataclass(frozen=True, slots=True)

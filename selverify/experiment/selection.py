@@ -68,7 +68,6 @@ class _Sorted(NamedTuple):
     """
 
     rows: pd.DataFrame
-    settings: tuple[str, ...]
     correct: IntArray
     calls: FloatArray
 
@@ -107,7 +106,11 @@ def cross_validate(
     if missing := [problem for problem in problems if problem not in bins]:
         raise SchemaError(f"difficulty: no bin for problem {missing[0]!r}")
     strata = [bins[problem] for problem in problems]
-    assigned = _assigned(strata, folds=folds, repetitions=repetitions, seed=seed)
+    if repetitions < 1:
+        raise ParamsError(f"evaluation.repetitions: given {repetitions}, expected at least 1")
+    assigned = np.stack(
+        [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
+    )
     columns = np.arange(len(problems))
     rows, scores = [], []
     for method, n, group in _groups(pooled, methods, strategies):
@@ -177,15 +180,6 @@ def stratified_folds(strata: Sequence[int], *, folds: int, seed: int | tuple[int
     return assigned
 
 
-def _assigned(strata: Sequence[int], *, folds: int, repetitions: int, seed: int) -> IntArray:
-    """Fold of each problem in each repetition [repetition, problem]."""
-    if repetitions < 1:
-        raise ParamsError(f"evaluation.repetitions: given {repetitions}, expected at least 1")
-    return np.stack(
-        [stratified_folds(strata, folds=folds, seed=(seed, r)) for r in range(repetitions)]
-    )
-
-
 def choose_setting(correct: IntArray, calls: FloatArray, *, rule: SelectionRule) -> int:
     """Row of the chosen setting. Rows are in the order in which ties break.
 
@@ -224,18 +218,16 @@ def _groups(
 
 
 def _sorted(group: pd.DataFrame, problems: Sequence[str]) -> _Sorted:
-    settings = tuple(sorted(set(group["setting"])))
-    if len(group) != len(settings) * len(problems):
+    shape = group["setting"].nunique(), len(problems)
+    if len(group) != shape[0] * shape[1]:
         first = group.iloc[0]
         raise SchemaError(
             f"outcomes: method {first['method']!r}, n {first['n']}: given {len(group)} rows, "
-            f"expected {len(settings)} settings x {len(problems)} problems"
+            f"expected {shape[0]} settings x {shape[1]} problems"
         )
     rows = group.sort_values(["setting", "problem_id"])
-    shape = len(settings), len(problems)
     return _Sorted(
         rows,
-        settings,
         correct=rows["correct"].to_numpy(np.int64).reshape(shape),
         calls=rows["verifier_calls"].to_numpy(np.float64).reshape(shape),
     )
@@ -244,7 +236,7 @@ def _sorted(group: pd.DataFrame, problems: Sequence[str]) -> _Sorted:
 def _picked(
     table: _Sorted, assigned: IntArray, bin_of: IntArray, *, rule: SelectionRule
 ) -> IntArray:
-    """The row of ``table.settings`` for each problem [repetition, problem].
+    """The place of the chosen setting for each problem [repetition, problem].
 
     It is chosen on the problems of its bin outside its fold.
     """
@@ -264,10 +256,9 @@ def _spread(scores: pd.DataFrame) -> pd.DataFrame:
     grouped = scores.groupby(["method", "n", "settings"], sort=False)
     spread = pd.DataFrame(
         {
-            "accuracy_mean": grouped["accuracy"].mean(),
-            "accuracy_sd": grouped["accuracy"].std(ddof=0),
-            "verifier_calls_mean": grouped["verifier_calls"].mean(),
-            "verifier_calls_sd": grouped["verifier_calls"].std(ddof=0),
+            f"{name}_{end}": column
+            for name in ("accuracy", "verifier_calls")
+            for end, column in (("mean", grouped[name].mean()), ("sd", grouped[name].std(ddof=0)))
         }
     ).reset_index()
     return spread.assign(settings=spread.pop("settings"))

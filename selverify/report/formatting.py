@@ -79,12 +79,11 @@ def number(
     scale: float = 1,
     digits: int = 1,
     signed: bool = False,
-    missing: str = "-",
 ) -> str:
-    """A value times ``scale``; ``missing`` where there is none."""
+    """A value times ``scale``; "-" where there is none."""
     value = record.get(name)
     if pd.isna(value):
-        return missing
+        return "-"
     text = f"{scale * value:{'+' if signed else ''}.{digits}f}"
     return text if float(text) != 0 else text.lstrip("+-")
 
