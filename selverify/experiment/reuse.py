@@ -111,18 +111,14 @@ class Searches:
         for trial in trials:
             made = self._known.get(trial.key)
             if made is None or not self._within_limits(made, trial):
-                groups.setdefault(self._group(trial), []).append(trial)
+                gated = isinstance(self._method.build, Gated)
+                groups.setdefault(trial.key[1:] if gated else trial.key, []).append(trial)
         waiting = list(groups.values())
         while waiting:
-            wave = self._make([group[0] for group in waiting])
-            left = [self._unanswered(group, wave[group[0].key]) for group in waiting]
+            self._known |= self._make([group[0] for group in waiting])
+            left = [self._unanswered(*group) for group in waiting]
             waiting = [group for group in left if group]
         return {trial.key: self._known[trial.key].result for trial in trials}
-
-    def _group(self, trial: Trial) -> object:
-        if not isinstance(self._method.build, Gated):
-            return trial.key
-        return trial.key[1:]
 
     def _within_limits(self, made: _Made, trial: Trial) -> bool:
         return self._method.stepwise and same_with_less(
@@ -144,11 +140,10 @@ class Searches:
         results = run_searches(searches, self._backend, end_of_move=trials[0].domain.end_of_move)
         return {key: _Made(decided.get(key), result) for key, result in results.items()}
 
-    def _unanswered(self, group: Sequence[Trial], made: _Made) -> list[Trial]:
-        """The trials of one problem that ``made``, the first's search, says nothing of."""
-        self._known[group[0].key] = made
-        left = []
-        for trial in group[1:]:
+    def _unanswered(self, first: Trial, *others: Trial) -> list[Trial]:
+        """Those of ``others`` that the search of ``first`` says nothing of."""
+        made, left = self._known[first.key], []
+        for trial in others:
             if self._leads(made, trial):
                 self._known[trial.key] = made
             else:
