@@ -27,16 +27,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from selverify.audit.counterfactual import split_problems
 from selverify.audit.encoders import Embedder, open_embedder
 from selverify.audit.judged_lists import JudgedList, judge
 from selverify.audit.learned_orders import (
-    ALWAYS,
     FOLDS,
     RANKER_SETTINGS,
-    WITH_TRAJECTORIES,
-    cross_fit,
-    labelled,
+    held_out,
     mean_dispersion,
     named_scorers,
     rounded,
@@ -241,15 +237,9 @@ class Ranker:
         accepts = accept_rule(drawn, by=by, tau=tau)
         states, coverage = judge(drawn, accepts.accepts, complete=True)
         _check_verdicts(states, len(drawn), accepts.words)
-        rows = labelled(states, embedder)
         settings = RANKER_SETTINGS.model_copy(update={"seed": seed})
-        (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=seed)
         report(f"{len(states)} lists of {coverage.problems} problems; {FOLDS} folds")
-        scored = cross_fit(rows, folds, settings, report=lambda *_: None)
-        with_runs = embedder.encoder is not None and any(
-            state.recorded.committed is not None for state in states
-        )
-        names = ALWAYS + WITH_TRAJECTORIES * with_runs
+        rows, folds, scored, names = held_out(states, embedder, settings)
         known, strange = _known_states(rows, [state.recorded for state in states], folds)
         rule, savings = choose_rule(
             states, scored, names, wanted=wanted, strange=strange, seed=seed, resamples=RESAMPLES

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -86,16 +87,34 @@ def learned_orders(encoder: str, *, seed: int) -> LearnedOrders:
                 "encoder: given, but some candidates have no verdict to learn from; expected "
                 "--complete, which leaves their states out"
             )
-        settings = RANKER_SETTINGS.model_copy(update={"seed": seed})
-        (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=seed)
-        scored = cross_fit(labelled(states, embedder), folds, settings, report=lambda *_: None)
-        with_runs = embedder.encoder is not None and any(
-            state.recorded.committed is not None for state in states
-        )
-        names = ALWAYS + WITH_TRAJECTORIES * with_runs
-        return {name: learned_ranking(states, scored, name) for name in names}
+        held = held_out(states, embedder, RANKER_SETTINGS.model_copy(update={"seed": seed}))
+        return {name: learned_ranking(states, held.scores, name) for name in held.scorers}
 
     return orders
+
+
+class HeldOut(NamedTuple):
+    """Lists with their folds and scores by rankers of the other folds; the scorers worth a row."""
+
+    lists: list[LabelledList]
+    folds: tuple[int, ...]
+    scores: list[HeldOutScores]
+    scorers: tuple[str, ...]
+
+
+def held_out(states: Sequence[JudgedList], embedder: Embedder, settings: Residual) -> HeldOut:
+    """The states scored by cross-validation in ``FOLDS`` folds of problems.
+
+    Raises:
+        SchemaError: too few problems, or a fold whose training lists cannot teach an order.
+    """
+    (folds,) = split_problems(states, folds=FOLDS, repetitions=1, seed=settings.seed)
+    lists = labelled(states, embedder)
+    scores = cross_fit(lists, folds, settings, report=lambda *_: None)
+    with_runs = embedder.encoder is not None and any(
+        state.recorded.committed is not None for state in states
+    )
+    return HeldOut(lists, folds, scores, ALWAYS + WITH_TRAJECTORIES * with_runs)
 
 
 def learned_ranking(
