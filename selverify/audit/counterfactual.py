@@ -267,7 +267,7 @@ def choose_allocation(
         folds = np.asarray(split)
         for fold in np.unique(folds):
             held = folds == fold
-            shares = np.round(np.nanmean(columns.found[:, ~held], axis=1), DIGITS)
+            shares = np.asarray(np.nanmean(columns.found[:, ~held], axis=1)).round(DIGITS)
             costs = np.round(columns.calls[:, ~held].mean(axis=1), DIGITS)
             usable = np.ones(len(keys), np.bool_) if allowed is None else allowed(~held)
             enough = usable & (shares >= min(wanted, float(shares[usable].max())))

@@ -127,8 +127,8 @@ def _claims(
     free = BUDGET_FREE[0]
     for (small, with_method), (large, without) in pairwise(by_backbone.items()):
         if free in set(without["method"]):
-            (own,), (other,) = _correct(with_method, n, PAPER_METHOD), _correct(without, n, free)
-            gain = _points(paired_difference(own, other, bootstrap=bootstrap))
+            (own,), (theirs,) = _correct(with_method, n, PAPER_METHOD), _correct(without, n, free)
+            gain = _points(paired_difference(own, theirs, bootstrap=bootstrap))
             yield _Claim(f"{small} with the method beats {large} 0-shot, points", None, gain)
 
 
