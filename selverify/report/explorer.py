@@ -15,7 +15,7 @@ from selverify.domains.base import Domain, knows_truth
 from selverify.domains.claims import canonical_answer
 from selverify.report.trace_text import FALLBACKS, Round, outcome_text, read_rounds
 from selverify.search.traces import Event
-from selverify.types import Move, State, Truth
+from selverify.types import Candidate, Move, State, Truth
 
 NONE_WRONG = "A right answer was in reach after every move; the search ended before it."
 
@@ -65,7 +65,6 @@ def explorer_data(
 
 def _entry(domain: Domain, one: TracedSearch, tau: float, reference: float) -> dict[str, Any]:
     problem, truth = one.task.problem, one.task.truth
-    known = _Truth(domain, truth)
     answer = dict(one.events[-1].data).get("answer") if one.events else None
     right = canonical_answer(str(answer or "")) == canonical_answer(truth.answer)
     return {
@@ -76,62 +75,37 @@ def _entry(domain: Domain, one: TracedSearch, tau: float, reference: float) -> d
         "right": right,
         "bin": one.difficulty_bin,
         "calls": sum(event.ledger.verifier_calls for event in one.events),
-        "steps": [_step(step, known, tau, reference) for step in read_rounds(domain, one.events)],
-        "astray": "" if right else _astray(one.events, known, tau),
+        "steps": [
+            _step(step, domain, truth, tau, reference) for step in read_rounds(domain, one.events)
+        ],
+        "astray": "" if right else _astray(one.events, domain, truth, tau),
     }
 
 
-class _Truth:
-    """What is known of the moves to a state: nothing where the domain does not know."""
-
-    def __init__(self, domain: Domain, truth: Truth) -> None:
-        self._domain, self._truth = domain, truth
-        self._known = domain if knows_truth(domain) else None
-
-    @property
-    def is_known(self) -> bool:
-        """Whether moves are told right from wrong."""
-        return self._known is not None
-
-    def of(self, state: State, move: Move) -> str:
-        """Of ``move`` at ``state``: "right", "wrong" or ""."""
-        if self._known is None:
-            return ""
-        return "right" if self._known.right(state, move, self._truth) else "wrong"
-
-    def text(self, state: State, text: str) -> str:
-        """Of a candidate as it was written."""
-        move = self._domain.parse(text)
-        return self.of(state, move) if isinstance(move, Move) else ""
-
-    def along(self, state: State) -> list[list[str]]:
-        """[move, truth] of each move of a state."""
-        return [[move.text, self.of(before, move)] for before, move in self._walk(state)]
-
-    def astray(self, state: State) -> int | None:
-        """The place of the first move of a state after which no right answer is in reach."""
-        for place, (before, move) in enumerate(self._walk(state) if self._known else ()):
-            after = self._domain.apply(before, move)
-            if self._known is not None and not self._known.alive(after, self._truth):
-                return place
-        return None
-
-    def _walk(self, state: State) -> Iterator[tuple[State, Move]]:
-        """Each move of a state, with the state before it."""
-        before = self._domain.initial_state(state.problem, budget=state.budget)
-        for move in state.derivation:
-            yield before, move
-            before = self._domain.apply(before, move)
+def _told(domain: Domain, truth: Truth, state: State, move: Candidate) -> str:
+    """Of a move at a state "right" or "wrong"; "" of other text, and where it is not known."""
+    if not isinstance(move, Move) or not knows_truth(domain):
+        return ""
+    return "right" if domain.right(state, move, truth) else "wrong"
 
 
-def _astray(events: Sequence[Event], known: _Truth, tau: float) -> str:
+def _walk(domain: Domain, state: State) -> Iterator[tuple[State, Move]]:
+    """Each move of a state, with the state before it."""
+    before = domain.initial_state(state.problem, budget=state.budget)
+    for move in state.derivation:
+        yield before, move
+        before = domain.apply(before, move)
+
+
+def _astray(events: Sequence[Event], domain: Domain, truth: Truth, tau: float) -> str:
     """Where the committed moves first went wrong, and what let that move pass."""
-    if not events:
+    if not events or not knows_truth(domain):
         return ""
     end = events[-1].state
-    place = known.astray(end)
+    after = (domain.apply(before, move) for before, move in _walk(domain, end))
+    place = next((at for at, state in enumerate(after) if not domain.alive(state, truth)), None)
     if place is None:
-        return NONE_WRONG if known.is_known else ""
+        return NONE_WRONG
     *before, move = (one.text for one in end.derivation[: place + 1])
     why = "it was committed without a call"
     for event in events:
@@ -148,16 +122,24 @@ def _astray(events: Sequence[Event], known: _Truth, tau: float) -> str:
     return f"No right answer was in reach from move {place + 1} on ({move}): {why}."
 
 
-def _step(step: Round | Event, known: _Truth, tau: float, reference: float) -> dict[str, Any]:
+def _step(
+    step: Round | Event, domain: Domain, truth: Truth, tau: float, reference: float
+) -> dict[str, Any]:
     if isinstance(step, Event):
         return {"event": step.event, "text": outcome_text(step)}
     return {
-        "derivation": known.along(step.state),
+        "derivation": [
+            [move.text, _told(domain, truth, before, move)]
+            for before, move in _walk(domain, step.state)
+        ],
         "left": step.state.budget,
         "summary": step.summary,
         "allotment": step.allotment(reference),
         "rows": [
-            [*row.cells(tau), "" if row.gate else known.text(step.state, row.text)]
+            [
+                *row.cells(tau),
+                "" if row.gate else _told(domain, truth, step.state, domain.parse(row.text)),
+            ]
             for row in step.rows
         ],
     }
