@@ -98,7 +98,10 @@ def read_records(path: Path) -> Iterator[Record]:
             where = f"{path}, line {number}"
             yield Record(where, number, _parsed(line, where))
         return
-    value = _parsed(_read_value(path), str(path))
+    with _opened(path) as file:
+        data = file.read(LONGEST_VALUE + 1)
+    _require(str(path), len(data), LONGEST_VALUE, "bytes of one JSON value")
+    value = _parsed(data, str(path))
     for number, item in enumerate(value if isinstance(value, list) else [value], start=1):
         yield Record(f"{path}, record {number}", number, item)
 
@@ -246,10 +249,3 @@ def _is_one_value(path: Path) -> bool:
     except ValueError:
         return bool(first)
     return False
-
-
-def _read_value(path: Path) -> bytes:
-    with _opened(path) as file:
-        data = file.read(LONGEST_VALUE + 1)
-    _require(str(path), len(data), LONGEST_VALUE, "bytes of one JSON value")
-    return data

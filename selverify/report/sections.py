@@ -254,12 +254,8 @@ def _at_equal_calls(report: ReportData, methods: Sequence[str], heading: str) ->
 def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
     """What a number of verifier calls, or of tokens, buys: each method, and the hull."""
     calls, tokens = report.tables["equal_calls"], report.tables["equal_tokens"]
-    yield ReportTable(
-        "Accuracy for at most B verifier calls a problem, %",
-        columns.accuracy_against_hull(calls["level"]),
-        wide(calls, "method", "level"),
-        _EQUAL_NOTE,
-    )
+    title = "Accuracy for at most B verifier calls a problem, %"
+    yield _against_hull(title, calls, _EQUAL_NOTE)
     yield ReportTable(
         "Difference to the hull for at most B verifier calls",
         columns.difference_to_hull(calls["level"]),
@@ -287,29 +283,25 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
         report.tables["near_best"],
         _NEAR_NOTE,
     )
-    yield ReportTable(
-        "Accuracy for at most B generated tokens a problem, %",
-        columns.accuracy_against_hull(tokens["level"]),
-        wide(tokens, "method", "level"),
-        figure="accuracy_tokens",
-    )
+    title = "Accuracy for at most B generated tokens a problem, %"
+    yield _against_hull(title, tokens, figure="accuracy_tokens")
     other = report.tables["transfer"]
     if len(other):
-        yield ReportTable(
+        title = (
             f"On {other['problems'].iloc[0]} questions of another benchmark: accuracy for at most "
-            "B verifier calls, %",
-            columns.accuracy_against_hull(other["level"]),
-            wide(other, "method", "level"),
-            _TRANSFER_NOTE,
+            "B verifier calls, %"
         )
+        yield _against_hull(title, other, _TRANSFER_NOTE)
     compute = report.tables["equal_compute"]
     if len(compute):
-        yield ReportTable(
-            "Accuracy for at most B million operations a problem, %",
-            columns.accuracy_against_hull(compute["level"]),
-            wide(compute, "method", "level"),
-            _COMPUTE_NOTE,
-        )
+        title = "Accuracy for at most B million operations a problem, %"
+        yield _against_hull(title, compute, _COMPUTE_NOTE)
+
+
+def _against_hull(title: str, table: pd.DataFrame, note: str = "", figure: str = "") -> ReportTable:
+    """A table of accuracy at equal cost; of our methods with the difference to the hull."""
+    by_level = columns.accuracy_against_hull(table["level"])
+    return ReportTable(title, by_level, wide(table, "method", "level"), note, figure)
 
 
 def _comparisons(report: ReportData) -> Iterator[ReportTable]:
@@ -357,11 +349,8 @@ def _variants(report: ReportData) -> Iterator[ReportTable]:
             _agreement_note(found["ranking"], *names),
         )
     for name, table in found["equal_calls_by_strength"].groupby("variant", sort=False):
-        yield ReportTable(
-            f"Accuracy for at most B verifier calls a problem, verifier {name}, %",
-            columns.accuracy_against_hull(table["level"]),
-            wide(table, "method", "level"),
-        )
+        title = f"Accuracy for at most B verifier calls a problem, verifier {name}, %"
+        yield _against_hull(title, table)
 
 
 def _breakdowns(report: ReportData) -> Iterator[ReportTable]:
