@@ -158,9 +158,10 @@ class ComposedBackend:
             return self._ranker.rank(request.items)
         if isinstance(request, Verify) and self._verifier is not None:
             return self._verifier.verify(request.items)
+        parts = (self._proposer, self._ranker, self._verifier)
         raise ProtocolError(
             f"given a {type(request).__name__}, expected a request that one of these answers: "
-            f"{', '.join(type(one).__name__ for one in self._parts())}"
+            f"{', '.join(type(one).__name__ for one in parts if one is not None)}"
         )
 
     def concurrency(self, kind: str) -> int:
@@ -178,10 +179,6 @@ class ComposedBackend:
             for part in (self._proposer, self._verifier, self._ranker)
         )
         return Sizes(generator, verifier, ranker)
-
-    def _parts(self) -> list[Proposer | Ranker | Verifier]:
-        parts = (self._proposer, self._ranker, self._verifier)
-        return [part for part in parts if part is not None]
 
 
 def sample_completions(
