@@ -22,8 +22,9 @@ from fake_backend import FakeBackend, pool_proposer
 from test_gated import SETTINGS
 from toy import ToyDomain, toy_problem
 
-from selverify.search import beam_search, gated_competition
+from selverify.search.beam import beam_search
 from selverify.search.driver import Search, run_searches
+from selverify.search.gated import gated_competition
 from selverify.search.protocol import Asking
 from selverify.types import Outcome
 from tasks.models import COLLECTED_AFTER

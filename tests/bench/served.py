@@ -34,8 +34,8 @@ from selverify.models.generators.served import ServedModel
 from selverify.models.prompting import Prompt
 from selverify.models.verifiers.judge import Judge, load_rubric
 from selverify.params import Sampling, Server
-from selverify.search import beam_search
 from selverify.search.backend import ComposedBackend
+from selverify.search.beam import beam_search
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.requests import Complete, Propose, Verify
 from selverify.types import Outcome

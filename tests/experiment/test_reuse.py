@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, gated_settings, problems
 
 from selverify.experiment.reuse import Decisions
-from selverify.search import GatedSettings, gated_competition
 from selverify.search.driver import Result, Search, run_searches
+from selverify.search.gated import gated_competition
+from selverify.search.rules import GatedSettings
 from selverify.types import Outcome, Problem
 
 others = st.fixed_dictionaries(

@@ -20,9 +20,9 @@ from game24_notation import TARGET, Game24
 from game24_ranking import K_MAX, Ranked
 from game24_states import CHECKING, DOMAIN, MOVES, Visited, visited
 
-from selverify.search import GatedSettings, gated_competition
 from selverify.search.backend import Ranker
 from selverify.search.driver import Result, Search, run_searches
+from selverify.search.gated import gated_competition
 from selverify.search.gates import GATES
 from selverify.search.requests import (
     Propose,
@@ -33,6 +33,7 @@ from selverify.search.requests import (
     Verify,
     VerifyItem,
 )
+from selverify.search.rules import GatedSettings
 from selverify.types import Move, Outcome, Problem, Sample, Verdict
 
 KEPT = {"greedy1": 1, "greedy3": 3, "greedy5": 5}

@@ -68,7 +68,7 @@ from selverify.audit.judged_lists import by_label
 from selverify.audit.orders import ranker_name
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.experiment.statistics import Bootstrap
-from selverify.search import GatedSettings
+from selverify.search.rules import GatedSettings
 
 BOOTSTRAP = Bootstrap(resamples=2_000, seed=1)
 GPT_4, GPT_35 = "gpt-4", "gpt-35"

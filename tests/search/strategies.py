@@ -6,25 +6,22 @@ from fake_backend import FakeBackend, pool_proposer
 from hypothesis import strategies as st
 from toy import ToyDomain, toy_problem, toy_truth
 
-from selverify.search import (
-    GatedSettings,
-    adaptive_consistency,
-    beam_search,
-    best_of_n,
-    chain_of_thought,
-    dvts,
-    early_stopping,
-    explore,
-    gated_competition,
-    majority_vote,
-    oracle,
-    selective_vote,
-)
-from selverify.search.adaptive_consistency import STOPPING_RULES
+from selverify.search.adaptive_consistency import STOPPING_RULES, adaptive_consistency
 from selverify.search.backend import Backend
+from selverify.search.beam import beam_search
+from selverify.search.best_of_n import best_of_n
+from selverify.search.cot import chain_of_thought
 from selverify.search.driver import Result, Search, run_searches
+from selverify.search.dvts import dvts
+from selverify.search.early_stopping import early_stopping
+from selverify.search.exploration import explore
+from selverify.search.gated import gated_competition
 from selverify.search.gates import GATES, STRUCTURAL
+from selverify.search.majority import majority_vote
+from selverify.search.oracle import oracle
 from selverify.search.protocol import Asking
+from selverify.search.rules import GatedSettings
+from selverify.search.selective_vote import selective_vote
 from selverify.types import Outcome
 
 DOMAIN = ToyDomain()

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from strategies import alone, domains, fake, problems
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
-from selverify.search import adaptive_consistency, majority_vote
-from selverify.search.adaptive_consistency import STOPPING_RULES
+from selverify.search.adaptive_consistency import STOPPING_RULES, adaptive_consistency
+from selverify.search.majority import majority_vote
 from selverify.types import Problem
 
 quick = settings(max_examples=200, deadline=None)

@@ -8,16 +8,14 @@ from hypothesis import strategies as st
 from toy import ScriptedBackend, ToyDomain, move, toy_beam, toy_problem, toy_truth
 
 from selverify.domains.base import close_move, split_moves
-from selverify.search import (
-    best_of_n,
-    chain_of_thought,
-    dvts,
-    majority_vote,
-    oracle,
-)
+from selverify.search.best_of_n import best_of_n
 from selverify.search.candidates import checked
+from selverify.search.cot import chain_of_thought
 from selverify.search.driver import Result, Search, run_searches
+from selverify.search.dvts import dvts
 from selverify.search.ledger import Ledger
+from selverify.search.majority import majority_vote
+from selverify.search.oracle import oracle
 from selverify.search.protocol import Asking
 from selverify.search.solutions import read_solution
 from selverify.types import Outcome

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies import alone, fake, problems
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
-from selverify.search import beam_search
+from selverify.search.beam import beam_search
 from selverify.search.gates import reject
 from selverify.search.protocol import Asking
 from selverify.search.requests import Propose, ProposeItem, Reply, Request, Verify

@@ -11,7 +11,7 @@ from strategies import BACKEND, Runs, mixed_runs, searches
 from toy import ScriptedBackend, ToyDomain, move, toy_beam, toy_problem
 
 from selverify.domains.base import split_moves
-from selverify.search import best_of_n
+from selverify.search.best_of_n import best_of_n
 from selverify.search.compute import Sizes
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.ledger import Ledger

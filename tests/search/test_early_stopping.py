@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from strategies import alone, domains, fake, problems
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
-from selverify.search import best_of_n, early_stopping
+from selverify.search.best_of_n import best_of_n
+from selverify.search.early_stopping import early_stopping
 from selverify.types import Problem
 
 quick = settings(max_examples=200, deadline=None)

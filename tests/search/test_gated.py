@@ -8,10 +8,12 @@ import pytest
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
 from selverify.errors import BudgetError, ParamsError
-from selverify.search import GatedSettings, explore, gated_competition
 from selverify.search.driver import Result, Search, run_searches
+from selverify.search.exploration import explore
+from selverify.search.gated import gated_competition
 from selverify.search.gates import GATES
 from selverify.search.ledger import Ledger
+from selverify.search.rules import GatedSettings
 from selverify.types import Outcome
 
 DOMAIN = ToyDomain()

@@ -17,9 +17,11 @@ from toy import toy_problem
 
 from selverify.errors import NoReply
 from selverify.models.reply_cache import CachedBackend
-from selverify.search import beam_search, best_of_n, majority_vote
+from selverify.search.beam import beam_search
+from selverify.search.best_of_n import best_of_n
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.in_flight import PORTAL, shared_limits
+from selverify.search.majority import majority_vote
 from selverify.search.requests import Reply, Request
 from selverify.types import Outcome
 

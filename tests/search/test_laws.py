@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, Runs, gated_runs, mixed_runs, problems, searches
 from toy import toy_problem
 
-from selverify.search import majority_vote
 from selverify.search.driver import Search, run_searches
 from selverify.search.gates import GATES, passes_every_gate, reject
+from selverify.search.majority import majority_vote
 from selverify.search.requests import Reply, Request
 
 quick = settings(max_examples=60, deadline=None)

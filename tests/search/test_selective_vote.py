@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from strategies import alone, domains, fake, problems
 from toy import ScriptedBackend, ToyDomain, toy_problem
 
-from selverify.search import best_of_n, majority_vote, selective_vote
 from selverify.search.adaptive_consistency import STOPPING_RULES
+from selverify.search.best_of_n import best_of_n
+from selverify.search.majority import majority_vote
+from selverify.search.selective_vote import selective_vote
 from selverify.types import Problem
 
 quick = settings(max_examples=200, deadline=None)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from selverify.search import beam_search
+from selverify.search.beam import beam_search
 from selverify.search.protocol import Asking
 from selverify.search.requests import Complete, Propose, Rank, Reply, Request
 from selverify.types import (
