@@ -320,34 +320,29 @@ def _labels(keys: Iterable[Sequence[object]], names: Sequence[str]) -> pd.DataFr
     return pd.DataFrame([list(key) for key in keys], columns=list(names))
 
 
-def _means(
-    columns: Mapping[str, Sequence[FloatArray]], states: Sequence[JudgedList], bootstrap: Bootstrap
-) -> pd.DataFrame:
-    """Means over states, a row an outcome; one resampling serves all of them."""
-    return _intervals(columns, states, bootstrap, weights=np.ones(len(states)))
-
-
 def _ratios(
     outcomes: Sequence[Outcomes], states: Sequence[JudgedList], bootstrap: Bootstrap
 ) -> pd.DataFrame:
     """All calls over those of verify-all, which makes one a candidate."""
     columns = {"calls_ratio": [own.calls for own in outcomes]}
-    sizes = np.array([len(state.accepted) for state in states], dtype=np.float64)
-    return _intervals(columns, states, bootstrap, weights=sizes)
+    return _means(columns, states, bootstrap, weights=[len(state.accepted) for state in states])
 
 
-def _intervals(
+def _means(
     columns: Mapping[str, Sequence[FloatArray]],
     states: Sequence[JudgedList],
     bootstrap: Bootstrap,
     *,
-    weights: FloatArray,
+    weights: Sequence[int] | None = None,
 ) -> pd.DataFrame:
-    """Values with the ends of their intervals (``_low``, ``_high``), NaN where there is none."""
+    """Means over states, or sums over those of ``weights``, a row an outcome, with interval ends.
+
+    One resampling serves all of them.
+    """
     found = iter(
         clustered_ratios(
             [one for own in columns.values() for one in own],
-            weights,
+            np.ones(len(states)) if weights is None else weights,
             [state.problem_id for state in states],
             bootstrap=bootstrap,
         )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from selverify.audit.counterfactual import (
+    AllocationChoice,
     Allocator,
     Outcomes,
     Ranking,
@@ -164,8 +165,11 @@ def audit_lists(
         )
     rankings = _rankings(states, rule.accepts, learned)
     options = _options(states, rankings)
-    rows, chosen = _rows(states, options, settings)
-    rows = {(RANDOM, VERIFY_ALL): rankings[RANDOM].outcomes(verify_all())} | rows
+    choices = _choices(states, options, settings)
+    rows = {
+        (RANDOM, VERIFY_ALL): rankings[RANDOM].outcomes(verify_all()),
+        **{key: choice.outcomes for key, choice in choices.items()},
+    }
     drawn: dict[tuple[str, str, float], Outcomes] = {
         (one.ranker, one.family, one.k): own
         for one, own in options.items()
@@ -180,7 +184,7 @@ def audit_lists(
         summarise(states, rows, bootstrap=bootstrap),
         differences(states, rows, against=(RANDOM, RECORDED), bootstrap=bootstrap),
         found_curves(states, drawn, bootstrap=of_curves),
-        chosen,
+        {key: choice.chosen for key, choice in choices.items()},
     )
 
 
@@ -257,11 +261,11 @@ def sizes_to_try(states: Sequence[JudgedList]) -> list[int]:
     return found
 
 
-def _rows(
+def _choices(
     states: Sequence[JudgedList],
     options: Mapping[AuditOption, Outcomes],
     settings: AuditSettings,
-) -> tuple[dict[tuple[str, str], Outcomes], dict[tuple[str, str], Counter[AuditOption]]]:
+) -> dict[tuple[str, str], AllocationChoice[AuditOption]]:
     """Each order and family with the settings chosen for it, and the choice among all but the
     oracle's."""
     splits = split_problems(
@@ -273,11 +277,7 @@ def _rows(
             if one.family == family:
                 groups.setdefault((one.ranker, family), {})[one] = own
     groups[ANY, ANY] = {one: own for one, own in options.items() if one.ranker != ORACLE}
-    choices = {
+    return {
         key: choose_allocation(group, splits, wanted=settings.wanted)
         for key, group in groups.items()
     }
-    return (
-        {key: choice.outcomes for key, choice in choices.items()},
-        {key: choice.chosen for key, choice in choices.items()},
-    )
