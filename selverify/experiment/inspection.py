@@ -62,7 +62,6 @@ def _walk(
             break
         move = domain.parse(text)
         refusal = reject(domain, state, candidate=move)
-        after = domain.apply(state, move) if isinstance(move, Move) else None
         before, alive, right = _truth(domain, task, state, move, grader=grader)
         before, alive = before and reachable, alive and reachable
         rows.append(
@@ -76,10 +75,10 @@ def _walk(
                 "right": right,
             }
         )
-        if refusal is not None or after is None or not isinstance(move, Move):
+        if refusal is not None or not isinstance(move, Move):
             break
         items.append(VerifyItem(state, (move,)))
-        state = after
+        state = domain.apply(state, move)
         reachable = alive or not knows_truth(domain)
     return rows, items
 
