@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, SchemaError
 from selverify.search.ledger import Ledger
-from selverify.storage import atomic_path
+from selverify.storage import atomic_path, write_parquet
 from selverify.types import Move, Problem, State
 
 COUNTERS = tuple(Ledger.__dataclass_fields__)
@@ -55,8 +55,7 @@ def write_events(path: Path, events: Mapping[str, Sequence[Event]]) -> None:
     """Write the events of searches, each under its name, to one Parquet file, all or nothing."""
     rows = [_row(search, event) for search, listed in events.items() for event in listed]
     with atomic_path(path) as temporary:
-        table = pa.Table.from_pylist(rows, schema=_SCHEMA)
-        pq.write_table(table, temporary, write_page_checksum=True)
+        write_parquet(pa.Table.from_pylist(rows, schema=_SCHEMA), temporary)
 
 
 def read_events(
