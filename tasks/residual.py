@@ -39,7 +39,7 @@ RECALL_AT = (1, 2, 3, 4)
 def run(
     params: Params, inputs: Mapping[str, Path], outputs: Mapping[str, Path]
 ) -> dict[str, float]:
-    """Write the policy, its patterns, and ``rankers`` (audit on held-out training problems)."""
+    """Write the policy with its patterns, and ``rankers`` (audit on held-out training problems)."""
     settings = params.residual
     models = open_models(params, inputs, seed=settings.seed)
     domain = models.domain
@@ -51,7 +51,6 @@ def run(
     heuristic, dispersion = train_policy(lists, settings, report=_report)
     store = PatternStore.build(domain, _labelled_moves(items, rows))
     folder = outputs["residual"]
-    store.save(folder / "patterns.json")
     save_ranker_checkpoint(
         folder,
         heuristic,

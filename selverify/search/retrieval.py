@@ -11,21 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
-
-from pydantic import Field, TypeAdapter, ValidationError
 
 from selverify.domains.base import Domain
-from selverify.errors import SchemaError
-from selverify.storage import read_json, write_json
 from selverify.types import Move, State
 
-_SCHEMA, VERSION = "residual.patterns", 1
 NORMAL_QUANTILE = 1.959963984540054  # of a two-sided 95 % interval
-
-_Count = Annotated[int, Field(ge=0)]
-_ROWS = TypeAdapter(list[tuple[str, _Count, _Count]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +66,3 @@ class PatternStore:
         verified = (count for count in self.counts if count.accepted > 0)
         ranked = sorted(verified, key=lambda count: (-count.lower_bound, count.name))
         return tuple(count.name for count in ranked[:limit])
-
-    def save(self, path: Path) -> None:
-        """Write the counts as JSON; ``path`` is never half-written."""
-        rows = [(count.name, count.tries, count.accepted) for count in self.counts]
-        write_json(path, rows, schema=_SCHEMA, version=VERSION)
-
-    @classmethod
-    def load(cls, path: Path) -> PatternStore:
-        """Read what ``save`` wrote.
-
-        Raises:
-            ArtifactError: the file is not there.
-            SchemaError: it was written under another schema or version, or a row is no count.
-        """
-        data = read_json(path, schema=_SCHEMA, version=VERSION)
-        try:
-            rows = _ROWS.validate_python(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in ("data", *first["loc"]))
-            given = repr(first["input"])[:100]
-            raise SchemaError(
-                f"{path}: {field}: given {given}, expected: {first['msg']}"
-            ) from error
-        return cls(tuple(PatternCount(*row) for row in rows))

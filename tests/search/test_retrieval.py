@@ -1,12 +1,8 @@
-import json
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from selverify.domains.countdown import Countdown
-from selverify.errors import ArtifactError, SchemaError
 from selverify.search.retrieval import PatternCount, PatternStore, wilson_lower_bound
 from selverify.types import Move, Problem, State
 
@@ -71,46 +67,8 @@ def test_wilson_bound_is_below_the_rate_and_grows(tries: int, data: st.DataObjec
 
 
 def test_a_stored_pattern_gives_its_move_again() -> None:
-    """From a verified move through the file to the same move at a matching table."""
+    """From a verified move to the same move at a matching table."""
     store = PatternStore.build(DOMAIN, [labelled("6 4", RIGHT, True)])
     state, move, _ = labelled("4 6", RIGHT, True)
     (pattern,) = store.patterns(8)
     assert DOMAIN.instantiate(state, pattern) == (move,)
-
-
-def test_save_and_load_are_inverse(tmp_path: Path) -> None:
-    """The store comes back equal and no temporary file stays."""
-    store = PatternStore((PatternCount("a", 3, 2), PatternCount("b", 1, 0)))
-    path = tmp_path / "patterns.json"
-    store.save(path)
-    store.save(path)
-    assert PatternStore.load(path) == store
-    assert [entry.name for entry in tmp_path.iterdir()] == ["patterns.json"]
-
-
-def test_a_missing_store_is_an_artifact_error(tmp_path: Path) -> None:
-    """The message names the file."""
-    with pytest.raises(ArtifactError, match=r"patterns\.json: no such file; stage 'residual'"):
-        PatternStore.load(tmp_path / "patterns.json")
-
-
-def envelope(data: object, version: int = 1) -> str:
-    return json.dumps({"schema": "residual.patterns", "version": version, "data": data})
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (envelope([], version=2), r"residual\.patterns 2, expected residual\.patterns 1"),
-        (envelope([["a", 1, 1], ["b", -1, 0]]), r"data\.1\.1: given -1, expected"),
-        (envelope({"a": 1}), r"data: given .*, expected"),
-        ("[1", "not JSON"),
-    ],
-)
-def test_another_schema_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    """A file of another schema names the file, the field, what was given and expected."""
-    path = tmp_path / "patterns.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(SchemaError, match=words) as caught:
-        PatternStore.load(path)
-    assert str(path) in str(caught.value)
