@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 from selverify.domains.base import Domain
 from selverify.errors import ProtocolError
+from selverify.search.backend import Backend
 from selverify.search.compute import Sizes
 from selverify.search.requests import (
     Complete,
@@ -122,6 +123,35 @@ class FakeBackend:
         return random.Random(
             _digest(self._seed, kind, state.problem.problem_id, state.trace, index)
         )
+
+
+class PassingBackend:
+    """Passes every request on to another backend, and keeps it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.requests: list[Request] = []
+
+    def concurrency(self, kind: str) -> int:
+        """As of a model in this process."""
+        return 0
+
+    def identity(self, kind: str) -> str:
+        """That of the other."""
+        return self.backend.identity(kind)
+
+    def tokens(self, text: str) -> int:
+        """As the other counts them."""
+        return self.backend.tokens(text)
+
+    def sizes(self) -> Sizes:
+        """Those of the other."""
+        return self.backend.sizes()
+
+    def answer(self, request: Request) -> Reply:
+        """The other's reply."""
+        self.requests.append(request)
+        return self.backend.answer(request)
 
 
 def _digest(*parts: object) -> int:

@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fake_backend import PassingBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, Runs, mixed_runs, searches
-from toy import move, samples, toy_problem
+from toy import Fixed, move, samples, toy_problem
 
 from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.models import reply_cache
 from selverify.models.reply_cache import CachedBackend
-from selverify.search.compute import Sizes
 from selverify.search.driver import run_searches
 from selverify.search.requests import (
     Complete,
@@ -41,28 +41,15 @@ MEMORY = Path(":memory:")
 ONE, TWO = move("add 1 ;"), move("add 2 ;")
 
 
-class Log:
-    """Passes everything on, and keeps what it was asked."""
+class Log(PassingBackend):
+    """What the fake was asked, under any identity."""
 
     def __init__(self, identity: str = BACKEND.identity("")) -> None:
+        super().__init__(BACKEND)
         self._identity = identity
-        self.requests: list[Request] = []
-
-    def concurrency(self, kind: str) -> int:
-        return 0
 
     def identity(self, kind: str) -> str:
         return self._identity
-
-    def tokens(self, text: str) -> int:
-        return BACKEND.tokens(text)
-
-    def sizes(self) -> Sizes:
-        return BACKEND.sizes()
-
-    def answer(self, request: Request) -> Reply:
-        self.requests.append(request)
-        return BACKEND.answer(request)
 
     @property
     def ranges(self) -> list[list[tuple[int, int]]]:
@@ -214,23 +201,6 @@ def test_two_open_caches_may_write_the_same_entry(tmp_path: Path) -> None:
         cache.close()
 
 
-class Fixed:
-    """A backend of one written reply."""
-
-    def concurrency(self, kind: str) -> int:
-        return 0
-
-    def identity(self, kind: str) -> str:
-        return "fixed"
-
-    def __init__(self, reply: Reply) -> None:
-        self.reply = reply
-
-    def answer(self, request: Request) -> Reply:
-        """The written reply."""
-        return self.reply
-
-
 floats = st.floats(allow_nan=False)
 
 
@@ -245,7 +215,7 @@ def test_replies_round_trip_exactly(
         (verify(ONE), (Verdict(number, tuple(scores)),)),
         (rank(ONE, scorer="a"), (tuple(scores),)),
     ]
-    backend = Fixed(None)
+    backend = Fixed()
     with tempfile.TemporaryDirectory() as folder:
         for answers in (True, False):
             cache = CachedBackend(backend, Path(folder) / "replies.sqlite")
@@ -420,7 +390,7 @@ def test_a_path_that_cannot_be_opened_is_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize("reply", [(), (samples(["add 1 ;"]),)])
 def test_a_backend_reply_of_wrong_length_is_not_stored(reply: Reply) -> None:
     """Too few items, or too few samples of one, are a protocol error."""
-    cache = CachedBackend(Fixed(reply), MEMORY)
+    cache = CachedBackend(Fixed(reply=reply), MEMORY)
     with pytest.raises(ProtocolError, match="expected"):
         cache.answer(propose((0, 2)))
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from fake_backend import PassingBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import alone, fake, problems
@@ -14,7 +15,7 @@ from toy import ScriptedBackend, ToyDomain, toy_problem
 from selverify.search.beam import beam_search
 from selverify.search.gates import reject
 from selverify.search.protocol import Asking
-from selverify.search.requests import Propose, ProposeItem, Reply, Request, Verify
+from selverify.search.requests import Propose, ProposeItem, Verify
 from selverify.types import Malformed, Outcome, Problem, State
 
 quick = settings(max_examples=100, deadline=None)
@@ -34,41 +35,20 @@ def beam(
     return beam_search(domain, problem, aggregation=aggregation, temperature=None, **shape)
 
 
-class Recorder:
-    """The deterministic fake backend, with every request kept."""
-
-    def __init__(self, domain: ToyDomain) -> None:
-        self.fake = fake(domain)
-        self.asked: list[Request] = []
-
-    def concurrency(self, kind: str) -> int:
-        return 0
-
-    def identity(self, kind: str) -> str:
-        return self.fake.identity(kind)
-
-    def tokens(self, text: str) -> int:
-        return self.fake.tokens(text)
-
-    def answer(self, request: Request) -> Reply:
-        """The fake's reply."""
-        self.asked.append(request)
-        return self.fake.answer(request)
-
-    def groups(self) -> list[list[tuple[State, tuple[str, ...]]]]:
-        """The (state, steps) of each Verify, in order."""
-        return [
-            [(item.state, tuple(step.text for step in item.steps)) for item in request.items]
-            for request in self.asked
-            if isinstance(request, Verify)
-        ]
+def groups(backend: PassingBackend) -> list[list[tuple[State, tuple[str, ...]]]]:
+    """The (state, steps) of each Verify, in order."""
+    return [
+        [(item.state, tuple(step.text for step in item.steps)) for item in request.items]
+        for request in backend.requests
+        if isinstance(request, Verify)
+    ]
 
 
 def single_chains(
     domain: ToyDomain, problem: Problem, *, n: int, moves: int, gates: bool
 ) -> set[tuple[str, ...]]:
     """The slow reference: n chains one at a time, each move the next unused sample of its state."""
-    backend = Recorder(domain)
+    backend = fake(domain)
     used: Counter[tuple[str, ...]] = Counter()
     front = [domain.initial_state(problem, budget=n)] * n
     for _ in range(moves):
@@ -95,10 +75,11 @@ def test_groups_as_long_as_the_search_verify_whole_chains_once(
     problem: Problem, shared: dict[str, int], beyond: int
 ) -> None:
     """With g at least max_moves: a call from the start for each distinct one of N single chains."""
-    domain, backend, moves = ToyDomain(), Recorder(ToyDomain()), shared["max_moves"]
+    domain, moves = ToyDomain(), shared["max_moves"]
+    backend = PassingBackend(fake(domain))
     search = beam(domain, problem, every=moves + beyond, **shared)
     alone(search, backend)
-    calls = [call for calls in backend.groups() for call in calls]
+    calls = [call for calls in groups(backend) for call in calls]
     chains = single_chains(domain, problem, n=shared["n"], moves=moves, gates=shared["gates"])
     assert all(state.derivation == () for state, _ in calls)
     assert len(calls) == len(chains)
@@ -114,11 +95,11 @@ def test_a_call_covers_the_moves_since_the_last_one(
 
     A call has g moves unless they end in an answer or at the last depth.
     """
-    backend = Recorder(ToyDomain())
+    backend = PassingBackend(fake(ToyDomain()))
     keep = min(shared["n"], shared["width"])
     search = beam(ToyDomain(), problem, every=g, **shared)
     alone(search, backend)
-    for index, calls in enumerate(backend.groups()):
+    for index, calls in enumerate(groups(backend)):
         assert len(set(calls)) == len(calls)
         assert len({state.said for state, _ in calls}) <= (keep if index else 1)
         for state, steps in calls:

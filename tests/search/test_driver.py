@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
-from toy import ScriptedBackend, ToyDomain, move, toy_problem
+from toy import Fixed, ScriptedBackend, ToyDomain, move, toy_problem
 
 from selverify.errors import BudgetError, ProtocolError
 from selverify.search.driver import Search, run_searches
@@ -125,26 +125,6 @@ def test_a_budget_below_one_is_refused_before_anything_runs() -> None:
     assert backend.asked == []
 
 
-class Broken:
-    """A backend that sends one fixed reply whatever it is asked."""
-
-    def concurrency(self, kind: str) -> int:
-        return 0
-
-    def identity(self, kind: str) -> str:
-        return "broken"
-
-    def tokens(self, text: str) -> int:
-        return len(text.split())
-
-    def __init__(self, reply: object) -> None:
-        self.reply = reply
-
-    def answer(self, request: Request) -> Reply:
-        """The fixed reply."""
-        return self.reply  # type: ignore[return-value]
-
-
 @pytest.mark.parametrize(
     ("request_", "reply", "message"),
     [
@@ -168,7 +148,7 @@ def test_a_reply_of_wrong_length_is_a_protocol_error(
 ) -> None:
     """Both the number of items and the entries of each are checked."""
     with pytest.raises(ProtocolError) as caught:
-        run_searches({0: Search(ask(request_), None)}, Broken(reply), end_of_move=";")
+        run_searches({0: Search(ask(request_), None)}, Fixed(reply=reply), end_of_move=";")
     assert str(caught.value) == message
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from fake_backend import PassingBackend
 from strategies import BACKEND, DOMAIN
 from toy import toy_problem
 
@@ -28,10 +29,11 @@ from selverify.types import Outcome
 MOST = 4
 
 
-class Slow:
+class Slow(PassingBackend):
     """The fake, to be waited for; counts what is under way and what was asked of it."""
 
     def __init__(self, before: Callable[[], None] = lambda: time.sleep(0.002)) -> None:
+        super().__init__(BACKEND)
         self.asked: Counter[object] = Counter()
         self.most_under_way = 0
         self._before = before
@@ -40,12 +42,6 @@ class Slow:
 
     def concurrency(self, kind: str) -> int:
         return MOST
-
-    def identity(self, kind: str) -> str:
-        return BACKEND.identity(kind)
-
-    def tokens(self, text: str) -> int:
-        return BACKEND.tokens(text)
 
     def answer(self, request: Request) -> Reply:
         """The fake's reply."""
@@ -58,7 +54,7 @@ class Slow:
         finally:
             with self._counting:
                 self._under_way -= 1
-        return BACKEND.answer(request)
+        return super().answer(request)
 
 
 def _entries(request: Request, item: Any) -> list[object]:

@@ -6,6 +6,7 @@ import random
 import time
 from dataclasses import replace
 
+from fake_backend import PassingBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, Runs, gated_runs, mixed_runs, problems, searches
@@ -19,19 +20,11 @@ from selverify.search.requests import Reply, Request
 quick = settings(max_examples=60, deadline=None)
 
 
-class Chunked:
+class Chunked(PassingBackend):
     """Answers ``size`` items at a time, in reversed order of chunks."""
 
-    def concurrency(self, kind: str) -> int:
-        return 0
-
-    def identity(self, kind: str) -> str:
-        return BACKEND.identity(kind)
-
-    def tokens(self, text: str) -> int:
-        return BACKEND.tokens(text)
-
     def __init__(self, size: int) -> None:
+        super().__init__(BACKEND)
         self.size = size
 
     def answer(self, request: Request) -> Reply:
@@ -42,46 +35,20 @@ class Chunked:
         return tuple(entry for part in reversed(parts) for entry in part)
 
 
-class Waiting:
+class Waiting(PassingBackend):
     """Answers as a server does: each request by itself, several at once, in any order."""
 
     def __init__(self, most: int) -> None:
+        super().__init__(BACKEND)
         self.most = most
 
     def concurrency(self, kind: str) -> int:
         return self.most if kind != "rank" else 0
 
-    def identity(self, kind: str) -> str:
-        return BACKEND.identity(kind)
-
-    def tokens(self, text: str) -> int:
-        return BACKEND.tokens(text)
-
     def answer(self, request: Request) -> Reply:
         """The fake's reply, a little later."""
         time.sleep(random.uniform(0.0, 0.002))
-        return BACKEND.answer(request)
-
-
-class Spy:
-    """Passes everything on and keeps the requests."""
-
-    def concurrency(self, kind: str) -> int:
-        return 0
-
-    def identity(self, kind: str) -> str:
-        return BACKEND.identity(kind)
-
-    def tokens(self, text: str) -> int:
-        return BACKEND.tokens(text)
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-
-    def answer(self, request: Request) -> Reply:
-        """The fake's reply."""
-        self.requests.append(request)
-        return BACKEND.answer(request)
+        return super().answer(request)
 
 
 @quick
@@ -117,7 +84,7 @@ def test_searches_that_wait_for_a_server_end_as_in_lockstep(runs: Runs, most: in
 def test_a_gated_search_never_verifies_a_non_survivor(runs: list[dict[str, object]]) -> None:
     """Every verified move passes both gates where it is made, one made without a call too."""
     gated = [run | {"settings": replace(run["settings"], gates=GATES)} for run in runs]
-    spy = Spy()
+    spy = PassingBackend(BACKEND)
     run_searches(searches((gated, [])), spy, end_of_move=";")
     for request in spy.requests:
         if request.kind == "verify":
@@ -130,7 +97,7 @@ def test_a_gated_search_never_verifies_a_non_survivor(runs: list[dict[str, objec
 def test_no_move_is_verified_twice_at_a_state(runs: list[dict[str, object]]) -> None:
     """Within one search a (state, move) pair is one call at most."""
     for run in runs:
-        spy = Spy()
+        spy = PassingBackend(BACKEND)
         run_searches(searches(([run], [])), spy, end_of_move=";")
         pairs = [
             (item.state.trace, item.steps)

@@ -250,6 +250,17 @@ class ScriptedBackend:
         ]
 
 
+@dataclass
+class Fixed(ScriptedBackend):
+    """One written reply, whatever is asked."""
+
+    reply: object = None
+
+    def answer(self, request: Request) -> Reply:
+        """The written reply."""
+        return self.reply  # type: ignore[return-value]
+
+
 def after(state: State, *steps: Move) -> str:
     return " ".join(one.text for one in (*state.derivation, *steps))
 
