@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fake_backend import FakeBackend, pool_proposer
 from hypothesis import strategies as st
-from toy import ToyDomain, toy_problem, toy_truth
+from toy import ToyDomain, taken, toy_problem, toy_search, toy_truth
 
 from selverify.search.adaptive_consistency import STOPPING_RULES, adaptive_consistency
 from selverify.search.backend import Backend
@@ -89,84 +91,34 @@ def _gated(run: dict[str, object]) -> Search[object]:
     return Search(gated(run), run["budget"])
 
 
+BASELINES: dict[str, tuple[Callable[..., Asking[object]], dict[str, object]]] = {
+    "cot": (chain_of_thought, {}),
+    "majority": (majority_vote, {}),
+    **{name: (adaptive_consistency, {"rule": name, "confidence": 0.8}) for name in STOPPING_RULES},
+    "best_of_n": (best_of_n, {}),
+    "early_stopping": (early_stopping, {"threshold": 0.3}),
+    "selective_vote": (selective_vote, {"rule": "beta", "confidence": 0.9}),
+    "ranked_vote": (selective_vote, {"ranked": True, "rule": "beta", "confidence": 0.9}),
+    "beam": (beam_search, {"width": 2, "max_moves": 4}),
+    "dvts": (dvts, {"expansion": 2, "max_moves": 4}),
+    "granularity": (beam_search, {"width": 2, "every": 2, "max_moves": 4}),
+    "oracle": (oracle, {"generation_cap": 30}),
+    "explore": (explore, {"tau": 0.5, "max_retries": 1, "max_moves": 3}),
+}
+"""By name, with settings of their own."""
+
+
 def _baseline(name: str, target: int, problem_id: str, n: int, gates: bool) -> Search[object]:
+    method, own = BASELINES[name]
+    truth = toy_truth(target, problem_id)
+    drawn = {"n": n, "proposals": n, "gates": gates, "aggregation": "prod", "truth": truth}
     problem = toy_problem(target, problem_id)
-    if name == "cot":
-        search = chain_of_thought(DOMAIN, problem)
-    elif name == "majority":
-        search = majority_vote(DOMAIN, problem, n=n, gates=gates, temperature=None)
-    elif name == "best_of_n":
-        search = best_of_n(DOMAIN, problem, n=n, gates=gates, aggregation="prod", temperature=None)
-    elif name == "early_stopping":
-        search = early_stopping(
-            DOMAIN,
-            problem,
-            n=n,
-            threshold=0.3,
-            gates=gates,
-            aggregation="prod",
-            temperature=None,
-        )
-    elif name in ("selective_vote", "ranked_vote"):
-        search = selective_vote(
-            DOMAIN,
-            problem,
-            n=n,
-            gates=gates,
-            ranked=name == "ranked_vote",
-            aggregation="prod",
-            rule="beta",
-            confidence=0.9,
-            temperature=None,
-        )
-    elif name in STOPPING_RULES:
-        search = adaptive_consistency(
-            DOMAIN, problem, n=n, rule=name, confidence=0.8, gates=gates, temperature=None
-        )
-    elif name == "oracle":
-        search = oracle(
-            DOMAIN,
-            problem,
-            truth=toy_truth(target, problem_id),
-            proposals=n,
-            max_moves=5,
-            generation_cap=30,
-        )
-    elif name == "explore":
-        search = explore(DOMAIN, problem, proposals=n, tau=0.5, max_retries=1, max_moves=3)
-    elif name == "dvts":
-        search = dvts(
-            DOMAIN,
-            problem,
-            n=n,
-            expansion=2,
-            gates=gates,
-            max_moves=4,
-            aggregation="prod",
-            temperature=None,
-        )
-    else:
-        search = beam_search(
-            DOMAIN,
-            problem,
-            n=n,
-            width=2,
-            every=2 if name == "granularity" else 1,
-            gates=gates,
-            max_moves=4,
-            aggregation="prod",
-            temperature=None,
-        )
-    return Search(search, None)
+    return Search(toy_search(method, DOMAIN, problem, **taken(method, drawn), **own), None)
 
 
-NAMES = [
-    *("cot", "majority", *STOPPING_RULES, "best_of_n", "early_stopping", "selective_vote"),
-    *("ranked_vote", "beam", "dvts", "granularity", "oracle", "explore"),
-]
 baseline_runs = st.lists(
     st.tuples(
-        st.sampled_from(NAMES),
+        st.sampled_from(list(BASELINES)),
         st.integers(1, 4),
         st.sampled_from(["p0", "p1", "p2"]),
         st.integers(1, 6),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import alone, domains, fake, problems
-from toy import ScriptedBackend, ToyDomain, toy_problem
+from toy import ScriptedBackend, ToyDomain, toy_search
 
 from selverify.search.adaptive_consistency import STOPPING_RULES, adaptive_consistency
 from selverify.search.majority import majority_vote
@@ -29,14 +29,13 @@ def samples_drawn(
 ) -> tuple[int, str | None]:
     """How many of ``solutions`` a search draws, and its answer."""
     backend = ScriptedBackend(solutions=solutions)
-    search = adaptive_consistency(
+    search = toy_search(
+        adaptive_consistency,
         ToyDomain(checks),
-        toy_problem(3),
         n=len(solutions),
         rule=rule,
         confidence=confidence,
         gates=gates,
-        temperature=None,
     )
     result = alone(search, backend)
     assert result.ledger.verifier_calls == 0
@@ -50,16 +49,9 @@ def test_a_confidence_above_one_is_the_majority_vote(
     domain: ToyDomain, problem: Problem, n: int, rule: str, gates: bool
 ) -> None:
     """The same outcome, moves and tokens, free checks included."""
-    search = adaptive_consistency(
-        domain,
-        problem,
-        n=n,
-        rule=rule,
-        confidence=1.001,
-        gates=gates,
-        temperature=None,
-    )
-    majority = majority_vote(domain, problem, n=n, gates=gates, temperature=None)
+    shared = {"n": n, "gates": gates, "temperature": None}
+    search = adaptive_consistency(domain, problem, rule=rule, confidence=1.001, **shared)
+    majority = majority_vote(domain, problem, **shared)
     assert alone(search, fake(domain)) == alone(majority, fake(domain))
 
 
@@ -69,20 +61,10 @@ def test_a_lower_confidence_never_draws_more(
     domain: ToyDomain, problem: Problem, rule: str, gates: bool, confidences: tuple[float, float]
 ) -> None:
     """Nor does any search ask the verifier."""
+    shared = {"n": 20, "rule": rule, "gates": gates, "temperature": None}
     low, high = (
-        alone(
-            adaptive_consistency(
-                domain,
-                problem,
-                n=20,
-                rule=rule,
-                confidence=confidence,
-                gates=gates,
-                temperature=None,
-            ),
-            fake(domain),
-        ).ledger
-        for confidence in sorted(confidences)
+        alone(adaptive_consistency(domain, problem, confidence=one, **shared), fake(domain)).ledger
+        for one in sorted(confidences)
     )
     assert low.generated_tokens <= high.generated_tokens
     assert (low.verifier_calls, high.verifier_calls) == (0, 0)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import ScriptedBackend, ToyDomain, move, toy_beam, toy_problem, toy_truth
+from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_search, toy_truth
 
 from selverify.domains.base import close_move, split_moves
+from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.candidates import checked
 from selverify.search.cot import chain_of_thought
@@ -116,9 +117,7 @@ def test_chain_of_thought_without_a_readable_answer_is_no_answer(solution: str) 
 def test_majority_vote(solutions: list[str], gates: bool, answer: str | None) -> None:
     """Most frequent first, ties to the first seen; gates keep the legal, or all if none is."""
     backend = ScriptedBackend(solutions=solutions)
-    result = run(
-        majority_vote(DOMAIN, PROBLEM, n=len(solutions), gates=gates, temperature=None), backend
-    )
+    result = run(toy_search(majority_vote, n=len(solutions), gates=gates), backend)
     assert result.outcome.answer == answer
     assert result.ledger.verifier_calls == 0
 
@@ -127,9 +126,9 @@ def test_majority_vote(solutions: list[str], gates: bool, answer: str | None) ->
 def test_a_solution_that_checks_for_free_wins_without_votes_or_calls(gates: bool) -> None:
     """Where answers check, one right solution beats any number of wrong ones, with no call."""
     solutions = [WRONG, WRONG, ILLEGAL, RIGHT]
-    majority = majority_vote(CHECKING, PROBLEM, n=4, gates=gates, temperature=None)
+    majority = toy_search(majority_vote, CHECKING, gates=gates)
     assert run(majority, ScriptedBackend(solutions=solutions)).outcome.answer == "3"
-    best = best_of_n(CHECKING, PROBLEM, n=4, gates=gates, aggregation="last", temperature=None)
+    best = toy_search(best_of_n, CHECKING, gates=gates)
     result = run(best, ScriptedBackend(solutions=solutions))
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)
 
@@ -163,7 +162,7 @@ def test_best_of_n_weighs_answers_by_summed_scores(aggregation: str, answer: str
         WRONG: 0.7,
     }
     backend = ScriptedBackend(solutions=[NOISE, WRONG, RIGHT, f"{RIGHT} add"], scores=scores)
-    search = best_of_n(DOMAIN, PROBLEM, n=4, gates=False, aggregation=aggregation, temperature=None)
+    search = toy_search(best_of_n, aggregation=aggregation)
     result = run(search, backend)
     assert result.outcome.answer == answer
     assert backend.verified() == [WRONG, RIGHT]
@@ -173,7 +172,7 @@ def test_best_of_n_weighs_answers_by_summed_scores(aggregation: str, answer: str
 def test_best_of_n_with_gates_verifies_only_legal_solutions() -> None:
     """An illegal solution is neither verified nor counted, however good its score."""
     backend = ScriptedBackend(solutions=[ILLEGAL, WRONG], scores={ILLEGAL: 0.9, WRONG: 0.1})
-    search = best_of_n(DOMAIN, PROBLEM, n=2, gates=True, aggregation="last", temperature=None)
+    search = toy_search(best_of_n, n=2, gates=True)
     assert run(search, backend).outcome.answer == "2"
     assert backend.verified() == [WRONG]
 
@@ -181,7 +180,7 @@ def test_best_of_n_with_gates_verifies_only_legal_solutions() -> None:
 def test_best_of_n_with_gates_falls_back_to_the_majority() -> None:
     """If no solution is legal, the majority decides and nothing is verified."""
     backend = ScriptedBackend(solutions=["say 7 ;", ILLEGAL, ILLEGAL])
-    search = best_of_n(DOMAIN, PROBLEM, n=3, gates=True, aggregation="last", temperature=None)
+    search = toy_search(best_of_n, n=3, gates=True)
     result = run(search, backend)
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("4", 0)
 
@@ -206,7 +205,7 @@ def test_beam_keep_b_keeps_the_top_states_and_votes_by_last_score() -> None:
             "add 1 ; add 2 ; add 1 ;": 0.1,
         },
     )
-    search = toy_beam(n=4, width=2, gates=True, max_moves=5)
+    search = toy_search(beam_search, width=2, gates=True)
     result = run(search, backend)
     assert result.outcome.answer == "3"
     # 3 distinct first moves, then 2 + 1, then one beam of 4 proposals: 2 legal distinct ones.
@@ -222,7 +221,7 @@ def test_beam_shares_go_to_the_first_beams() -> None:
     backend = ScriptedBackend(
         moves=first | later, scores={"add 1 ;": 0.9, "add 2 ;": 0.8, "add 3 ;": 0.7}
     )
-    search = toy_beam(n=5, width=4, gates=True, max_moves=3)
+    search = toy_search(beam_search, n=5, width=4, gates=True, max_moves=3)
     result = run(search, backend)
     assert [item.count for item in backend.asked[2].items] == [2, 2, 1]  # type: ignore[union-attr]
     assert result.outcome == Outcome(None, None, "no answer")
@@ -231,7 +230,7 @@ def test_beam_shares_go_to_the_first_beams() -> None:
 def test_all_proposals_go_to_the_beams_that_are_left() -> None:
     """Of three places one beam is left: it gets all N proposals, as in Snell et al.'s code."""
     backend = ScriptedBackend(moves={"": ["add 1 ;", "add 1 ;", "noise"], "add 1 ;": ["noise"] * 3})
-    search = toy_beam(n=3, width=3, gates=True, max_moves=2)
+    search = toy_search(beam_search, n=3, width=3, gates=True, max_moves=2)
     run(search, backend)
     assert [item.count for item in backend.asked[2].items] == [3]  # type: ignore[union-attr]
 
@@ -241,7 +240,7 @@ def test_beam_without_gates_follows_illegal_moves_and_stops_at_max_moves() -> No
     backend = ScriptedBackend(
         moves={"": ["add 9 ;"], "add 9 ;": ["add 8 ;"]}, scores={"add 9 ;": 0.5}
     )
-    search = toy_beam(n=1, width=4, gates=False, max_moves=2)
+    search = toy_search(beam_search, n=1, width=4, max_moves=2)
     result = run(search, backend)
     assert result.outcome.answer is None
     assert backend.verified() == ["add 9 ;", "add 9 ; add 8 ;"]
@@ -267,17 +266,7 @@ def test_subtrees_keep_their_own_best_and_draw_different_samples() -> None:
             "add 1 ; add 2 ; say 3 ;": 0.3,
         },
     )
-    search = dvts(
-        DOMAIN,
-        PROBLEM,
-        n=4,
-        expansion=2,
-        gates=True,
-        max_moves=5,
-        aggregation="last",
-        temperature=None,
-    )
-    result = run(search, backend)
+    result = run(toy_search(dvts, expansion=2, gates=True), backend)
     assert backend.verified() == [
         "add 3 ;",
         "add 1 ;",
@@ -306,16 +295,7 @@ def test_every_sample_that_ends_a_subtree_votes() -> None:
         },
     )
     for gates, answer in ((False, "2"), (True, "3")):
-        search = dvts(
-            DOMAIN,
-            PROBLEM,
-            n=3,
-            expansion=3,
-            gates=gates,
-            max_moves=5,
-            aggregation="last",
-            temperature=None,
-        )
+        search = toy_search(dvts, n=3, expansion=3, gates=gates)
         assert run(search, backend).outcome.answer == answer
 
 
@@ -324,19 +304,7 @@ def test_a_subtree_without_a_move_dies() -> None:
     backend = ScriptedBackend(
         moves={"": ["noise", "add 3 ;"], "add 3 ;": ["noise"]}, scores={"add 3 ;": 0.9}
     )
-    result = run(
-        dvts(
-            DOMAIN,
-            PROBLEM,
-            n=2,
-            expansion=1,
-            gates=True,
-            max_moves=5,
-            aggregation="last",
-            temperature=None,
-        ),
-        backend,
-    )
+    result = run(toy_search(dvts, n=2, expansion=1, gates=True), backend)
     assert [item.count for item in backend.asked[0].items] == [1, 1]
     assert result.outcome == Outcome(None, None, "no answer")
 
@@ -349,14 +317,7 @@ def test_oracle_pays_one_call_a_right_move() -> None:
             "add 3 ;": ["add 1 ;", "add 2 ;", "say 3 ;"],
         }
     )
-    search = oracle(
-        DOMAIN,
-        PROBLEM,
-        truth=toy_truth(3),
-        proposals=2,
-        max_moves=5,
-        generation_cap=7,
-    )
+    search = toy_search(oracle, truth=toy_truth(3), proposals=2, generation_cap=7)
     result = run(search, backend)
     assert result.outcome.answer == "3"
     assert backend.verified() == ["add 3 ;", "add 3 ; say 3 ;"]
@@ -369,14 +330,8 @@ def test_a_selective_oracle_asks_only_where_a_list_holds_a_wrong_move(
 ) -> None:
     """At the root every move leads to 3; after it one of the two does not."""
     backend = ScriptedBackend(moves={"": ["add 3 ;", "add 3 ;"], "add 3 ;": ["say 3 ;", "add 1 ;"]})
-    search = oracle(
-        DOMAIN,
-        PROBLEM,
-        truth=toy_truth(3),
-        proposals=2,
-        max_moves=5,
-        generation_cap=9,
-        selective=selective,
+    search = toy_search(
+        oracle, truth=toy_truth(3), proposals=2, generation_cap=9, selective=selective
     )
     result = run(search, backend)
     assert result.outcome.answer == "3"
@@ -387,7 +342,7 @@ def test_a_selective_oracle_asks_only_where_a_list_holds_a_wrong_move(
 def test_oracle_gives_up_after_its_samples() -> None:
     """Without a right move among all samples it ends without an answer."""
     backend = ScriptedBackend(moves={"": ["add 2 ;"], "add 2 ;": ["add 2 ;", "say 2 ;"]})
-    search = oracle(DOMAIN, PROBLEM, truth=toy_truth(3), proposals=1, max_moves=5, generation_cap=3)
+    search = toy_search(oracle, truth=toy_truth(3), proposals=1, generation_cap=3)
     result = run(search, backend)
     assert (result.outcome.answer, result.outcome.reason) == (None, "generation")
     assert result.ledger.verifier_calls == 1

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import pytest
 from fake_backend import PassingBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import alone, fake, problems
-from toy import ScriptedBackend, ToyDomain, toy_problem
+from toy import ScriptedBackend, ToyDomain, toy_search
 
 from selverify.search.beam import beam_search
 from selverify.search.gates import reject
@@ -25,14 +24,9 @@ shapes = st.fixed_dictionaries(
         "width": st.integers(1, 5),
         "gates": st.booleans(),
         "max_moves": st.integers(1, 6),
+        "aggregation": st.just("prod"),
     }
 )
-
-
-def beam(
-    domain: ToyDomain, problem: Problem, *, aggregation: str = "prod", **shape: Any
-) -> Asking[Outcome]:
-    return beam_search(domain, problem, aggregation=aggregation, temperature=None, **shape)
 
 
 def groups(backend: PassingBackend) -> list[list[tuple[State, tuple[str, ...]]]]:
@@ -77,7 +71,7 @@ def test_groups_as_long_as_the_search_verify_whole_chains_once(
     """With g at least max_moves: a call from the start for each distinct one of N single chains."""
     domain, moves = ToyDomain(), shared["max_moves"]
     backend = PassingBackend(fake(domain))
-    search = beam(domain, problem, every=moves + beyond, **shared)
+    search = toy_search(beam_search, domain, problem, every=moves + beyond, **shared)
     alone(search, backend)
     calls = [call for calls in groups(backend) for call in calls]
     chains = single_chains(domain, problem, n=shared["n"], moves=moves, gates=shared["gates"])
@@ -97,7 +91,7 @@ def test_a_call_covers_the_moves_since_the_last_one(
     """
     backend = PassingBackend(fake(ToyDomain()))
     keep = min(shared["n"], shared["width"])
-    search = beam(ToyDomain(), problem, every=g, **shared)
+    search = toy_search(beam_search, ToyDomain(), problem, every=g, **shared)
     alone(search, backend)
     for index, calls in enumerate(groups(backend)):
         assert len(set(calls)) == len(calls)
@@ -117,7 +111,7 @@ FIRST = {
 
 def search_by_twos(aggregation: str, *, n: int = 4, width: int = 2) -> Asking[Outcome]:
     shape = {"n": n, "width": width, "gates": True, "max_moves": 4}
-    return beam(ToyDomain(), toy_problem(3), every=2, aggregation=aggregation, **shape)
+    return toy_search(beam_search, every=2, aggregation=aggregation, **shape)
 
 
 @pytest.mark.parametrize(

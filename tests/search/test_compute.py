@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from strategies import BACKEND, Runs, mixed_runs, searches
-from toy import ScriptedBackend, ToyDomain, move, toy_beam, toy_problem
+from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_search
 
 from selverify.domains.base import split_moves
+from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.compute import Sizes
 from selverify.search.driver import Result, Search, run_searches
@@ -90,7 +91,7 @@ def test_a_beam_by_hand() -> None:
             "add 2 ;": ["say 2 ;", "say 2 ;"],
         }
     )
-    search = toy_beam(n=4, width=2, gates=False, max_moves=2)
+    search = toy_search(beam_search, width=2, max_moves=2)
     result = run(search, backend)
     assert result.ledger == Ledger(5, 5, 8, 24, 0, STATED, STATED + 5 * SAID)
     # 100 parameters for 24 tokens written and 3 read, 10 for 18 verified, two operations each.
@@ -160,7 +161,7 @@ def test_the_moves_of_a_sampled_solution_were_written(solution: str, read: int) 
 def test_best_of_n_identical_solutions_is_read_once(n: int) -> None:
     """N samples of one solution cost the verifier what one costs."""
     backend = ScriptedBackend(solutions=["add 1 ; add 2 ; say 3 ;"] * n)
-    search = best_of_n(DOMAIN, PROBLEM, n=n, gates=True, aggregation="last", temperature=None)
+    search = toy_search(best_of_n, n=n, gates=True)
     assert read_and_verified(search, backend) == (STATED, STATED + 3 * SAID)
 
 

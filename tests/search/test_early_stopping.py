@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import alone, domains, fake, problems
-from toy import ScriptedBackend, ToyDomain, toy_problem
+from toy import ScriptedBackend, ToyDomain, toy_search
 
 from selverify.search.best_of_n import best_of_n
 from selverify.search.early_stopping import early_stopping
@@ -39,20 +39,10 @@ def test_a_lower_threshold_never_costs_more(
     domain: ToyDomain, problem: Problem, n: int, gates: bool, thresholds: tuple[float, float]
 ) -> None:
     """Neither verifier calls nor tokens; at 0 the first admitted solution ends the sampling."""
+    shared = {"n": n, "gates": gates, "aggregation": "prod", "temperature": None}
     ledgers = [
-        alone(
-            early_stopping(
-                domain,
-                problem,
-                n=n,
-                threshold=threshold,
-                gates=gates,
-                aggregation="prod",
-                temperature=None,
-            ),
-            fake(domain),
-        ).ledger
-        for threshold in (0.0, *sorted(thresholds))
+        alone(early_stopping(domain, problem, threshold=one, **shared), fake(domain)).ledger
+        for one in (0.0, *sorted(thresholds))
     ]
     assert sorted(ledgers, key=lambda ledger: ledger.generated_tokens) == ledgers
     if not domain.checks or gates:
@@ -73,16 +63,7 @@ def test_the_first_solution_at_the_threshold_answers(
     backend = ScriptedBackend(
         solutions=solutions, scores={WRONG: 0.3, RIGHT: 0.8, "add 1 ; say 1 ;": 0.7}
     )
-    search = early_stopping(
-        ToyDomain(),
-        toy_problem(3),
-        n=5,
-        threshold=threshold,
-        gates=False,
-        aggregation="last",
-        temperature=None,
-    )
-    result = alone(search, backend)
+    result = alone(toy_search(early_stopping, n=5, threshold=threshold), backend)
     assert result.outcome.answer == answer
     assert result.ledger.verifier_calls == calls
     drawn = solutions[:samples]
@@ -94,16 +75,7 @@ def test_the_answer_of_a_stop_is_the_stopping_solutions() -> None:
     backend = ScriptedBackend(
         solutions=[WRONG, WRONG, WRONG, RIGHT], scores={WRONG: 0.4, RIGHT: 0.9}
     )
-    search = early_stopping(
-        ToyDomain(),
-        toy_problem(3),
-        n=4,
-        threshold=0.9,
-        gates=False,
-        aggregation="last",
-        temperature=None,
-    )
-    outcome = alone(search, backend).outcome
+    outcome = alone(toy_search(early_stopping, threshold=0.9), backend).outcome
     assert outcome.answer == "3"
     assert [step.text for step in outcome.derivation] == ["add 1 ;", "add 2 ;", "say 3 ;"]
 
@@ -111,15 +83,7 @@ def test_the_answer_of_a_stop_is_the_stopping_solutions() -> None:
 def test_a_solution_that_the_gates_refuse_stops_nothing() -> None:
     """With gates it is not verified, however good its score would be."""
     backend = ScriptedBackend(solutions=[ILLEGAL, WRONG], scores={ILLEGAL: 0.9, WRONG: 0.6})
-    search = early_stopping(
-        ToyDomain(),
-        toy_problem(3),
-        n=2,
-        threshold=0.5,
-        gates=True,
-        aggregation="last",
-        temperature=None,
-    )
+    search = toy_search(early_stopping, n=2, threshold=0.5, gates=True)
     assert alone(search, backend).outcome.answer == "2"
     assert backend.verified() == [WRONG]
 
@@ -128,15 +92,7 @@ def test_a_solution_that_the_gates_refuse_stops_nothing() -> None:
 def test_a_solution_that_checks_for_free_stops_the_sampling_without_a_call(gates: bool) -> None:
     """Wrong ones before it are refused by the check, so no call is made for them either."""
     backend = ScriptedBackend(solutions=[WRONG, RIGHT, RIGHT], scores={WRONG: 1.0})
-    search = early_stopping(
-        ToyDomain(checks=True),
-        toy_problem(3),
-        n=3,
-        threshold=1.0,
-        gates=gates,
-        aggregation="last",
-        temperature=None,
-    )
+    search = toy_search(early_stopping, ToyDomain(checks=True), n=3, threshold=1.0, gates=gates)
     result = alone(search, backend)
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)
     assert result.ledger.generated_moves == 2 + 3

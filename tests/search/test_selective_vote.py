@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import alone, domains, fake, problems
-from toy import ScriptedBackend, ToyDomain, toy_problem
+from toy import ScriptedBackend, ToyDomain, toy_search
 
 from selverify.search.adaptive_consistency import STOPPING_RULES
 from selverify.search.best_of_n import best_of_n
@@ -33,15 +33,8 @@ def test_at_confidence_0_it_is_majority_and_above_1_best_of_n(
     shared = {"n": n, "gates": gates, "temperature": None}
 
     def at(confidence: float) -> object:
-        search = selective_vote(
-            domain,
-            problem,
-            ranked=False,
-            aggregation=aggregation,
-            rule=rule,
-            confidence=confidence,
-            **shared,
-        )
+        settings = {"aggregation": aggregation, "rule": rule, "confidence": confidence}
+        search = toy_search(selective_vote, domain, problem, **settings, **shared)
         found = alone(search, fake(domain))
         return found.outcome, found.ledger
 
@@ -59,18 +52,9 @@ def test_less_confidence_never_costs_more(
     domain: ToyDomain, problem: Problem, n: int, rule: str, confidences: tuple[float, float]
 ) -> None:
     calls = []
+    shared = {"n": n, "gates": True, "aggregation": "prod", "rule": rule}
     for confidence in sorted(confidences):
-        search = selective_vote(
-            domain,
-            problem,
-            n=n,
-            gates=True,
-            ranked=False,
-            aggregation="prod",
-            rule=rule,
-            confidence=confidence,
-            temperature=None,
-        )
+        search = toy_search(selective_vote, domain, problem, confidence=confidence, **shared)
         calls.append(alone(search, fake(domain)).ledger.verifier_calls)
     assert calls == sorted(calls) and calls[-1] <= n
 
@@ -78,17 +62,8 @@ def test_less_confidence_never_costs_more(
 def run(
     backend: ScriptedBackend, confidence: float, n: int, *, ranked: bool = False
 ) -> tuple[str | None, list[str]]:
-    search = selective_vote(
-        ToyDomain(),
-        toy_problem(3),
-        n=n,
-        gates=False,
-        ranked=ranked,
-        aggregation="prod",
-        rule="supermajority",
-        confidence=confidence,
-        temperature=None,
-    )
+    rules = {"aggregation": "prod", "rule": "supermajority", "confidence": confidence}
+    search = toy_search(selective_vote, n=n, ranked=ranked, **rules)
     return alone(search, backend).outcome.answer, backend.verified()
 
 

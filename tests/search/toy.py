@@ -8,12 +8,12 @@ wrong, but only the truth knows it.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from selverify.search.beam import beam_search
 from selverify.search.protocol import Asking
 from selverify.search.requests import Complete, Propose, Rank, Reply, Request
 from selverify.types import (
@@ -21,7 +21,6 @@ from selverify.types import (
     Candidate,
     Malformed,
     Move,
-    Outcome,
     Problem,
     Sample,
     State,
@@ -164,19 +163,33 @@ def toy_problem(target: int = 3, problem_id: str = "p") -> Problem:
     return Problem(problem_id, "toy", f"reach {target} .", str(target))
 
 
-def toy_beam(*, n: int, width: int, gates: bool, max_moves: int) -> Asking[Outcome]:
-    """A beam on the toy problem that is verified at every move, by its last step."""
-    return beam_search(
-        ToyDomain(),
-        toy_problem(),
-        n=n,
-        width=width,
-        every=1,
-        gates=gates,
-        max_moves=max_moves,
-        aggregation="last",
-        temperature=None,
-    )
+USUAL: Mapping[str, object] = {
+    "n": 4,
+    "every": 1,
+    "gates": False,
+    "ranked": False,
+    "max_moves": 5,
+    "aggregation": "last",
+    "temperature": None,
+}
+"""Settings that a test does not name."""
+
+
+def toy_search(
+    method: Callable[..., Asking[Any]],
+    domain: ToyDomain | None = None,
+    problem: Problem | None = None,
+    **settings: object,
+) -> Asking[Any]:
+    """A search by ``method``, on the toy problem unless another is given."""
+    usual = taken(method, USUAL)
+    return method(domain or ToyDomain(), problem or toy_problem(), **{**usual, **settings})
+
+
+def taken(method: Callable[..., object], settings: Mapping[str, object]) -> dict[str, object]:
+    """Those of the settings that ``method`` has."""
+    known = signature(method).parameters
+    return {name: value for name, value in settings.items() if name in known}
 
 
 def toy_truth(target: int = 3, problem_id: str = "p") -> Truth:
