@@ -19,8 +19,7 @@ from rows import Row, median
 sys.path.extend([str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "search")])
 
 from fake_backend import FakeBackend, pool_proposer
-from test_gated import SETTINGS
-from toy import ToyDomain, toy_problem
+from toy import SETTINGS, ToyDomain, toy_problem
 
 from selverify.search.beam import beam_search
 from selverify.search.driver import Search, run_searches

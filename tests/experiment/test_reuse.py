@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import BACKEND, DOMAIN, gated_settings, problems
+from toy import SETTINGS
 
 from selverify.experiment.reuse import Decisions
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gated import gated_competition
-from selverify.search.rules import GatedSettings
 from selverify.types import Outcome, Problem
 
 others = st.fixed_dictionaries(
@@ -67,24 +67,8 @@ def test_a_walk_is_the_same_under_its_own_settings(problem, settings):
     assert decisions.same_under(settings)
 
 
-RULES = GatedSettings(
-    proposals=4,
-    k_base=2.0,
-    beta=0.0,
-    k_min=1,
-    k_max=4,
-    tau=0.5,
-    max_retries=1,
-    max_moves=5,
-    scorer="hybrid",
-    skip_below=0.1,
-    allocation="adaptive",
-    reference_dispersion=0.0,
-    gates=(),
-    patterns=(),
-    commit="verifier",
-    rank_weight=0.0,
-    fallback=True,
+RULES = replace(
+    SETTINGS, proposals=4, scorer="hybrid", skip_below=0.1, allocation="adaptive", fallback=True
 )
 
 

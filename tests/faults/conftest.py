@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import figures
@@ -17,6 +17,7 @@ import stand_in
 from fake_backend import FakeBackend, pool_proposer
 from kills import Wholes
 from proxy import Proxy
+from toy import SETTINGS
 
 from flows.environment import PREFECT_DIRECTORY
 from flows.server import PREFECT_API_URL, prefect_server
@@ -25,33 +26,13 @@ from selverify.search.backend import ComposedBackend, Proposer
 from selverify.search.cot import chain_of_thought
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gated import gated_competition
-from selverify.search.gates import GATES
 from selverify.search.majority import majority_vote
 from selverify.search.requests import Rank, RankItem, Verify, VerifyItem
-from selverify.search.rules import GatedSettings
 from selverify.types import Outcome, Problem, Verdict
 
 DOMAIN = WordProblems()
 BUDGET = 8
-SETTINGS = GatedSettings(
-    proposals=3,
-    k_base=2.0,
-    beta=0.0,
-    k_min=1,
-    k_max=2,
-    tau=0.3,
-    max_retries=1,
-    max_moves=12,
-    scorer="distance",
-    skip_below=0.0,
-    allocation="fixed",
-    reference_dispersion=1.0,
-    gates=GATES,
-    patterns=(),
-    commit="verifier",
-    rank_weight=0.0,
-    fallback=False,
-)
+RULES = replace(SETTINGS, proposals=3, k_max=2, tau=0.3, max_moves=12)
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +63,7 @@ def _solve(
     searches = {}
     for problem in problems:
         gated = gated_competition(
-            DOMAIN, problem, rules=SETTINGS.rules(DOMAIN), budget=BUDGET, generation_cap=40
+            DOMAIN, problem, rules=RULES.rules(DOMAIN), budget=BUDGET, generation_cap=40
         )
         searches[problem.problem_id, "gated"] = Search(gated, budget=BUDGET)
         votes = majority_vote(DOMAIN, problem, n=2, gates=True, temperature=None)

@@ -5,38 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from toy import ScriptedBackend, ToyDomain, toy_problem
+from toy import SETTINGS, ScriptedBackend, ToyDomain, toy_problem
 
 from selverify.errors import BudgetError, ParamsError
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.exploration import explore
 from selverify.search.gated import gated_competition
-from selverify.search.gates import GATES
 from selverify.search.ledger import Ledger
 from selverify.search.rules import GatedSettings
 from selverify.types import Outcome
 
 DOMAIN = ToyDomain()
 PROBLEM = toy_problem(3)
-SETTINGS = GatedSettings(
-    proposals=2,
-    k_base=2.0,
-    beta=0.0,
-    k_min=1,
-    k_max=4,
-    tau=0.5,
-    max_retries=1,
-    max_moves=5,
-    scorer="distance",
-    skip_below=0.0,
-    allocation="fixed",
-    reference_dispersion=1.0,
-    gates=GATES,
-    patterns=(),
-    commit="verifier",
-    rank_weight=0.5,
-    fallback=False,
-)
 # At the root both moves are accepted; under "add 2 ;" a round and a retry fail, so the search
 # comes back to "add 1 ;".
 BACKTRACKING = {

@@ -14,8 +14,10 @@ from inspect import signature
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from selverify.search.gates import GATES
 from selverify.search.protocol import Asking
 from selverify.search.requests import Complete, Propose, Rank, Reply, Request
+from selverify.search.rules import GatedSettings
 from selverify.types import (
     Arguments,
     Candidate,
@@ -163,6 +165,26 @@ def toy_problem(target: int = 3, problem_id: str = "p") -> Problem:
     return Problem(problem_id, "toy", f"reach {target} .", str(target))
 
 
+SETTINGS = GatedSettings(
+    proposals=2,
+    k_base=2.0,
+    beta=0.0,
+    k_min=1,
+    k_max=4,
+    tau=0.5,
+    max_retries=1,
+    max_moves=5,
+    scorer="distance",
+    skip_below=0.0,
+    allocation="fixed",
+    reference_dispersion=1.0,
+    gates=GATES,
+    patterns=(),
+    commit="verifier",
+    rank_weight=0.5,
+    fallback=False,
+)
+"""Of gated competition: all that a test does not change."""
 USUAL: Mapping[str, object] = {
     "n": 4,
     "every": 1,
