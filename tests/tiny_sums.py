@@ -6,7 +6,6 @@ of the hub can run on it and find right and wrong answers.
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -34,16 +33,6 @@ def solution(digits: tuple[int, ...], rng: random.Random, *, misread: float) -> 
         steps.append(f"{total}+{read}={claimed}")
         total = claimed
     return "\n\n".join((*steps, f"The answer is \\boxed{{{total}}}."))
-
-
-def write_questions(path: Path, *, count: int, seed: int) -> None:
-    """Questions and answers as JSON lines, all different."""
-    rng = random.Random(seed)
-    found: dict[tuple[int, ...], None] = {}
-    while len(found) < count:
-        found[tuple(rng.randint(1, 9) for _ in range(3))] = None
-    lines = [json.dumps({"question": question(one), "answer": str(sum(one))}) for one in found]
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def build(folder: Path) -> Path:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import stand_in
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from proxy import Proxy
 from tiny_text_models import build
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -174,47 +171,19 @@ def test_other_names_are_refused(name: str, wrong: str) -> None:
     assert wrong in str(error.value)
 
 
-@pytest.fixture
-def endpoint() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The address of an embeddings endpoint, and the headers and texts that it was sent."""
-    asked: list[dict[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            asked.append({"key": self.headers["Authorization"], **body})
-            data = json.dumps(stand_in.answer(self.path, body)).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *_: object) -> None:
-            """Says nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", asked
-    server.shutdown()
-    server.server_close()
-
-
-def test_an_embeddings_endpoint_is_an_encoder(
-    endpoint: tuple[str, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embeddings_endpoint_is_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches; its key comes from the environment. An address that is none is one sentence."""
-    url, asked = endpoint
     monkeypatch.setenv("SELVERIFY_ENCODER_KEY", "secret")
-    embedder = open_embedder(f"server:some/model@{url}+free")
-    assert embedder.free and embedder.encoder is not None
     texts = [f"text {number}" for number in range(40)]
-    rows = embedder.encoder.encode(["", *texts])
-    assert rows.shape == (41, stand_in.WIDTH)
-    torch.testing.assert_close(rows[1:], embedder.encoder.encode(texts))
-    assert [len(one["input"]) for one in asked] == [32, 9, 32, 8]
-    assert {one["key"] for one in asked} == {"Bearer secret"}
-    assert {one["model"] for one in asked} == {"some/model"}
+    with Proxy(stand_in.answer) as server:
+        embedder = open_embedder(f"server:some/model@{server.url}+free")
+        assert embedder.free and embedder.encoder is not None
+        rows = embedder.encoder.encode(["", *texts])
+        assert rows.shape == (41, stand_in.WIDTH)
+        torch.testing.assert_close(rows[1:], embedder.encoder.encode(texts))
+    assert [len(one.body["input"]) for one in server.seen] == [32, 9, 32, 8]
+    assert {one.headers["authorization"] for one in server.seen} == {"Bearer secret"}
+    assert {one.body["model"] for one in server.seen} == {"some/model"}
     for wrong in ("nowhere", "ftp://a/v1", ""):
         with pytest.raises(ParamsError, match="encoder: "):
             open_embedder(f"server:some/model@{wrong}")

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import httpx2
-import uvicorn
 from rows import Row, median
 
 sys.path.append(str(Path(__file__).parents[1]))
 
 import test_ranker
+import test_serving
 import test_solving
 
 from selverify.ranker import DEFAULT_ENCODER, CandidateList, Ranker
-from selverify.serving import proxy
 from selverify.solving import Solver, SolveSettings
 
 BATCH, BATCHES = 64, 10
@@ -59,16 +57,9 @@ def served(repeats: int) -> list[Row]:
     """Milliseconds a request, through the proxy and by a call of the solver."""
     settings = SolveSettings(concurrency=4)
     solver = Solver(generator=test_solving.generate, verifier=test_solving.score, settings=settings)
-    app = proxy(solver, model="sums")
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
     body = {"model": "sums", "messages": [{"role": "user", "content": test_solving.QUESTIONS[0]}]}
     through, direct = [], []
-    with httpx2.Client(base_url=f"http://127.0.0.1:{port}/v1") as client:
+    with test_serving.served() as address, httpx2.Client(base_url=address) as client:
         for _ in range(repeats):
             began = time.perf_counter()
             for _ in range(REQUESTS):
@@ -78,8 +69,6 @@ def served(repeats: int) -> list[Row]:
             for _ in range(REQUESTS):
                 solver.solve_many(test_solving.QUESTIONS[:1])
             direct.append(1e3 * (time.perf_counter() - began) / REQUESTS)
-    server.should_exit = True
-    thread.join(10)
     beside = [one - other for one, other in zip(through, direct, strict=True)]
     return [
         Row("a search of functions, called", median(direct), "ms", 1.0),

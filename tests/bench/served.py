@@ -29,11 +29,7 @@ import proxy
 import stand_in
 
 from selverify.domains.math_steps import MathSteps
-from selverify.models.generators.client import Client
-from selverify.models.generators.served import ServedModel
-from selverify.models.prompting import Prompt
-from selverify.models.verifiers.judge import Judge, load_rubric
-from selverify.params import Sampling, Server
+from selverify.params import Sampling
 from selverify.search.backend import ComposedBackend
 from selverify.search.beam import beam_search
 from selverify.search.driver import Result, Search, run_searches
@@ -95,25 +91,12 @@ def asked_of(process: subprocess.Popen[str]) -> list[tuple[str, dict[str, object
 
 def backend(url: str, *, lockstep: bool) -> ComposedBackend:
     """A writer and a judge behind the server."""
-    settings = Server(
-        url=url, model="stand-in", key_variable=None, concurrency=CONCURRENCY,
-        timeout_seconds=120.0, max_retries=0,
-    )  # fmt: skip
     sampling = Sampling(
         temperature=1.0, max_move_tokens=40, max_solution_tokens=400, max_moves=DIGITS + 1,
         batch_rows=1,
     )  # fmt: skip
-    writer = ServedModel(
-        Client(settings),
-        end_of_move=DOMAIN.end_of_move,
-        prompting=lambda state: Prompt((), DOMAIN.serialise(state) + DOMAIN.end_of_move),
-        prompting_id="text",
-        sampling=sampling,
-        seed=7,
-        api="completions",
-    )
-    judge = Judge(
-        Client(settings), model="stand-in", rubric=load_rubric(), max_tokens=50, schema=False
+    writer, judge = stand_in.served(
+        url, sampling, concurrency=CONCURRENCY, seconds=120.0, retries=0
     )
     kinds = () if lockstep else (Propose.kind, Complete.kind, Verify.kind)
     return ComposedBackend(writer, verifier=judge, concurrency=dict.fromkeys(kinds, CONCURRENCY))

@@ -10,7 +10,14 @@ import json
 import random
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from selverify.domains.math_steps import MathSteps
+from selverify.params import Sampling, Server
+
+if TYPE_CHECKING:
+    from selverify.models.generators.served import ServedModel
+    from selverify.models.verifiers.judge import Judge
 
 Reply = dict[str, Any]
 
@@ -31,6 +38,38 @@ def write_questions(path: Path, *, count: int, seed: int) -> None:
         for one in found
     ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def served(
+    url: str, sampling: Sampling, *, concurrency: int, seconds: float, retries: int
+) -> tuple[ServedModel, Judge]:
+    """The writer and the judge at ``url``, with as many requests under way of each."""
+    from selverify.models.generators.client import Client
+    from selverify.models.generators.served import ServedModel
+    from selverify.models.prompting import Prompt
+    from selverify.models.verifiers.judge import Judge, load_rubric
+
+    settings = Server(
+        url=url,
+        model="stand-in",
+        key_variable=None,
+        concurrency=concurrency,
+        timeout_seconds=seconds,
+        max_retries=retries,
+    )
+    end = MathSteps.end_of_move
+    writer = ServedModel(
+        Client(settings),
+        end_of_move=end,
+        prompting=lambda state: Prompt((), MathSteps().serialise(state) + end),
+        prompting_id="text",
+        sampling=sampling,
+        seed=7,
+        api="completions",
+    )
+    return writer, Judge(
+        Client(settings), model="stand-in", rubric=load_rubric(), max_tokens=50, schema=False
+    )
 
 
 def answer(path: str, body: Reply) -> Reply:

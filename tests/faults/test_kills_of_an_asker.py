@@ -24,12 +24,8 @@ import stand_in
 from proxy import Proxy, Reply
 
 from selverify.domains.math_steps import MathSteps
-from selverify.models.generators.client import Client
-from selverify.models.generators.served import ServedModel
-from selverify.models.prompting import Prompt
 from selverify.models.reply_cache import CachedBackend
-from selverify.models.verifiers.judge import Judge, load_rubric
-from selverify.params import Sampling, Server
+from selverify.params import Sampling
 from selverify.search.backend import ComposedBackend
 from selverify.search.beam import beam_search
 from selverify.search.driver import Search, run_searches
@@ -49,26 +45,7 @@ SAMPLING = Sampling(
 
 def solve(url: str, cache: Path, result: Path) -> None:
     """One search after the other, so that there are many batches."""
-    client = Client(
-        Server(
-            url=url,
-            model="stand-in",
-            key_variable=None,
-            concurrency=3,
-            timeout_seconds=20.0,
-            max_retries=4,
-        )
-    )
-    writer = ServedModel(
-        client,
-        end_of_move=DOMAIN.end_of_move,
-        prompting=lambda state: Prompt((), DOMAIN.serialise(state) + DOMAIN.end_of_move),
-        prompting_id="text",
-        sampling=SAMPLING,
-        seed=7,
-        api="completions",
-    )
-    judge = Judge(client, model="stand-in", rubric=load_rubric(), max_tokens=50, schema=False)
+    writer, judge = stand_in.served(url, SAMPLING, concurrency=3, seconds=20.0, retries=4)
     backend = CachedBackend(ComposedBackend(writer, ranker=None, verifier=judge), cache)
     shape = {"n": 6, "width": 2, "every": 1, "gates": True, "max_moves": 5}
     rules = {**shape, "aggregation": "last", "temperature": None}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import stand_in
 import tiny_sums
 import yaml
 from ledger_totals import check_totals
@@ -86,9 +87,9 @@ def test_a_benchmark_of_files_and_a_model_of_another_house_run_to_the_report(
 ) -> None:
     """The model and all that it needs were stated by a profile."""
     monkeypatch.chdir(tmp_path)
-    tiny_sums.write_questions(Path(POOL), count=200, seed=1)
-    tiny_sums.write_questions(Path(TEST), count=12, seed=2)
-    tiny_sums.write_questions(Path(OTHER), count=6, seed=3)
+    stand_in.write_questions(Path(POOL), count=200, seed=1)
+    stand_in.write_questions(Path(TEST), count=12, seed=2)
+    stand_in.write_questions(Path(OTHER), count=6, seed=3)
     params = stated_by_profile(model)
     stages = load_stages(params)
     assert name_sources(params, stages) == [Path("models/math-sums")]
