@@ -27,12 +27,7 @@ from selverify.audit.judged_lists import JudgedList, by_label, by_score, judge, 
 from selverify.audit.log import RecordedCandidate, RecordedList
 from selverify.audit.orders import UNLEARNED, oracle_order, orders_for, rankers_in_order
 from selverify.errors import ParamsError, SchemaError
-from selverify.experiment.statistics import (
-    Bootstrap,
-    clustered_mean,
-    clustered_ratios,
-    ratio_interval,
-)
+from selverify.experiment.statistics import Bootstrap
 from selverify.search.allocation import calls_at
 
 BOOTSTRAP = Bootstrap(resamples=200, seed=0)
@@ -277,32 +272,6 @@ def test_folds_keep_problems_together_and_each_holds_some_to_find() -> None:
         assert sorted(split).count(0) == 10
     with pytest.raises(SchemaError, match="given 2, expected at least 3"):
         split_problems(states, folds=3, repetitions=1, seed=0)
-
-
-def test_one_resampling_of_many_columns_is_that_of_each() -> None:
-    """Means and ratios with their ends, also where columns apply to different rows."""
-    rng = np.random.default_rng(1)
-    names = rng.integers(0, 9, size=60)
-    columns = [rng.random(60) for _ in range(3)]
-    columns[1][rng.random(60) < 0.3] = np.nan
-    columns[2][names < 4] = np.nan
-    columns.append(np.full(60, np.nan))
-    found = clustered_ratios(columns, np.ones(60), names, bootstrap=BOOTSTRAP)
-    assert found[3] is None
-    for one, column in zip(found, columns[:3], strict=False):
-        alone = clustered_mean(column, names, bootstrap=BOOTSTRAP)
-        assert one is not None
-        assert alone is not None
-        assert (one.value, one.low, one.high) == pytest.approx((alone.value, alone.low, alone.high))
-    weights = rng.integers(0, 3, size=60).astype(np.float64)
-    (ratio,) = clustered_ratios(columns[:1], weights, names, bootstrap=BOOTSTRAP)
-    over, under = (np.bincount(names, weights=one) for one in (columns[0], weights))
-    alone = ratio_interval(over, under, bootstrap=BOOTSTRAP)
-    assert ratio is not None
-    assert alone is not None
-    assert (ratio.value, ratio.low, ratio.high) == pytest.approx(
-        (alone.value, alone.low, alone.high)
-    )
 
 
 def fixed(calls: Sequence[float], found: Sequence[float]) -> Outcomes:

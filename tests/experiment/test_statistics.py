@@ -204,20 +204,30 @@ def test_ratio_interval_is_the_ratio_of_sums() -> None:
     assert ratio_interval([1, 1], [0, 0], bootstrap=BOOTSTRAP) is None
 
 
-def test_one_resampling_of_several_columns_gives_what_each_alone_does() -> None:
-    """Rows that are NaN are left out of their column; one without rows has no interval."""
-    rng = np.random.default_rng(7)
-    values, clusters, none = rng.random(60), rng.integers(0, 9, 60), np.full(60, np.nan)
-    holes = np.where(values < 0.3, np.nan, values)
-    columns = [values, holes, none]
-    found = clustered_ratios(columns, np.ones(60), clusters, bootstrap=BOOTSTRAP)
-    for one, column in zip(found, columns, strict=True):
-        alone = clustered_mean(column, clusters, bootstrap=BOOTSTRAP)
-        assert (one is None) is (alone is None) is (column is none)
-        if one is not None and alone is not None:
-            assert (one.value, one.low, one.high) == pytest.approx(
-                (alone.value, alone.low, alone.high)
-            )
+def test_one_resampling_of_many_columns_is_that_of_each() -> None:
+    """Means and ratios with their ends, also where columns apply to different rows."""
+    rng = np.random.default_rng(1)
+    names = rng.integers(0, 9, size=60)
+    columns = [rng.random(60) for _ in range(3)]
+    columns[1][rng.random(60) < 0.3] = np.nan
+    columns[2][names < 4] = np.nan
+    columns.append(np.full(60, np.nan))
+    found = clustered_ratios(columns, np.ones(60), names, bootstrap=BOOTSTRAP)
+    assert found[3] is None
+    for one, column in zip(found, columns[:3], strict=False):
+        alone = clustered_mean(column, names, bootstrap=BOOTSTRAP)
+        assert one is not None
+        assert alone is not None
+        assert (one.value, one.low, one.high) == pytest.approx((alone.value, alone.low, alone.high))
+    weights = rng.integers(0, 3, size=60).astype(np.float64)
+    (ratio,) = clustered_ratios(columns[:1], weights, names, bootstrap=BOOTSTRAP)
+    over, under = (np.bincount(names, weights=one) for one in (columns[0], weights))
+    alone = ratio_interval(over, under, bootstrap=BOOTSTRAP)
+    assert ratio is not None
+    assert alone is not None
+    assert (ratio.value, ratio.low, ratio.high) == pytest.approx(
+        (alone.value, alone.low, alone.high)
+    )
 
 
 @pytest.mark.parametrize(("right", "ends"), [(8, (0.8, 0.4902, 0.9433)), (0, (0.0, 0.0, 0.2775))])

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from fake_backend import FakeBackend, pool_proposer
+from fake_backend import FakeBackend, PassingBackend, pool_proposer
 
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.word_problems import WordProblems
@@ -18,7 +18,7 @@ from selverify.errors import SelverifyError
 from selverify.models.generators.checkpoints import load_backbone
 from selverify.models.reply_cache import CachedBackend
 from selverify.policy import load_policy
-from selverify.search.requests import Propose, ProposeItem, Reply, Request
+from selverify.search.requests import Propose, ProposeItem
 from selverify.storage import read_json, read_table, write_json, write_table
 from selverify.training.tuning import load_trainable
 
@@ -138,20 +138,11 @@ def test_a_damaged_backbone_is_refused(name: str, tiny_models: Path, tmp_path: P
         load_backbone(path.parent, WordProblems.vocabulary)
 
 
-class Counting(FakeBackend):
-    """Counts the requests that it answers."""
-
-    asked = 0
-
-    def answer(self, request: Request) -> Reply:
-        self.asked += 1
-        return super().answer(request)
-
-
 def test_a_damaged_reply_cache_never_gives_another_reply(tmp_path: Path, record) -> None:
     """A damaged entry is asked for again; a file that is no database is refused by name."""
     domain = MathSteps()
-    backend = Counting(domain, pool_proposer(["1+1=2", "2+2=5"]), name="n", seed=1, max_moves=9)
+    pool = pool_proposer(["1+1=2", "2+2=5"])
+    backend = PassingBackend(FakeBackend(domain, pool, name="n", seed=1, max_moves=9))
     states = [
         domain.initial_state(domain.read(f"What is {n} + {n}?", problem_id=f"p{n}"), budget=1)
         for n in range(40)
@@ -167,7 +158,7 @@ def test_a_damaged_reply_cache_never_gives_another_reply(tmp_path: Path, record)
         for beside in tmp_path.glob("replies.sqlite-*"):
             beside.unlink()
         path.write_bytes(spoilt)
-        before = backend.asked
+        before = len(backend.requests)
         try:
             cache = CachedBackend(backend, path)
             try:
@@ -177,7 +168,7 @@ def test_a_damaged_reply_cache_never_gives_another_reply(tmp_path: Path, record)
         except SelverifyError as error:
             assert str(path) in str(error) and "\n" not in str(error)
             refused += 1
-        again += backend.asked > before
+        again += len(backend.requests) > before
     assert refused and again
     record(
         "a damaged reply cache (SQLite)",

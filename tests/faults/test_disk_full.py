@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_backend import FakeBackend, pool_proposer
+from fake_backend import FakeBackend, PassingBackend, pool_proposer
 from safetensors.numpy import save_file
 
 from flows.execution import execute
@@ -24,7 +24,7 @@ from selverify.errors import ArtifactError
 from selverify.models.reply_cache import CachedBackend
 from selverify.params import Params, load_params
 from selverify.search.ledger import Ledger
-from selverify.search.requests import Propose, ProposeItem, Reply, Request
+from selverify.search.requests import Propose, ProposeItem
 from selverify.search.traces import Event, write_events
 from selverify.storage import write_json, write_plain_json, write_table
 
@@ -154,19 +154,14 @@ def test_a_stage_that_finds_no_space_has_no_output(
     )
 
 
-class Asked(FakeBackend):
-    """Counts the samples that it is asked for."""
-
-    samples = 0
-
-    def answer(self, request: Request) -> Reply:
-        self.samples += sum(item.count for item in request.items)  # type: ignore[union-attr]
-        return super().answer(request)
-
-
 def test_a_reply_cache_without_space_keeps_what_was_paid_for(disk: Disk, record) -> None:
     """The batch that found no space is asked again, and nothing else."""
-    backend = Asked(DOMAIN, pool_proposer(["1+1=2 " * 9]), name="n", seed=1, max_moves=9)
+    fake = FakeBackend(DOMAIN, pool_proposer(["1+1=2 " * 9]), name="n", seed=1, max_moves=9)
+    backend = PassingBackend(fake)
+
+    def samples() -> int:
+        return sum(item.count for request in backend.requests for item in request.items)
+
     requests = []
     for number in range(MANY // 100):
         problem = DOMAIN.read(f"What is {number} + {number}?", problem_id=f"p{number}")
@@ -179,14 +174,14 @@ def test_a_reply_cache_without_space_keeps_what_was_paid_for(disk: Disk, record)
             cache.answer(request)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
     cache.close()
-    paid = backend.samples
+    paid = samples()
     assert 100 < paid < MANY
     disk.enlarge()
     cache = CachedBackend(backend, path)
     for request in requests:
-        assert cache.answer(request) == FakeBackend.answer(backend, request)
+        assert cache.answer(request) == fake.answer(request)
     cache.close()
-    twice = backend.samples - MANY
+    twice = samples() - MANY
     assert twice == 100
     record(
         f"no space on the disk ({disk.kind}), a reply cache",
