@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
+from gated_walks import GatedWalks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from selverify.domains.grade_school import (
 )
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ProtocolError, SchemaError
-from selverify.search.gates import passes_every_gate, reject
+from selverify.search.gates import reject
 from selverify.search.solutions import read_solution
 from selverify.types import Malformed, Move, State
 
@@ -31,6 +32,8 @@ TEXT = (
     "A baker has 480 rolls and sells a third of them at $1.75 each. "
     "She gives 35% of the rest to 13 shelters. How many rolls are left?"
 )
+WALKS = GatedWalks(DOMAIN, TEXT)
+start, after, why = WALKS.start, WALKS.after, WALKS.why
 NUMBERS = ("480", "1.75", "13", "35%", "3", "1/3", "1,480", "0.65")
 SMALL = st.integers(0, 500).map(str) | st.sampled_from(NUMBERS)
 EXPRESSIONS = st.recursive(
@@ -42,29 +45,11 @@ EXPRESSIONS = st.recursive(
 )
 
 
-def start(text: str = TEXT) -> State:
-    """The first state of a problem."""
-    return DOMAIN.initial_state(DOMAIN.read(text, problem_id="p"), budget=4)
-
-
 def move(text: str) -> Move:
     """The move that ``text`` is."""
     parsed = DOMAIN.parse(text)
     assert isinstance(parsed, Move), parsed
     return parsed
-
-
-def after(*texts: str, text: str = TEXT) -> State:
-    """The state after these lines, which pass every gate."""
-    state = passes_every_gate(DOMAIN, start(text), moves=map(DOMAIN.parse, texts))
-    assert state is not None
-    return state
-
-
-def why(state: State, text: str) -> str | None:
-    """The reason of the gate that refuses ``text``."""
-    refused = reject(DOMAIN, state, candidate=DOMAIN.parse(text))
-    return None if refused is None else f"{refused.gate}: {refused.reason}"
 
 
 def sheet(state: State) -> Sheet:

@@ -3,34 +3,18 @@
 from __future__ import annotations
 
 import pytest
+from gated_walks import GatedWalks
 
 from selverify.domains.answers import stated_answer
 from selverify.domains.base import split_moves
 from selverify.domains.math_steps import FinalStep, MathSteps, TextStep
 from selverify.errors import SchemaError
-from selverify.search.gates import passes_every_gate, reject
-from selverify.types import Malformed, Move, State
+from selverify.types import Malformed, Move
 
 DOMAIN = MathSteps()
 TEXT = "A pen costs 3 dollars. How much do 4 pens cost?"
-
-
-def start(text: str = TEXT) -> State:
-    """The first state of a problem."""
-    return DOMAIN.initial_state(DOMAIN.read(text, problem_id="p"), budget=4)
-
-
-def after(*texts: str) -> State:
-    """The state after these steps, which pass every gate."""
-    state = passes_every_gate(DOMAIN, start(), moves=map(DOMAIN.parse, texts))
-    assert state is not None
-    return state
-
-
-def why(state: State, text: str) -> str | None:
-    """The reason of the gate that refuses ``text``."""
-    refused = reject(DOMAIN, state, candidate=DOMAIN.parse(text))
-    return None if refused is None else f"{refused.gate}: {refused.reason}"
+WALKS = GatedWalks(DOMAIN, TEXT)
+start, after, why = WALKS.start, WALKS.after, WALKS.why
 
 
 def test_what_is_read_off_a_step() -> None:

@@ -9,16 +9,19 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from gated_walks import GatedWalks
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selverify.domains.math_structured import Answer, Compute, MathStructured
 from selverify.errors import ProtocolError, SchemaError
-from selverify.search.gates import passes_every_gate, reject
-from selverify.types import Malformed, Move, State
+from selverify.search.gates import reject
+from selverify.types import Malformed, Move
 
 DOMAIN = MathStructured()
 TEXT = r"In triangle ABC the side AB is 2.75 and $f(x) = mx + b_1$. What is its height h?"
+WALKS = GatedWalks(DOMAIN, TEXT)
+start, after, why = WALKS.start, WALKS.after, WALKS.why
 SECONDS = 0.05
 
 
@@ -53,24 +56,6 @@ def bound(symbol: str, relation: str, value: str) -> str:
 
 def answer(symbol: str, value: str) -> str:
     return line("answer", symbol=symbol, value=value)
-
-
-def start(text: str = TEXT) -> State:
-    """The first state of a problem."""
-    return DOMAIN.initial_state(DOMAIN.read(text, problem_id="p"), budget=4)
-
-
-def after(*texts: str, problem: str = TEXT) -> State:
-    """The state after these moves, which pass every gate."""
-    state = passes_every_gate(DOMAIN, start(problem), moves=map(DOMAIN.parse, texts))
-    assert state is not None
-    return state
-
-
-def why(state: State, text: str) -> str | None:
-    """The reason of the gate that refuses ``text``."""
-    refused = reject(DOMAIN, state, candidate=DOMAIN.parse(text))
-    return None if refused is None else f"{refused.gate}: {refused.reason}"
 
 
 def test_equal_moves_have_equal_texts() -> None:
