@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from recorded_lists import recorded_list
 from typer.testing import CliRunner, Result
 
 import selverify
@@ -50,14 +51,12 @@ def sums(seed: int) -> list[RecordedList]:
                 text = f"{WORDS[place]} {total} + {digit} = {result}."
                 moves.append(RecordedCandidate(text=text, label=place in right))
             found.append(
-                RecordedList(
-                    problem_id=f"p{problem}",
-                    state_id=f"p{problem}-{state}",
-                    run="run",
-                    model="model",
+                recorded_list(
+                    moves,
+                    problem=f"p{problem}",
+                    state=f"p{problem}-{state}",
                     question=f"What is {' + '.join(map(str, digits))}?",
-                    prefix=tuple(prefix),
-                    candidates=tuple(moves),
+                    prefix=prefix,
                 )
             )
             prefix.append(f"{total} + {digit} = {total + digit}")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from recorded_lists import recorded_list
 from torch import Tensor
 from typer.testing import CliRunner, Result
 
@@ -40,14 +41,12 @@ def listed(
     *,
     committed: int | None = None,
 ) -> RecordedList:
-    return RecordedList(
-        problem_id=f"p{problem}",
-        state_id=f"p{problem}-{state}",
-        run="run",
-        model="model",
+    return recorded_list(
+        candidates,
+        problem=f"p{problem}",
+        state=f"p{problem}-{state}",
         question=f"question {problem}",
-        prefix=tuple(f"step {number}" for number in range(state)),
-        candidates=tuple(candidates),
+        prefix=(f"step {number}" for number in range(state)),
         committed=committed,
     )
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorded_lists import recorded_list
 
 from selverify.audit.counterfactual import (
     Allocator,
@@ -24,7 +25,7 @@ from selverify.audit.counterfactual import (
     verify_all,
 )
 from selverify.audit.judged_lists import JudgedList, by_label, by_score, judge, merge_repeats
-from selverify.audit.log import RecordedCandidate, RecordedList
+from selverify.audit.log import RecordedCandidate
 from selverify.audit.orders import UNLEARNED, oracle_order, orders_for, rankers_in_order
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.statistics import Bootstrap
@@ -33,28 +34,10 @@ from selverify.search.allocation import calls_at
 BOOTSTRAP = Bootstrap(resamples=200, seed=0)
 
 
-def listed(
-    candidates: Sequence[RecordedCandidate],
-    *,
-    problem: str = "p",
-    state: str = "s",
-    committed: int | None = None,
-) -> RecordedList:
-    return RecordedList(
-        problem_id=problem,
-        state_id=state,
-        run="run",
-        model="model",
-        question="what is it?",
-        candidates=tuple(candidates),
-        committed=committed,
-    )
-
-
 def state(labels: Sequence[bool | None], *, problem: str = "p") -> JudgedList:
     """A state whose candidates are 0, 1, ... with these labels, of which one at least is known."""
     moves = [RecordedCandidate(text=str(place), label=label) for place, label in enumerate(labels)]
-    (judged,), _ = judge([listed(moves, problem=problem)], by_label, complete=False)
+    (judged,), _ = judge([recorded_list(moves, problem=problem)], by_label, complete=False)
     return judged
 
 
@@ -305,7 +288,7 @@ def test_where_no_setting_finds_enough_the_one_that_finds_most_is_chosen() -> No
 
 def test_repeats_cost_no_second_call() -> None:
     """A text twice is one candidate at its first place, with the first verdict recorded."""
-    item = listed(
+    item = recorded_list(
         [
             RecordedCandidate(text="a", score=0.1, times=2),
             RecordedCandidate(text="b", label=False, logprob=-3.0),
@@ -331,10 +314,14 @@ def test_repeats_cost_no_second_call() -> None:
 def test_what_was_not_verified_is_counted_and_never_accepted() -> None:
     """It costs its call; a list without any verdict is left out, or any list with a miss."""
     lists = [
-        listed([RecordedCandidate(text="a"), RecordedCandidate(text="b", label=True)], state="1"),
-        listed([RecordedCandidate(text="a", label=True)], state="2", problem="q"),
-        listed([RecordedCandidate(text="a"), RecordedCandidate(text="b", score=0.2)], state="3"),
-        listed([RecordedCandidate(text="a", label=False)], state="4"),
+        recorded_list(
+            [RecordedCandidate(text="a"), RecordedCandidate(text="b", label=True)], state="1"
+        ),
+        recorded_list([RecordedCandidate(text="a", label=True)], state="2", problem="q"),
+        recorded_list(
+            [RecordedCandidate(text="a"), RecordedCandidate(text="b", score=0.2)], state="3"
+        ),
+        recorded_list([RecordedCandidate(text="a", label=False)], state="4"),
     ]
     states, found = judge(lists, by_label, complete=False)
     assert [one.recorded.state_id for one in states] == ["1", "2", "4"]
@@ -360,7 +347,7 @@ def test_a_score_is_accepted_from_tau_on() -> None:
 
 def test_rankers_by_hand() -> None:
     """Each ranker's scores, lower first."""
-    item = listed(
+    item = recorded_list(
         [
             RecordedCandidate(text="long", label=False, times=1, logprob=-1.0),
             RecordedCandidate(text="x", label=True, times=3, logprob=-2.5),
@@ -379,8 +366,8 @@ def test_rankers_by_hand() -> None:
 
 def test_only_rankers_that_the_lists_can_serve_are_offered() -> None:
     """Counts where something was proposed twice, log probabilities where all have one."""
-    bare = listed([RecordedCandidate(text="a"), RecordedCandidate(text="b")])
-    full = listed([RecordedCandidate(text="a", times=2, logprob=-1.0)])
+    bare = recorded_list([RecordedCandidate(text="a"), RecordedCandidate(text="b")])
+    full = recorded_list([RecordedCandidate(text="a", times=2, logprob=-1.0)])
     assert list(orders_for([bare], by_label)) == ["random", "recorded", "shortest", "oracle"]
     assert list(orders_for([full], by_label)) == rankers_in_order(
         ["oracle", "likelihood", "frequency", "recorded", "random", "shortest"]

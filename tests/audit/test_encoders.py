@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from proxy import Proxy
+from recorded_lists import recorded_list
 from tiny_text_models import build
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -37,17 +38,10 @@ TEXTS = ["How many?", "", "48 / 2 = 24, so half of them are left.", "x" * 50, "H
 
 def recorded(*texts: str, logprobs: Sequence[float | None] = ()) -> RecordedList:
     known = list(logprobs) or [None] * len(texts)
-    return RecordedList(
-        problem_id="p",
-        state_id="s",
-        run="r",
-        model="m",
+    return recorded_list(
+        (RecordedCandidate(text=text, logprob=one) for text, one in zip(texts, known, strict=True)),
         question="What is 2 + 3 of 7?",
         prefix=("First, 2 + 3 = 5.", "Then we go on."),
-        candidates=tuple(
-            RecordedCandidate(text=text, logprob=one)
-            for text, one in zip(texts, known, strict=True)
-        ),
     )
 
 

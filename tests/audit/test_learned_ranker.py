@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from recorded_lists import recorded_list
 
 from selverify.audit.counterfactual import split_problems
 from selverify.audit.encoders import Embedder
@@ -177,17 +178,14 @@ def recorded(problem: int, steps: int) -> list[RecordedList]:
     for step in range(steps):
         right = f"We add {problem + step}."
         wrong = [f"{right} So it is far more than anybody would think, {i}" for i in range(3)]
+        moves = [RecordedCandidate(text=text, label=text == right) for text in (*wrong, right)]
         found.append(
-            RecordedList(
-                problem_id=f"p{problem}",
-                state_id=f"p{problem}-{step}",
-                run="one",
-                model="some",
+            recorded_list(
+                moves,
+                problem=f"p{problem}",
+                state=f"p{problem}-{step}",
                 question=f"How much is {problem} more?",
                 prefix=prefix,
-                candidates=tuple(
-                    RecordedCandidate(text=text, label=text == right) for text in (*wrong, right)
-                ),
                 committed=3,
             )
         )
