@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pytest
 from hypothesis import settings
@@ -26,3 +29,27 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "small-strong"
     build(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A causal model of the hub, with random weights."""
+    from tiny_text_models import build
+
+    return build(tmp_path_factory.mktemp("llama"), "llama")
+
+
+@pytest.fixture(scope="session")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of one Prefect server for all tests; starting one takes many seconds."""
+    from flows.environment import PREFECT_DIRECTORY
+    from flows.server import PREFECT_API_URL, prefect_server
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("server"))
+        patch.setenv("PREFECT_HOME", str(Path.cwd() / PREFECT_DIRECTORY))
+        patch.delenv(PREFECT_API_URL, raising=False)
+        with prefect_server() as address:
+            yield address
+    with pytest.raises(URLError):
+        urlopen(f"{address}/health", timeout=5.0)

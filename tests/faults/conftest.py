@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import figures
 import psutil
@@ -19,8 +18,6 @@ from kills import Wholes
 from proxy import Proxy
 from toy import SETTINGS
 
-from flows.environment import PREFECT_DIRECTORY
-from flows.server import PREFECT_API_URL, prefect_server
 from selverify.domains.word_problems import WordProblems
 from selverify.search.backend import ComposedBackend, Proposer
 from selverify.search.cot import chain_of_thought
@@ -84,29 +81,16 @@ def solve() -> Callable[[Sequence[Problem], Proposer], dict[tuple[str, str], Res
 
 
 @pytest.fixture(scope="session")
-def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of one Prefect server; starting one takes many seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("prefect"))
-        patch.setenv("PREFECT_HOME", str(Path.cwd() / PREFECT_DIRECTORY))
-        patch.delenv(PREFECT_API_URL, raising=False)
-        with prefect_server() as address:
-            yield address
-
-
-@pytest.fixture(scope="session")
 def server() -> Iterator[Proxy]:
     with Proxy(stand_in.answer) as proxy:
         yield proxy
 
 
 @pytest.fixture(scope="session")
-def wholes(
-    prefect: str, server: Proxy, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Wholes]:
+def wholes(api: str, server: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wholes]:
     """Both copies, each made when it is first asked for; nothing of theirs is left running."""
     with ExitStack() as ending:
-        yield Wholes(prefect, server, tmp_path_factory.mktemp("copies"), ending)
+        yield Wholes(api, server, tmp_path_factory.mktemp("copies"), ending)
 
 
 # Figures ----------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_text_models import build
 from torch import nn
 
 from selverify.errors import ParamsError
@@ -51,14 +50,9 @@ def test_codes_of_a_row_reach_127_and_no_further() -> None:
     assert step[0].item() == pytest.approx(2 / 127)
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("llama"), "llama")
-
-
-def test_a_model_in_int8_is_near_the_one_in_float32_and_shares_prefixes(folder: Path) -> None:
+def test_a_model_in_int8_is_near_the_one_in_float32_and_shares_prefixes(llama: Path) -> None:
     rough, exact = (
-        load_hub_model(str(folder), revision=None, dtype=dtype, device="cpu")
+        load_hub_model(str(llama), revision=None, dtype=dtype, device="cpu")
         for dtype in ("int8", "float32")
     )
     assert rough.digest != exact.digest
@@ -75,8 +69,8 @@ def test_a_model_in_int8_is_near_the_one_in_float32_and_shares_prefixes(folder: 
     assert apart < 0.05 * float(expected.abs().max())
 
 
-def test_int8_is_for_processors_and_for_linear_layers(folder: Path) -> None:
+def test_int8_is_for_processors_and_for_linear_layers(llama: Path) -> None:
     with pytest.raises(ParamsError, match=r"given int8 on device 'cuda', expected auto"):
-        load_hub_model(str(folder), revision=None, dtype="int8", device="cuda")
+        load_hub_model(str(llama), revision=None, dtype="int8", device="cuda")
     with pytest.raises(ParamsError, match=r"int8 for Embedding, which has no linear layers"):
         round_linears(nn.Embedding(3, 3))

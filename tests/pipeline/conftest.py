@@ -6,17 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
 from flows import environment
 from flows.profiles import PROFILES
-from flows.server import PREFECT_API_URL, prefect_server
+from flows.server import PREFECT_API_URL
 from flows.stages import PARAMS_FILE, PIPELINE_FILE
 
 ROOT = Path(__file__).parents[2]
@@ -122,19 +119,6 @@ def parameters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / PROFILES, tmp_path / PROFILES)
     return tmp_path
-
-
-@pytest.fixture(scope="session")
-def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of one Prefect server for all tests; starting one takes many seconds."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("server"))
-        patch.setenv("PREFECT_HOME", str(Path.cwd() / environment.PREFECT_DIRECTORY))
-        patch.delenv(PREFECT_API_URL, raising=False)
-        with prefect_server() as address:
-            yield address
-    with pytest.raises(URLError):
-        urlopen(f"{address}/health", timeout=5.0)
 
 
 @pytest.fixture(scope="session")

@@ -53,11 +53,6 @@ def on_one_thread() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("llama"), "llama")
-
-
 def loaded(folder: Path, *adapters: Path) -> HubModel:
     return load_hub_model(
         str(folder), revision=None, dtype="float32", device="cpu", adapters=adapters

@@ -44,11 +44,6 @@ def on_one_thread():  # type: ignore[no-untyped-def]
         yield
 
 
-@pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(tmp_path_factory.mktemp("llama"), "llama")
-
-
 def valued() -> list[ValuedSolution]:
     """A sum is worth 0.9, a difference 0.1, and an answer what its line is."""
     found = []

@@ -6,29 +6,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from selverify.audit.learned_orders import named_scorers
+from selverify.audit.learned_orders import RANKER_SETTINGS, named_scorers
 from selverify.audit.orders import LEARNED
 from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
-from selverify.params import Residual
 from selverify.training.fit import Epoch
 from selverify.training.policy import PLAIN, LabelledList, split_lists, train_policy
 
-SETTINGS = Residual(
-    hidden=16,
-    epochs=25,
-    rate=1e-2,
-    weight_decay=0.0,
-    pairs_per_state=6,
-    trajectory_weight=0.05,
-    trajectory_scale=0.2,
-    rank_on="hybrid",
-    validation_fraction=0.25,
-    familiar=0.99,
-    retrieval_patterns=4,
-    seed=3,
+SETTINGS = RANKER_SETTINGS.model_copy(
+    update={"weight_decay": 0.0, "pairs_per_state": 6, "validation_fraction": 0.25, "seed": 3}
 )
 
 
