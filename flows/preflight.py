@@ -196,41 +196,32 @@ def _check_adapter(settings: PretrainedParams | Served, folder: Path, stage: str
     )
 
 
-def mend_lock(path: Path) -> bool:
-    """Remove a lock file of no bytes: an interrupt leaves one, and every DVC command trips on it.
-
-    Returns True when there was one.
-    """
-    empty = path.is_file() and path.stat().st_size == 0
-    if empty:
+def mend_lock(path: Path) -> None:
+    """Remove a lock file of no bytes: an interrupt leaves one, and all DVC commands trip on it."""
+    if path.is_file() and path.stat().st_size == 0:
         path.unlink()
-    return empty
 
 
-def mend_known_runs(folder: Path) -> list[Path]:
+def mend_known_runs(folder: Path) -> None:
     """Remove empty folders of known runs: a kill leaves one, and DVC fails on it ever after.
 
-    Returns them. One that was made a moment ago may be about to be filled, and is waited for.
+    One that was made a moment ago may be about to be filled, and is waited for.
     """
     found = [path for path in sorted(folder.glob("*/*")) if path.is_dir()]
     empty = [path for path in found if not any(path.iterdir())]
     if empty:
         newest = max(path.stat().st_mtime for path in empty)
         time.sleep(min(max(newest + BEING_FILLED_SECONDS - time.time(), 0), BEING_FILLED_SECONDS))
-    removed = []
     for path in empty:
         with suppress(OSError):  # it was filled meanwhile, or another process has removed it
             path.rmdir()
-            removed.append(path)
-    return removed
 
 
-def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
-    """Remove temporary siblings of ``outputs`` whose writer no longer runs; returns them.
+def remove_leftovers(outputs: Iterable[Path]) -> None:
+    """Remove temporary siblings of ``outputs`` whose writer no longer runs.
 
     An output that stepped aside for a newer one, which then never came, is put back.
     """
-    removed = []
     for output in outputs:
         for path in sorted(output.parent.glob(f"{output.name}.*-*")):
             match = LEFTOVER.search(path.name)
@@ -238,10 +229,8 @@ def remove_leftovers(outputs: Iterable[Path]) -> list[Path]:
                 continue
             if match[1] == "old" and not output.exists():
                 path.rename(output)
-                continue
-            delete(path)
-            removed.append(path)
-    return removed
+            else:
+                delete(path)
 
 
 def _is_writing(process: int, path: Path) -> bool:
@@ -252,19 +241,16 @@ def _is_writing(process: int, path: Path) -> bool:
         return False
 
 
-def remove_others(stages: Mapping[str, Stage]) -> list[Path]:
+def remove_others(stages: Mapping[str, Stage]) -> None:
     """Remove combinations that are no longer asked for from folders that a stage reads as a whole.
 
-    They would be part of what the stage depends on; DVC's cache has them. Returns what was removed.
+    They would be part of what the stage depends on; DVC's cache has them.
     """
-    removed = []
     for stage in stages.values():
         wanted = {path for path, _ in stage.needed}
         for folder in set(stage.inputs.values()) - wanted:
-            removed += sorted(set(folder.glob("*")) - wanted)
-    for path in removed:
-        delete(path)
-    return removed
+            for path in set(folder.glob("*")) - wanted:
+                delete(path)
 
 
 def clean() -> None:

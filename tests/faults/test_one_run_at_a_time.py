@@ -148,7 +148,8 @@ def test_an_empty_folder_of_known_runs_is_removed(
         (late / "entry").write_text("cmd: y")
 
     monkeypatch.setattr("time.sleep", fill)
-    assert mend_known_runs(tmp_path) == [empty]
+    mend_known_runs(tmp_path)
     assert late.is_dir() and filled.is_dir() and not empty.exists()
     assert len(waited) == 1 and 4 < waited[0] <= 5
-    assert mend_known_runs(tmp_path / "absent") == [] and len(waited) == 1
+    mend_known_runs(tmp_path / "absent")
+    assert len(waited) == 1
