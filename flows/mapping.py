@@ -28,7 +28,7 @@ from flows.artifacts import shown
 from flows.environment import PREFECT_DIRECTORY
 from flows.server import LOOPBACK, prefect_server
 from selverify.errors import NoReply, ParamsError
-from selverify.models.sources import has_source, read_generator_source, read_verifier_source
+from selverify.models.sources import sources_of
 from selverify.params import Server, Tracking
 from tasks.shards import Mapper, Shard, processes
 
@@ -151,12 +151,7 @@ def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
 
 
 def _asks_a_server(inputs: Mapping[str, Path]) -> bool:
-    readers = {"generator": read_generator_source, "verifier": read_verifier_source}
-    named = {name: inputs[name] for name in readers if name in inputs}
-    return any(
-        has_source(folder) and isinstance(readers[name](folder), Server)
-        for name, folder in named.items()
-    )
+    return any(isinstance(source, Server) for source in sources_of(inputs).values())
 
 
 def _results(

@@ -27,7 +27,7 @@ from typing import Any, Protocol, TypeVar
 
 from selverify.data.benchmark import Task
 from selverify.errors import ProtocolError
-from selverify.models.sources import has_source, read_generator_source
+from selverify.models.sources import sources_of
 from selverify.params import Params, PretrainedParams
 
 S = TypeVar("S")
@@ -78,7 +78,7 @@ def work_on(
     round otherwise. A model of the hub, which is large, or behind a server is asked by one process
     of this machine, on all threads; of a model of the hub a shard has at least ``LARGE`` problems.
     """
-    if _runs_large_models(inputs):
+    if isinstance(sources_of(inputs).get("generator"), PretrainedParams):
         size = max(size, LARGE)
     workers, threads = workers_and_threads(params, inputs)
     tracking = params.tracking.model_copy(update={"threads": threads})
@@ -92,23 +92,7 @@ def workers_and_threads(params: Params, inputs: Mapping[str, Path]) -> tuple[int
     """How many processes of this machine work on the shards of a stage with these inputs, and on
     how many threads each."""
     threads = params.tracking.threads
-    return (1, threads) if _asks_large_models(inputs) else (threads, 1)
-
-
-def _asks_large_models(inputs: Mapping[str, Path]) -> bool:
-    """Whether a model of the hub or behind a server is asked."""
-    named = [inputs[name] for name in ("generator", "verifier") if name in inputs]
-    return any(map(has_source, named))
-
-
-def _runs_large_models(inputs: Mapping[str, Path]) -> bool:
-    """Whether the generator is a model of the hub in this process."""
-    folder = inputs.get("generator")
-    return (
-        folder is not None
-        and has_source(folder)
-        and isinstance(read_generator_source(folder), PretrainedParams)
-    )
+    return (1, threads) if sources_of(inputs) else (threads, 1)
 
 
 def map_shards(work: Callable[[S], T], shards: Sequence[S], *, workers: int) -> list[T]:

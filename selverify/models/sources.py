@@ -58,6 +58,16 @@ def read_verifier_source(folder: Path) -> VerifierSource:
     return found
 
 
+def sources_of(models: Mapping[str, Path]) -> dict[str, PretrainedParams | Served | VerifierSource]:
+    """Of a generator and a verifier those that were not trained here, by these names."""
+    readers = {"generator": read_generator_source, "verifier": read_verifier_source}
+    return {
+        name: read(models[name])
+        for name, read in readers.items()
+        if name in models and has_source(models[name])
+    }
+
+
 def has_adapter(folder: Path) -> bool:
     """Whether the model in ``folder`` is tuned by an adapter."""
     return (folder / WEIGHTS).is_file()
