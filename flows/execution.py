@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 
 from flows.stages import Stage, check_inputs
 from selverify.errors import SchemaError
@@ -37,14 +36,10 @@ def execute(stage: Stage, params: Params, run: Run) -> dict[str, float]:
             if not path.suffix:
                 outputs[key].mkdir()
         metrics = _finite(stage.task, run(params, stage.inputs, outputs))
-        write_plain_json(_temporary_metrics(stage, outputs), metrics)
+        declared = {path: outputs[key] for key, path in stage.outputs.items()}
+        beside = outputs[stage.task] / stage.metrics.name
+        write_plain_json(declared.get(stage.metrics, beside), metrics)
     return metrics
-
-
-def _temporary_metrics(stage: Stage, outputs: Mapping[str, Path]) -> Path:
-    declared = (key for key, path in stage.outputs.items() if path == stage.metrics)
-    key = next(declared, None)
-    return outputs[stage.task] / stage.metrics.name if key is None else outputs[key]
 
 
 def _finite(name: str, metrics: Mapping[str, float]) -> dict[str, float]:

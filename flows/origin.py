@@ -101,11 +101,20 @@ def find_origin(root: Path, report: Path) -> Origin | None:
 
 def _record(root: Path, report: Path) -> Path:
     """Where a report's origin is kept, by the report's digest."""
-    page = report / REPORT_NAME
-    if not page.is_file():
-        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
-    digest = hashlib.sha256(page.read_bytes()).hexdigest()[:DIGITS]
+    digest = hashlib.sha256(reported(report, REPORT_NAME).read_bytes()).hexdigest()[:DIGITS]
     return root / ORIGINS / f"{digest}.json"
+
+
+def reported(report: Path, name: str) -> Path:
+    """A file of the report.
+
+    Raises:
+        ArtifactError: it is missing.
+    """
+    path = report / name
+    if not path.is_file():
+        raise ArtifactError(f"{path}: missing; stage 'report' writes it (make run)")
+    return path
 
 
 def changed_parameters(root: Path) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from flows.origin import (
     changed_parameters,
     find_origin,
     model_digests,
+    reported,
 )
 from selverify.errors import ArtifactError, SchemaError
 from selverify.experiment.equal_cost import HULL, OURS
@@ -93,7 +94,7 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
         SchemaError: a page lacks its markers, the report lacks its main table, or it is of
             validation problems.
     """
-    text = _reported(report, REPORT_NAME).read_text(encoding="utf-8")
+    text = reported(report, REPORT_NAME).read_text(encoding="utf-8")
     if CHOSEN_ON in _split_title(text)[0]:
         raise SchemaError(
             f"{report / REPORT_NAME}: given a report of validation problems, expected one of test "
@@ -191,9 +192,7 @@ def stamp(report: Path, params: Params, *, root: Path) -> Path:
         Markup("<dt>{}</dt><dd>{}</dd>").format(name, value) for name, value in rows
     )
     block = Markup("<h2>Where these numbers come from</h2>\n<dl>{}</dl>").format(listed)
-    page = report / PAGE_NAME
-    if not page.is_file():
-        raise ArtifactError(f"{page}: missing; stage 'report' writes it (make run)")
+    page = reported(report, PAGE_NAME)
     copy = report.parent / PAGE_NAME
     write_text(page.read_text(encoding="utf-8").replace(ORIGIN, block), copy)
     return copy
@@ -305,11 +304,11 @@ def _replaced(page: Path, block: str, begin: str, end: str) -> str:
 def _copy_figures(report: Path, folder: Path, drawn: Iterable[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for stem in drawn:
-        source = _reported(report, f"{stem}.svg")
+        source = reported(report, f"{stem}.svg")
         with atomic_path(folder / source.name) as temporary:
             shutil.copyfile(source, temporary)
     with atomic_path(folder / DRAWN) as temporary:
-        pd.read_csv(_reported(report, DRAWN))[list(LEVELS)].to_csv(temporary, index=False)
+        pd.read_csv(reported(report, DRAWN))[list(LEVELS)].to_csv(temporary, index=False)
 
 
 def _draw_beside(figures: Path) -> None:
@@ -322,10 +321,3 @@ def _draw_beside(figures: Path) -> None:
         figures / BESIDE,
         methods=SECOND_METHODS,
     )
-
-
-def _reported(report: Path, name: str) -> Path:
-    path = report / name
-    if not path.is_file():
-        raise ArtifactError(f"{path}: missing; stage 'report' writes it (make run)")
-    return path

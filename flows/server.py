@@ -19,7 +19,6 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 from signal import SIGINT, SIGTERM
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
@@ -241,7 +240,7 @@ def _healthy(address: str) -> bool:
     try:
         with urlopen(address, timeout=1.0) as reply:
             return bool(reply.status == 200)
-    except (URLError, OSError):
+    except OSError:
         return False
 
 
