@@ -22,7 +22,7 @@ from selverify.data.benchmark import TRANSFER, Task
 from selverify.data.grading import TIMEOUT
 from selverify.domains.base import Domain
 from selverify.experiment.evaluation import Row, evaluate
-from selverify.experiment.inspection import add_scores, inspect_samples
+from selverify.experiment.inspection import inspect_samples
 from selverify.experiment.methods import METHODS, PARTS, Conditions, Trial
 from selverify.models.policy_settings import save_policy_settings
 from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
@@ -132,10 +132,9 @@ def _under_seed(shard: Shard, seed: int) -> Part:
         if seed == params.evaluation.sampling_seeds[0] and shard.tasks[0].split != TRANSFER:
             samples = params.verifier.audit_samples
             with open_grader(params) as grader:
-                walked, items = inspect_samples(
+                steps = inspect_samples(
                     domain, backend, shard.tasks, samples=samples, grader=grader
                 )
-            steps = add_scores(backend, walked, items)
             part = Part(part.outcomes, steps, _trace(domain, backend, shard.tasks, conditions))
         backend.write()
         return part

@@ -16,7 +16,7 @@ from selverify.data.grading import Grader
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ParamsError
-from selverify.experiment.inspection import add_scores, inspect_samples
+from selverify.experiment.inspection import inspect_samples
 from selverify.experiment.statistics import area_under_roc
 from selverify.models.assembly import OpenModels, load_generator_model, prompting_of
 from selverify.models.sources import read_generator_source, write_source
@@ -184,7 +184,7 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
     models = open_models(params, inputs, seed=params.verifier.seed)
     tasks = read_tasks(inputs["benchmark"], "validation")
     with open_grader(params) as grader:
-        walked, items = inspect_samples(
+        steps = inspect_samples(
             models.domain,
             models.backend,
             tasks,
@@ -192,8 +192,7 @@ def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
             grader=grader,
         )
     kinds = {"problem_id": str, "sample": int, "before": bool, "alive": bool, "score": float}
-    scores = add_scores(models.backend, walked, items)
-    scored = pd.DataFrame(scores, columns=list(kinds)).astype(kinds)  # of no sample, too
+    scored = pd.DataFrame(steps, columns=list(kinds)).astype(kinds)  # of no sample, too
     known = knows_truth(models.domain)
     if not known:  # only an answer can be counted, and it is as good as all that leads to it
         scored["score"] = scored.groupby(["problem_id", "sample"])["score"].cumprod()

@@ -19,13 +19,13 @@ from selverify.types import Candidate, Move, Sample, State, Verdict
 
 def inspect_samples(
     domain: Domain, backend: Backend, tasks: Sequence[Task], *, samples: int, grader: Grader
-) -> tuple[list[dict[str, Any]], list[VerifyItem]]:
-    """One row for each sampled move up to the first that a gate refuses, and its verifier item.
+) -> list[dict[str, Any]]:
+    """One row for each sampled move up to the first that a gate refuses.
 
     A row has problem_id, sample, step, gate and reason ("" where both gates pass), alive (the right
-    answer can still be derived after the move), before (it could be before the move) and right (the
-    move itself is a right step, by a truth that does not go through the gates). Refused
-    moves have no verifier item; the others' items are in the order of their rows.
+    answer can still be derived after the move), before (it could be before the move), right (the
+    move itself is a right step, by a truth that does not go through the gates) and the verifier's
+    score, which is None for a refused move.
 
     In a domain without exact truth of a step, only an answer can be judged: ``before`` is then
     true of moves that answer, and ``alive`` and ``right`` say whether the answer is right.
@@ -39,13 +39,6 @@ def inspect_samples(
             walked, verified = _walk(domain, task, start, sample, grader)
             rows += [{"sample": index, **row} for row in walked]
             items += verified
-    return rows, items
-
-
-def add_scores(
-    backend: Backend, rows: Sequence[dict[str, Any]], items: Sequence[VerifyItem]
-) -> list[dict[str, Any]]:
-    """``rows`` with the verifier's ``score`` of every move that passed the gates, else None."""
     verdicts = cast(tuple[Verdict, ...], backend.answer(Verify(tuple(items))))
     scores = iter(verdict.score for verdict in verdicts)
     return [{**row, "score": next(scores) if row["gate"] == "" else None} for row in rows]
