@@ -9,10 +9,10 @@ from dataclasses import replace
 from fake_backend import PassingBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import BACKEND, DOMAIN, Runs, gated_runs, mixed_runs, problems, searches
+from strategies import BACKEND, DOMAIN, Runs, gated_runs, mixed_runs, searches
 from toy import toy_problem
 
-from selverify.search.driver import Search, run_searches
+from selverify.search.driver import run_searches
 from selverify.search.gates import GATES, passes_every_gate, reject
 from selverify.search.majority import majority_vote
 from selverify.search.requests import Reply, Request
@@ -148,15 +148,6 @@ def test_tracing_changes_no_outcome(runs: Runs) -> None:
     traced = run_searches(searches(runs), BACKEND, end_of_move=";", traced=True)
     for key, result in silent.items():
         assert result == replace(traced[key], events=())
-
-
-@quick
-@given(problems, st.integers(1, 9), st.booleans())
-def test_majority_spends_no_call(problem: object, n: int, gates: bool) -> None:
-    """A vote is free of verifier calls."""
-    search = majority_vote(DOMAIN, problem, n=n, gates=gates, temperature=None)
-    result = run_searches({0: Search(search, None)}, BACKEND, end_of_move=";")[0]
-    assert result.ledger.verifier_calls == 0
 
 
 def test_the_fake_depends_on_the_problem_but_not_on_the_budget() -> None:
