@@ -15,13 +15,13 @@ from selverify.data.benchmark import build
 from selverify.data.grading import Grader
 from selverify.domains import domain_by_name
 from selverify.errors import ParamsError
-from selverify.experiment.evaluation import evaluate
+from selverify.experiment.evaluation import Row, evaluate
 from selverify.experiment.inspection import inspect_samples
 from selverify.experiment.methods import METHODS, Conditions, Gated, Method, Trial, points_of
 from selverify.experiment.reuse import same_with_less
 from selverify.models.reply_cache import CachedBackend
 from selverify.models.threshold import with_tau
-from selverify.params import Benchmark, Split, load_params
+from selverify.params import Benchmark, Evaluation, Split, load_params
 from selverify.report import names
 from selverify.search.driver import Search, run_searches
 from selverify.search.exploration import explore
@@ -72,9 +72,16 @@ def backend() -> FakeBackend:
     return FakeBackend(DOMAIN, propose, name="mostly-right", seed=5, max_moves=12)
 
 
-def items_of(counted: PassingBackend) -> int:
-    """How many items were asked for."""
-    return sum(len(request.items) for request in counted.requests)
+def asked_of(
+    backend: FakeBackend, conditions: Conditions, evaluation: Evaluation, method: str
+) -> tuple[list[Row], int]:
+    """The rows of one method under other settings, and how many items were asked for."""
+    counted = PassingBackend(backend)
+    changed = replace(
+        conditions, params=conditions.params.model_copy(update={"evaluation": evaluation})
+    )
+    rows = evaluate(DOMAIN, counted, TASKS, changed, methods=(method,), report=lambda *_: None)
+    return rows, sum(len(request.items) for request in counted.requests)
 
 
 @pytest.fixture(scope="module")
@@ -250,18 +257,12 @@ def test_what_is_not_run_again_would_go_the_same_way(conditions, backend, monkey
     evaluation = conditions.params.evaluation.model_copy(
         update={"budgets": (1, 2, 3, 5, 8, 16, 32), "headline_budget": 32, "grid": grid}
     )
-    many = replace(
-        conditions, params=conditions.params.model_copy(update={"evaluation": evaluation})
-    )
-    options = {"methods": (method,), "report": lambda *_: None}
-    counted = PassingBackend(backend)
-    quick = evaluate(DOMAIN, counted, TASKS, many, **options)
-    few = items_of(counted)
+    quick, few = asked_of(backend, conditions, evaluation, method)
     monkeypatch.setattr("selverify.experiment.reuse.same_with_less", lambda *_, **__: False)
     monkeypatch.setattr("selverify.experiment.evaluation.capped", lambda point, n: point)
-    slow = evaluate(DOMAIN, counted, TASKS, many, **options)
+    slow, many = asked_of(backend, conditions, evaluation, method)
     assert quick == slow
-    assert few < 0.9 * (items_of(counted) - few)
+    assert few < 0.9 * many
 
 
 @pytest.mark.parametrize("method", ["full", "gates_distance", "negative_beta", "equation"])
@@ -277,17 +278,11 @@ def test_settings_that_decide_alike_are_walked_once(conditions, backend, monkeyp
         }
     )
     evaluation = conditions.params.evaluation.model_copy(update={"grid": grid})
-    many = replace(
-        conditions, params=conditions.params.model_copy(update={"evaluation": evaluation})
-    )
-    options = {"methods": (method,), "report": lambda *_: None}
-    counted = PassingBackend(backend)
-    quick = evaluate(DOMAIN, counted, TASKS, many, **options)
-    few = items_of(counted)
+    quick, few = asked_of(backend, conditions, evaluation, method)
     monkeypatch.setattr("selverify.experiment.reuse.Decisions.same_under", lambda *_: False)
-    slow = evaluate(DOMAIN, counted, TASKS, many, **options)
+    slow, many = asked_of(backend, conditions, evaluation, method)
     assert quick == slow
-    assert few < 0.8 * (items_of(counted) - few)
+    assert few < 0.8 * many
 
 
 def test_the_allocation_is_a_parameter_of_ours_and_not_of_the_papers_method(conditions):

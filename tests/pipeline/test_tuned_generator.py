@@ -134,18 +134,24 @@ def check_what_is_written_values_what_is_sampled(
         rollouts.run(params, inputs, {"rollouts": Path("rollouts")})
 
 
+def draw_beside(params: Params, split: str, path: str, *, problems: int) -> Params:
+    """The benchmark stage with one more split, and the parameters that it ran under."""
+    of_files = params.benchmark[GradeSchool.name]
+    assert isinstance(of_files, TextBenchmark)
+    more = TextSplit(source="file", path=path, problems=problems, seed=2)
+    wider = of_files.model_copy(update={split: more})
+    changed = params.model_copy(update={"benchmark": {GradeSchool.name: wider}})
+    benchmark_stage.run(changed, {}, {"benchmark": Path("benchmark")})
+    return changed
+
+
 def test_questions_to_transfer_to_are_apart_from_all_others(params: Params) -> None:
     """Of 12 questions of another file the one that shares a phrase with the pool is out."""
     write_questions(Path("first.jsonl"), first=900, count=6, special=f"So. {NEAR}")
     write_questions(Path("second.jsonl"), first=950, count=6, special="Some other story of")
     text = Path("first.jsonl").read_text() + Path("second.jsonl").read_text()
     Path("other.jsonl").write_text(text)
-    of_files = params.benchmark[GradeSchool.name]
-    assert isinstance(of_files, TextBenchmark)
-    split = TextSplit(source="file", path="other.jsonl", problems=11, seed=1)
-    transferred = of_files.model_copy(update={"transfer": split})
-    changed = params.model_copy(update={"benchmark": {GradeSchool.name: transferred}})
-    benchmark_stage.run(changed, {}, {"benchmark": Path("benchmark")})
+    draw_beside(params, "transfer", "other.jsonl", problems=11)
     tasks = read_tasks(Path("benchmark"), TRANSFER)
     assert len(tasks) == 11
     assert not [task for task in tasks if NEAR in task.problem.text]
@@ -156,12 +162,7 @@ def test_verifier_and_ranker_learn_from_further_questions_that_the_generator_may
     params: Params,
 ) -> None:
     """As from training questions, which come first; tau's are training questions alone."""
-    of_files = params.benchmark[GradeSchool.name]
-    assert isinstance(of_files, TextBenchmark)
-    more = TextSplit(source="file", path="pool.jsonl", problems=10, seed=2)
-    further = of_files.model_copy(update={"further": more})
-    changed = params.model_copy(update={"benchmark": {GradeSchool.name: further}})
-    benchmark_stage.run(changed, {}, {"benchmark": Path("benchmark")})
+    changed = draw_beside(params, "further", "pool.jsonl", problems=10)
     learned, others = (
         Counter(task.split for task in part) for part in read_training(Path("benchmark"), 0.6)
     )
@@ -176,12 +177,7 @@ def test_verifier_and_ranker_learn_from_further_questions_that_the_generator_may
 
 def test_written_solutions_of_further_questions_are_read_in_their_own_file(params: Params) -> None:
     write_questions(Path("second.jsonl"), first=950, count=6, special="Some other story of")
-    of_files = params.benchmark[GradeSchool.name]
-    assert isinstance(of_files, TextBenchmark)
-    more = TextSplit(source="file", path="second.jsonl", problems=6, seed=2)
-    further = of_files.model_copy(update={"further": more})
-    changed = params.model_copy(update={"benchmark": {GradeSchool.name: further}})
-    benchmark_stage.run(changed, {}, {"benchmark": Path("benchmark")})
+    draw_beside(params, "further", "second.jsonl", problems=6)
     written = {row["problem_id"] for row in read_rows(Path("benchmark"), "benchmark", "written")}
     others = {task.problem.problem_id for task in read_tasks(Path("benchmark"), FURTHER)}
     assert len(others) == 6 and others < written and len(written) == 9 + 6
