@@ -17,15 +17,7 @@ from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    FlowRunFilter,
-    FlowRunFilterDeploymentId,
-    FlowRunFilterParentFlowRunId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter
 from prefect.client.schemas.objects import TERMINAL_STATES, FlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
@@ -65,8 +57,7 @@ def forget_old_runs(deployment: UUID) -> None:
     With a run go the runs of its stages and their artifacts. Where that fails is no reason to fail.
     """
     ended = FlowRunFilter(
-        deployment_id=FlowRunFilterDeploymentId(any_=[deployment]),
-        state=FlowRunFilterState(type=FlowRunFilterStateType(any_=sorted(TERMINAL_STATES))),
+        deployment_id={"any_": [deployment]}, state={"type": {"any_": sorted(TERMINAL_STATES)}}
     )
     try:
         with get_client(sync_client=True) as client:
@@ -79,11 +70,11 @@ def forget_old_runs(deployment: UUID) -> None:
 
 
 def _forget(client: SyncPrefectClient, run: UUID) -> None:
-    below = FlowRunFilter(parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run]))
+    below = FlowRunFilter(parent_flow_run_id={"any_": [run]})
     while children := _runs(client, below):
         for child in children:
             _forget(client, child.id)
-    made = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+    made = ArtifactFilter(flow_run_id={"any_": [run]})
     while artifacts := client.read_artifacts(artifact_filter=made, limit=MOST):
         for artifact in artifacts:
             client.delete_artifact(artifact.id)

@@ -9,13 +9,7 @@ from contextlib import suppress
 
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-    WorkPoolFilter,
-    WorkPoolFilterName,
-)
+from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
 from prefect.client.schemas.objects import State, StateType
 from prefect.exceptions import ObjectAlreadyExists
 from prefect.states import Crashed
@@ -34,8 +28,8 @@ def crash_interrupted(pool: str) -> None:
 
     For a pool without a worker: a machine that lost its power could not report it.
     """
-    at_work = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=AT_WORK)))
-    in_pool = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool]))
+    at_work = FlowRunFilter(state={"type": {"any_": AT_WORK}})
+    in_pool = WorkPoolFilter(name={"any_": [pool]})
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(flow_run_filter=at_work, work_pool_filter=in_pool)
         for run in runs:
