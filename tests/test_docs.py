@@ -15,6 +15,7 @@ from pathlib import Path
 import networkx as nx
 import pytest
 import yaml
+from checkouts import commit, git
 from test_layers import ROWS
 
 from flows.__main__ import COMMANDS, EXECUTE
@@ -304,6 +305,7 @@ Brackets are intervals.
 | --- | ---: |
 | a | no |
 """
+WITH_OURS = REPORT.replace("\n\nBrackets", "\n| Ours (full) | 80.0 (+20.0) |\n\nBrackets")
 ORIGIN = Origin("abc1234", (), "2026-01-02", "a processor", 2, "3.11.9")
 
 
@@ -422,15 +424,13 @@ def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
     assert published(project, report) is None
     fill(project, report, origin=ORIGIN)
     assert published(project, report) is None
-    row = "| Gates-only | 70.0 |\n"
-    with_ours = REPORT.replace(row, f"{row}| Ours (full) | 80.0 (+20.0) |\n")
-    (report / "report.md").write_text(with_ours, encoding="utf-8")
+    (report / "report.md").write_text(WITH_OURS, encoding="utf-8")
     fill(project, report, origin=ORIGIN)
     where = "docs/results.md: word_problems, 20 problems, N = 4, commit abc1234"
     said = f"Published ({where}), Ours (full), in brackets this run minus it: B = 4: 80.0"
     assert published(project, report) == f"{said} (+0.0)"
     for here, beside in (("78.5 (+18.5)", " (-1.5)"), ("-", "")):
-        mine = with_ours.replace("80.0 (+20.0)", here)
+        mine = WITH_OURS.replace("80.0 (+20.0)", here)
         (report / "report.md").write_text(mine, encoding="utf-8")
         assert published(project, report) == f"{said}{beside}"
     (project / SPREAD).parent.mkdir()
@@ -439,7 +439,7 @@ def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
     told = (published(project, report) or "").splitlines()[1]
     assert told.startswith("2 trainings with other seeds, on the first problems of these")
     assert told.endswith("B = 4: 78.5 to 81.0, B = 8: 90.0 to 90.0")
-    (report / "report.md").write_text(with_ours.replace("word_problems", "math"), encoding="utf-8")
+    (report / "report.md").write_text(WITH_OURS.replace("word_problems", "math"), encoding="utf-8")
     assert published(project, report) is None
     (report / "report.md").unlink()
     assert published(project, report) is None
@@ -448,13 +448,11 @@ def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
 def test_validation_problems_are_for_no_page(project: Path) -> None:
     """They choose settings: no page is filled from them, and nothing published is beside them."""
     report = project / "report"
-    row = "| Gates-only | 70.0 |\n"
-    text = REPORT.replace(row, f"{row}| Ours (full) | 80.0 (+20.0) |\n")
-    (report / "report.md").write_text(text, encoding="utf-8")
+    (report / "report.md").write_text(WITH_OURS, encoding="utf-8")
     fill(project, report, origin=ORIGIN)
     assert published(project, report)
     before = read_page(project, "README.md")
-    text = text.replace("20 problems", "20 validation problems")
+    text = WITH_OURS.replace("20 problems", "20 validation problems")
     (report / "report.md").write_text(text, encoding="utf-8")
     with pytest.raises(SchemaError, match=r"of validation problems, expected one of test problems"):
         fill(project, report, origin=ORIGIN)
@@ -483,11 +481,6 @@ def test_what_is_missing_is_named_and_no_page_changes(project: Path) -> None:
         section("# Report: x\n\n## Targets\n", "Main table")
 
 
-def git(folder: Path, *arguments: str) -> None:
-    """Run git in ``folder``."""
-    subprocess.run(["git", "-C", str(folder), *arguments], check=True)
-
-
 def computed(project: Path) -> Origin:
     """The origin of a report that is computed now."""
     record_origin(project, project / "report", present_origin(project))
@@ -499,9 +492,7 @@ def computed(project: Path) -> Origin:
 def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> None:
     """A dirty page is no change of the code; a dirty or new module is."""
     (project / "params.yaml").write_text("domain: a\nsearch: {tau: 0.4}\n", encoding="utf-8")
-    git(project, "init", "-q")
-    git(project, "add", ".")
-    git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "all")
+    commit(project)
     (project / "README.md").write_text("changed", encoding="utf-8")
     clean = computed(project)
     assert re.fullmatch(r"[0-9a-f]{7,}", clean.commit)
@@ -534,8 +525,7 @@ def test_the_origin_of_a_report_stays_until_it_is_computed_again(project: Path) 
     assert find_origin(project, report) is None
     git(project, "init", "-q")
     for message in ("first", "second"):
-        git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", message,
-            "--allow-empty")  # fmt: skip
+        git(project, "commit", "-qm", message, "--allow-empty")
         if message == "first":
             first = computed(project)
     assert find_origin(project, report) == first
@@ -558,9 +548,7 @@ def test_the_page_says_where_its_numbers_come_from(project: Path) -> None:
     (project / "params.yaml").write_text("domain: a\n", encoding="utf-8")
     page = project / "report" / "report.html"
     page.write_text("<p>before</p><!-- origin --><p>after</p>", encoding="utf-8")
-    git(project, "init", "-q")
-    git(project, "add", ".")
-    git(project, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "all")
+    commit(project)
     (project / "params.yaml").write_text("domain: <script>\n", encoding="utf-8")
     params = load_params(ROOT / "params.yaml").model_copy(
         update={"domain": "a", "backbones": ("small",), "strengths": ("strong",)}

@@ -46,11 +46,10 @@ from selverify.training.rollouts import (
     written_solutions,
     written_values,
 )
-from selverify.training.token_logprobs import train_token_logprob_model
 from selverify.training.tuning import BatchesOfLike, held_out, with_targets
-from selverify.training.value import train_value_model
 from selverify.types import Move, Sample, State, Truth
 from tasks import residual as residual_stage
+from tasks.verifier import TRAINERS
 
 DOMAIN = domain_by_name("word_problems")
 SMALL = Benchmark(
@@ -334,9 +333,6 @@ def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSol
             ValuedSolution(f"p{index}", problem.text, tuple(moves), (0.5, float(good)), 1, 0.5)
         )
     return found
-
-
-TRAINERS = {"token_logprobs": train_token_logprob_model, "value": train_value_model}
 
 
 def train(kind: str, count: int, settings: VerifierParams, backbone: Path, folder: Path, **options):
