@@ -118,10 +118,9 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     )
     left_out = PARTS if params.evaluation.leave_one_out else ()
     methods = tuple(dict.fromkeys((*params.evaluation.methods, *left_out)))
-    first, last = (shard.tasks[place].problem.problem_id for place in (0, -1))
 
     def report(method: str, number: int, of: int) -> None:
-        say(f"evaluation: {first} to {last}, seed {seed}: method {number} of {of}, {method}")
+        say(f"evaluation: {shard.name}, seed {seed}: method {number} of {of}, {method}")
 
     with closing(cast(CachedBackend, models.backend)) as backend:
         known = partial(_remembered, backend, _common(shard, backend))
