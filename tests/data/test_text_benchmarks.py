@@ -69,10 +69,10 @@ def write(path: Path, records: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def many(count: int, prefix: str = "q") -> list[dict[str, Any]]:
+def many(count: int) -> list[dict[str, Any]]:
     """Records that differ in text, gold and id."""
     return [
-        {"question": f"{prefix}: what is {number}?", "answer": number, "id": f"{prefix}{number}"}
+        {"question": f"q: what is {number}?", "answer": number, "id": f"q{number}"}
         for number in range(count)
     ]
 

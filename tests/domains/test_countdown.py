@@ -24,6 +24,7 @@ from selverify.search.gates import reject
 from selverify.types import Arguments, Malformed, Move, Problem, Rejection, State, Truth
 
 DOMAIN = Countdown()
+TRUTH = Truth("p", str(TARGET), "{}")
 HANDS = tuple(combinations_with_replacement(range(1, 14), 4))
 
 
@@ -57,10 +58,6 @@ def run(state: State, *texts: str) -> State:
     for text in texts:
         state = DOMAIN.apply(state, move(text))
     return state
-
-
-def truth(target: int = TARGET) -> Truth:
-    return Truth("p", str(target), "{}")
 
 
 @cache
@@ -172,7 +169,7 @@ def test_solutions_reach_every_alive_first_move() -> None:
     alive = {c.left for c in combinations_of((2, 3, 4, 4)) if solvable(c.left, TARGET)}
     rng = random.Random(0)
     drawn = {
-        DOMAIN.solution(problem(2, 3, 4, 4), truth(), rng)[0].args.model_dump()["left"]
+        DOMAIN.solution(problem(2, 3, 4, 4), TRUTH, rng)[0].args.model_dump()["left"]
         for _ in range(300)
     }
     assert drawn == alive
@@ -182,7 +179,7 @@ def test_solutions_reach_every_alive_first_move() -> None:
 def test_solution_of_a_hopeless_hand_is_an_error() -> None:
     """A hand without a solution names its problem."""
     with pytest.raises(ParamsError, match=r"p: no solution of 'use 1 1 1 1"):
-        DOMAIN.solution(problem(1, 1, 1, 1), truth(), random.Random(0))
+        DOMAIN.solution(problem(1, 1, 1, 1), TRUTH, random.Random(0))
 
 
 @pytest.mark.parametrize("recall", [True, False])
@@ -291,9 +288,9 @@ def test_a_whole_derivation_by_hand() -> None:
     assert DOMAIN.serialise(state) == "use 4 7 8 8 to make 24 ."
     state = run(state, "7 - 4 = 3 left 3 8 8 ;", "8 - 8 = 0 left 0 3 ;")
     assert state.context == Table((0, 3), TARGET, None, True)
-    assert not DOMAIN.alive(state, truth())
+    assert not DOMAIN.alive(state, TRUTH)
     state = run(start(4, 7, 8, 8), "8 / 8 = 1 left 1 4 7 ;")
-    assert DOMAIN.alive(state, truth())
+    assert DOMAIN.alive(state, TRUTH)
     state = run(state, "7 - 1 = 6 left 4 6 ;", "4 * 6 = 24 left 24 ;")
     assert not DOMAIN.is_final(state)
     assert DOMAIN.answer(state) is None
@@ -309,7 +306,7 @@ def test_an_answer_after_a_broken_rule_does_not_count() -> None:
     state = run(start(4, 7, 8, 8), "4 * 7 = 24 left 24 ;", "answer = 24 ;")
     assert DOMAIN.is_final(state)
     assert DOMAIN.answer(state) is None
-    assert not DOMAIN.alive(state, truth())
+    assert not DOMAIN.alive(state, TRUTH)
 
 
 @given(st.integers(0, 10_000))
@@ -319,11 +316,11 @@ def test_alive_equals_the_slow_solver_on_random_walks(seed: int) -> None:
     rng = random.Random(seed)
     state = start(*(rng.randint(1, 13) for _ in range(4)))
     while combinations_of(table(state).numbers):
-        assert DOMAIN.alive(state, truth()) == whole(table(state).numbers, TARGET)
+        assert DOMAIN.alive(state, TRUTH) == whole(table(state).numbers, TARGET)
         step = move(text_of(rng.choice(combinations_of(table(state).numbers))))
         assert reject(DOMAIN, state, candidate=step) is None
         state = DOMAIN.apply(state, step)
-    assert DOMAIN.alive(state, truth()) == (table(state).numbers == (TARGET,))
+    assert DOMAIN.alive(state, TRUTH) == (table(state).numbers == (TARGET,))
 
 
 def test_fingerprint_ignores_the_order_of_the_cards() -> None:

@@ -261,9 +261,9 @@ def test_parameters_are_those_of_the_checkpoints(generator, reward, plain, tiny_
     assert TrainedRanker(generator.embed, None, backbone="").parameters() == 0
 
 
-def proposed(generator: LocalGenerator, asked: list[State], *, start: int = 0) -> list[RankItem]:
+def proposed(generator: LocalGenerator, asked: list[State]) -> list[RankItem]:
     """Everything in words of the vocabulary that was sampled at the states, as moves."""
-    replies = generator.propose([ProposeItem(state, start, 24) for state in asked])
+    replies = generator.propose([ProposeItem(state, 0, 24) for state in asked])
     args = moves(asked[0], 1)[0].args
     return [
         RankItem(state, tuple(Move("", args, text) for text in texts), "")

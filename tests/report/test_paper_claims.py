@@ -28,10 +28,10 @@ def outcomes_at(n: int, **right: list[int]) -> pd.DataFrame:
     )
 
 
-def claims(*tables: pd.DataFrame, budget: int = 8, **backbones: pd.DataFrame) -> pd.DataFrame:
+def claims(*tables: pd.DataFrame, **backbones: pd.DataFrame) -> pd.DataFrame:
     rows = pd.concat(tables, ignore_index=True)
     given = backbones or {"small": rows}
-    table = claims_table(rows, given, BINS, budget=budget, bootstrap=BOOTSTRAP)
+    table = claims_table(rows, given, BINS, budget=8, bootstrap=BOOTSTRAP)
     return table.set_index("claim") if len(table) else table
 
 
