@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from toy import ToyDomain, taken, toy_problem, toy_search, toy_truth
 
 from selverify.search.adaptive_consistency import STOPPING_RULES, adaptive_consistency
-from selverify.search.backend import Backend
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.cot import chain_of_thought
-from selverify.search.driver import Result, Search, run_searches
+from selverify.search.driver import Search
 from selverify.search.dvts import dvts
 from selverify.search.early_stopping import early_stopping
 from selverify.search.exploration import explore
@@ -36,11 +35,6 @@ POOL = (
 def fake(domain: ToyDomain) -> FakeBackend:
     """The deterministic backend whose generator draws from ``POOL``."""
     return FakeBackend(domain, pool_proposer(POOL), name="pool", seed=7, max_moves=5)
-
-
-def alone(search: Asking[Outcome], backend: Backend) -> Result[Outcome]:
-    """The result of one search."""
-    return run_searches({0: Search(search, None)}, backend, end_of_move=";")[0]
 
 
 BACKEND = fake(DOMAIN)

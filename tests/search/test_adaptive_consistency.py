@@ -7,8 +7,8 @@ from math import comb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import alone, domains, fake, problems
-from toy import ScriptedBackend, ToyDomain, toy_search
+from strategies import domains, fake, problems
+from toy import ScriptedBackend, ToyDomain, alone, toy_search
 
 from selverify.search.adaptive_consistency import STOPPING_RULES, adaptive_consistency
 from selverify.search.majority import majority_vote

@@ -5,19 +5,17 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_search, toy_truth
+from toy import ScriptedBackend, ToyDomain, alone, move, toy_problem, toy_search, toy_truth
 
 from selverify.domains.base import close_move, split_moves
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.candidates import checked
 from selverify.search.cot import chain_of_thought
-from selverify.search.driver import Result, Search, run_searches
 from selverify.search.dvts import dvts
 from selverify.search.ledger import Ledger
 from selverify.search.majority import majority_vote
 from selverify.search.oracle import oracle
-from selverify.search.protocol import Asking
 from selverify.search.solutions import read_solution
 from selverify.types import Outcome
 
@@ -29,10 +27,6 @@ WRONG = "add 2 ; say 2 ;"
 ILLEGAL = "add 1 ; say 4 ;"
 OPEN = "add 1 ; add"
 NOISE = "add 1 ; what ; say 1 ;"
-
-
-def run(search: Asking[Outcome], backend: ScriptedBackend) -> Result[Outcome]:
-    return run_searches({"one": Search(search, None)}, backend, end_of_move=";")["one"]
 
 
 def texts(outcome: Outcome) -> list[str]:
@@ -90,7 +84,7 @@ def test_a_solution_is_read_alike_for_every_budget_and_from_where_it_begins() ->
 
 def test_chain_of_thought_takes_the_greedy_solution() -> None:
     """One greedy sample, its answer, three moves, nine tokens after three read, no call."""
-    result = run(chain_of_thought(DOMAIN, PROBLEM), ScriptedBackend(solutions=[RIGHT]))
+    result = alone(chain_of_thought(DOMAIN, PROBLEM), ScriptedBackend(solutions=[RIGHT]))
     assert result.outcome.answer == "3"
     assert texts(result.outcome) == ["add 1 ;", "add 2 ;", "say 3 ;"]
     assert result.ledger == Ledger(0, 0, 3, 9, 0, 3)
@@ -99,7 +93,9 @@ def test_chain_of_thought_takes_the_greedy_solution() -> None:
 @pytest.mark.parametrize("solution", [OPEN, NOISE, ""])
 def test_chain_of_thought_without_a_readable_answer_is_no_answer(solution: str) -> None:
     """A malformed or open solution ends without an answer, not with an exception."""
-    outcome = run(chain_of_thought(DOMAIN, PROBLEM), ScriptedBackend(solutions=[solution])).outcome
+    outcome = alone(
+        chain_of_thought(DOMAIN, PROBLEM), ScriptedBackend(solutions=[solution])
+    ).outcome
     assert outcome == Outcome(None, None, "no answer")
 
 
@@ -117,7 +113,7 @@ def test_chain_of_thought_without_a_readable_answer_is_no_answer(solution: str) 
 def test_majority_vote(solutions: list[str], gates: bool, answer: str | None) -> None:
     """Most frequent first, ties to the first seen; gates keep the legal, or all if none is."""
     backend = ScriptedBackend(solutions=solutions)
-    result = run(toy_search(majority_vote, n=len(solutions), gates=gates), backend)
+    result = alone(toy_search(majority_vote, n=len(solutions), gates=gates), backend)
     assert result.outcome.answer == answer
     assert result.ledger.verifier_calls == 0
 
@@ -127,9 +123,9 @@ def test_a_solution_that_checks_for_free_wins_without_votes_or_calls(gates: bool
     """Where answers check, one right solution beats any number of wrong ones, with no call."""
     solutions = [WRONG, WRONG, ILLEGAL, RIGHT]
     majority = toy_search(majority_vote, CHECKING, gates=gates)
-    assert run(majority, ScriptedBackend(solutions=solutions)).outcome.answer == "3"
+    assert alone(majority, ScriptedBackend(solutions=solutions)).outcome.answer == "3"
     best = toy_search(best_of_n, CHECKING, gates=gates)
-    result = run(best, ScriptedBackend(solutions=solutions))
+    result = alone(best, ScriptedBackend(solutions=solutions))
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)
 
 
@@ -163,7 +159,7 @@ def test_best_of_n_weighs_answers_by_summed_scores(aggregation: str, answer: str
     }
     backend = ScriptedBackend(solutions=[NOISE, WRONG, RIGHT, f"{RIGHT} add"], scores=scores)
     search = toy_search(best_of_n, aggregation=aggregation)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert result.outcome.answer == answer
     assert backend.verified() == [WRONG, RIGHT]
     assert (result.ledger.verifier_calls, result.ledger.verifier_steps) == (2, 5)
@@ -173,7 +169,7 @@ def test_best_of_n_with_gates_verifies_only_legal_solutions() -> None:
     """An illegal solution is neither verified nor counted, however good its score."""
     backend = ScriptedBackend(solutions=[ILLEGAL, WRONG], scores={ILLEGAL: 0.9, WRONG: 0.1})
     search = toy_search(best_of_n, n=2, gates=True)
-    assert run(search, backend).outcome.answer == "2"
+    assert alone(search, backend).outcome.answer == "2"
     assert backend.verified() == [WRONG]
 
 
@@ -181,7 +177,7 @@ def test_best_of_n_with_gates_falls_back_to_the_majority() -> None:
     """If no solution is legal, the majority decides and nothing is verified."""
     backend = ScriptedBackend(solutions=["say 7 ;", ILLEGAL, ILLEGAL])
     search = toy_search(best_of_n, n=3, gates=True)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert (result.outcome.answer, result.ledger.verifier_calls) == ("4", 0)
 
 
@@ -206,7 +202,7 @@ def test_beam_keep_b_keeps_the_top_states_and_votes_by_last_score() -> None:
         },
     )
     search = toy_search(beam_search, width=2, gates=True)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert result.outcome.answer == "3"
     # 3 distinct first moves, then 2 + 1, then one beam of 4 proposals: 2 legal distinct ones.
     assert result.ledger.verifier_calls == 8
@@ -222,7 +218,7 @@ def test_beam_shares_go_to_the_first_beams() -> None:
         moves=first | later, scores={"add 1 ;": 0.9, "add 2 ;": 0.8, "add 3 ;": 0.7}
     )
     search = toy_search(beam_search, n=5, width=4, gates=True, max_moves=3)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert [item.count for item in backend.asked[2].items] == [2, 2, 1]  # type: ignore[union-attr]
     assert result.outcome == Outcome(None, None, "no answer")
 
@@ -231,7 +227,7 @@ def test_all_proposals_go_to_the_beams_that_are_left() -> None:
     """Of three places one beam is left: it gets all N proposals, as in Snell et al.'s code."""
     backend = ScriptedBackend(moves={"": ["add 1 ;", "add 1 ;", "noise"], "add 1 ;": ["noise"] * 3})
     search = toy_search(beam_search, n=3, width=3, gates=True, max_moves=2)
-    run(search, backend)
+    alone(search, backend)
     assert [item.count for item in backend.asked[2].items] == [3]  # type: ignore[union-attr]
 
 
@@ -241,7 +237,7 @@ def test_beam_without_gates_follows_illegal_moves_and_stops_at_max_moves() -> No
         moves={"": ["add 9 ;"], "add 9 ;": ["add 8 ;"]}, scores={"add 9 ;": 0.5}
     )
     search = toy_search(beam_search, n=1, width=4, max_moves=2)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert result.outcome.answer is None
     assert backend.verified() == ["add 9 ;", "add 9 ; add 8 ;"]
 
@@ -266,7 +262,7 @@ def test_subtrees_keep_their_own_best_and_draw_different_samples() -> None:
             "add 1 ; add 2 ; say 3 ;": 0.3,
         },
     )
-    result = run(toy_search(dvts, expansion=2, gates=True), backend)
+    result = alone(toy_search(dvts, expansion=2, gates=True), backend)
     assert backend.verified() == [
         "add 3 ;",
         "add 1 ;",
@@ -296,7 +292,7 @@ def test_every_sample_that_ends_a_subtree_votes() -> None:
     )
     for gates, answer in ((False, "2"), (True, "3")):
         search = toy_search(dvts, n=3, expansion=3, gates=gates)
-        assert run(search, backend).outcome.answer == answer
+        assert alone(search, backend).outcome.answer == answer
 
 
 def test_a_subtree_without_a_move_dies() -> None:
@@ -304,7 +300,7 @@ def test_a_subtree_without_a_move_dies() -> None:
     backend = ScriptedBackend(
         moves={"": ["noise", "add 3 ;"], "add 3 ;": ["noise"]}, scores={"add 3 ;": 0.9}
     )
-    result = run(toy_search(dvts, n=2, expansion=1, gates=True), backend)
+    result = alone(toy_search(dvts, n=2, expansion=1, gates=True), backend)
     assert [item.count for item in backend.asked[0].items] == [1, 1]
     assert result.outcome == Outcome(None, None, "no answer")
 
@@ -318,7 +314,7 @@ def test_oracle_pays_one_call_a_right_move() -> None:
         }
     )
     search = toy_search(oracle, truth=toy_truth(3), proposals=2, generation_cap=7)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert result.outcome.answer == "3"
     assert backend.verified() == ["add 3 ;", "add 3 ; say 3 ;"]
     assert result.ledger.generated_moves == 7
@@ -333,7 +329,7 @@ def test_a_selective_oracle_asks_only_where_a_list_holds_a_wrong_move(
     search = toy_search(
         oracle, truth=toy_truth(3), proposals=2, generation_cap=9, selective=selective
     )
-    result = run(search, backend)
+    result = alone(search, backend)
     assert result.outcome.answer == "3"
     assert result.ledger.verifier_calls == asked
     assert backend.verified()[-1] == "add 3 ; say 3 ;"
@@ -343,6 +339,6 @@ def test_oracle_gives_up_after_its_samples() -> None:
     """Without a right move among all samples it ends without an answer."""
     backend = ScriptedBackend(moves={"": ["add 2 ;"], "add 2 ;": ["add 2 ;", "say 2 ;"]})
     search = toy_search(oracle, truth=toy_truth(3), proposals=1, generation_cap=3)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert (result.outcome.answer, result.outcome.reason) == (None, "generation")
     assert result.ledger.verifier_calls == 1

@@ -8,8 +8,8 @@ import pytest
 from fake_backend import PassingBackend
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import alone, fake, problems
-from toy import ScriptedBackend, ToyDomain, toy_search
+from strategies import fake, problems
+from toy import ScriptedBackend, ToyDomain, alone, toy_search
 
 from selverify.search.beam import beam_search
 from selverify.search.gates import reject

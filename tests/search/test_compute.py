@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from strategies import BACKEND, Runs, mixed_runs, searches
-from toy import ScriptedBackend, ToyDomain, move, toy_problem, toy_search
+from toy import ScriptedBackend, ToyDomain, alone, move, toy_problem, toy_search
 
 from selverify.domains.base import split_moves
 from selverify.search.beam import beam_search
 from selverify.search.best_of_n import best_of_n
 from selverify.search.compute import Sizes
-from selverify.search.driver import Result, Search, run_searches
+from selverify.search.driver import run_searches
 from selverify.search.ledger import Ledger
 from selverify.search.protocol import Asking, complete, propose, rank, verify
 from selverify.search.requests import CompleteItem, ProposeItem, RankItem, VerifyItem
@@ -29,12 +29,8 @@ SAID = 3
 """Tokens of every move."""
 
 
-def run(search: Asking[object], backend: ScriptedBackend) -> Result[object]:
-    return run_searches({0: Search(search, None)}, backend, end_of_move=";", traced=True)[0]
-
-
 def read_and_verified(search: Asking[object], backend: ScriptedBackend) -> tuple[int, int]:
-    ledger = run(search, backend).ledger
+    ledger = alone(search, backend).ledger
     return ledger.read_tokens, ledger.verified_tokens
 
 
@@ -92,7 +88,7 @@ def test_a_beam_by_hand() -> None:
         }
     )
     search = toy_search(beam_search, width=2, max_moves=2)
-    result = run(search, backend)
+    result = alone(search, backend)
     assert result.ledger == Ledger(5, 5, 8, 24, 0, STATED, STATED + 5 * SAID)
     # 100 parameters for 24 tokens written and 3 read, 10 for 18 verified, two operations each.
     assert Sizes(100, 10, 1).operations(result.ledger) == 2 * (100 * 27 + 10 * 18)
@@ -106,7 +102,7 @@ def test_the_same_pair_is_verified_twice_and_read_once() -> None:
         yield from verify(VerifyItem(START, (ONE,)))
         yield from verify(VerifyItem(AFTER_ONE, (ONE,)))
 
-    result = run(search(), ScriptedBackend())
+    result = alone(search(), ScriptedBackend(), traced=True)
     assert result.ledger.verifier_calls == 4
     assert [one.ledger.verified_tokens for one in result.events] == [STATED + SAID, 0, 0, SAID]
 
@@ -125,7 +121,7 @@ def test_ranking_reads_the_question_once_and_only_moves_that_were_not_sampled() 
         for scorer in ("hybrid", "reject_probability"):
             yield from rank(RankItem(START, (ONE, TWO), scorer))
 
-    result = run(search(), ScriptedBackend(moves={"": [ONE.text]}))
+    result = alone(search(), ScriptedBackend(moves={"": [ONE.text]}), traced=True)
     question = len(PROBLEM.goal.split())
     assert [one.ledger.read_tokens for one in result.events] == [STATED, question + SAID, 0]
     assert result.ledger.rank_items == 4
@@ -172,8 +168,8 @@ def test_a_search_that_ran_before_or_beside_another_costs_the_same(runs: Runs) -
     twice = {(copy, key): one for copy in (0, 1) for key, one in searches(runs).items()}
     together = run_searches(twice, BACKEND, end_of_move=";")
     for key, search in searches(runs).items():
-        alone = run_searches({key: search}, BACKEND, end_of_move=";")[key]
-        assert together[0, key].ledger == together[1, key].ledger == alone.ledger
+        own = run_searches({key: search}, BACKEND, end_of_move=";")[key]
+        assert together[0, key].ledger == together[1, key].ledger == own.ledger
 
 
 def test_operations_are_two_a_parameter_and_token() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
-from toy import Fixed, ScriptedBackend, ToyDomain, move, toy_problem
+from toy import Fixed, ScriptedBackend, ToyDomain, alone, move, toy_problem
 
 from selverify.errors import BudgetError, ProtocolError
 from selverify.search.driver import Search, run_searches
@@ -50,7 +50,7 @@ def test_every_kind_is_counted_by_its_own_rule() -> None:
         Rank((RankItem(START, (STEP, STEP, STEP), "any"),)),
         verify(2),
     )
-    result = run_searches({0: Search(search, None)}, backend, end_of_move=";")[0]
+    result = alone(search, backend)
     assert result.ledger == Ledger(
         verifier_calls=2,
         verifier_steps=4,
@@ -94,7 +94,7 @@ def test_an_answered_search_joins_the_next_kind_of_the_same_round() -> None:
 def test_an_empty_request_is_answered_without_the_backend() -> None:
     """Nothing to verify is no call."""
     backend = ScriptedBackend()
-    result = run_searches({0: Search(ask(Verify(())), 1)}, backend, end_of_move=";")[0]
+    result = alone(ask(Verify(())), backend, budget=1)
     assert result.outcome == [()]
     assert backend.asked == []
 
@@ -148,27 +148,21 @@ def test_a_reply_of_wrong_length_is_a_protocol_error(
 ) -> None:
     """Both the number of items and the entries of each are checked."""
     with pytest.raises(ProtocolError) as caught:
-        run_searches({0: Search(ask(request_), None)}, Fixed(reply=reply), end_of_move=";")
+        alone(ask(request_), Fixed(reply=reply))
     assert str(caught.value) == message
 
 
 def test_a_search_that_yields_no_request_is_a_protocol_error() -> None:
     """The message names the search and what it yielded."""
     with pytest.raises(ProtocolError, match="search 0: yielded 'hello', expected a request"):
-        run_searches(
-            {0: Search(ask("hello"), None)},  # type: ignore[arg-type]
-            ScriptedBackend(),
-            end_of_move=";",
-        )
+        alone(ask("hello"), ScriptedBackend())  # type: ignore[arg-type]
 
 
 def test_events_are_one_an_item_and_notes_cost_nothing() -> None:
     """A traced run keeps each item with its share of the cost, and each note as it stands."""
     backend = ScriptedBackend(scores={"add 1 ; add 1 ;": 0.25})
     search = ask(Note("hello", START, (("k", 2),)), verify(2))
-    events = run_searches({0: Search(search, None)}, backend, end_of_move=";", traced=True)[
-        0
-    ].events
+    events = alone(search, backend, traced=True).events
     assert [(e.index, e.event, e.ledger, e.data) for e in events] == [
         (0, "hello", Ledger(), (("k", 2),)),
         *(

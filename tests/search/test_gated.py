@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from toy import SETTINGS, ScriptedBackend, ToyDomain, toy_problem
+from toy import SETTINGS, ScriptedBackend, ToyDomain, alone, told, toy_problem
 
 from selverify.errors import BudgetError, ParamsError
-from selverify.search.driver import Result, Search, run_searches
+from selverify.search.driver import Result
 from selverify.search.exploration import explore
 from selverify.search.gated import gated_competition
 from selverify.search.ledger import Ledger
@@ -49,7 +49,7 @@ def run(
     search = gated_competition(
         domain, PROBLEM, rules=settings.rules(domain), budget=budget, generation_cap=cap
     )
-    return run_searches({0: Search(search, budget)}, backend, end_of_move=";", traced=True)[0]
+    return alone(search, backend, budget=budget, traced=True)
 
 
 def test_golden_trace_with_retry_and_backtrack() -> None:
@@ -176,12 +176,10 @@ def test_a_trusted_move_costs_no_call_and_is_verified_with_the_next() -> None:
     result = run(backend, replace(SETTINGS, skip_below=0.45))
     assert result.outcome.answer == "3"
     assert backend.verified() == ["add 1 ; add 2 ;"]
-    trusted = [dict(e.data) for e in result.events if e.event == "trust"]
-    assert [one["move"] for one in trusted] == ["add 1 ;", "say 3 ;"]
-    assert [one["risk"] for one in trusted] == pytest.approx([0.1, 0.44])
+    assert told(result, "trust", "move") == ["add 1 ;", "say 3 ;"]
+    assert told(result, "trust", "risk") == pytest.approx([0.1, 0.44])
     assert (result.ledger.verifier_calls, result.ledger.verifier_steps) == (1, 2)
-    asked = [dict(event.data)["scorer"] for event in result.events if event.event == "rank"]
-    assert asked == [
+    assert told(result, "rank", "scorer") == [
         "distance",
         "reject_probability",
         "reject_probability",
@@ -199,8 +197,7 @@ def test_a_trusted_move_that_is_rejected_is_gone_back_to() -> None:
     result = run(backend, replace(SETTINGS, skip_below=0.3))
     assert [move.text for move in result.outcome.derivation] == ["add 2 ;", "add 1 ;", "say 3 ;"]
     assert backend.verified() == ["add 1 ; add 2 ;", "add 2 ;"]
-    back = [dict(event.data)["to"] for event in result.events if event.event == "retract"]
-    assert back == [0]
+    assert told(result, "retract", "to") == [0]
 
 
 STOPPING = replace(SETTINGS, allocation="stopping", scorer="reject_probability", skip_below=0.2)
@@ -279,8 +276,7 @@ def test_commit_takes_the_best_score_the_lowest_h_or_both(commit: str, first: st
         ranks={"add 1 ;": -1.0, "add 2 ;": 0.2},
     )
     result = run(backend, replace(SETTINGS, commit=commit, max_moves=1))
-    commits = [dict(event.data)["move"] for event in result.events if event.event == "commit"]
-    assert commits[0] == first
+    assert told(result, "commit", "move")[0] == first
 
 
 @pytest.mark.parametrize(("weight", "first"), [(0.1, "add 2 ;"), (10.0, "add 1 ;")])
@@ -292,12 +288,7 @@ def test_a_joint_commit_weighs_the_score_against_h(weight: float, first: str) ->
         ranks={"add 1 ;": -1.0, "add 2 ;": 0.2},
     )
     settings = replace(SETTINGS, commit="joint", rank_weight=weight, max_moves=1)
-    commits = [
-        dict(event.data)["move"]
-        for event in run(backend, settings).events
-        if event.event == "commit"
-    ]
-    assert commits[0] == first
+    assert told(run(backend, settings), "commit", "move")[0] == first
 
 
 def test_tau_itself_is_accepted() -> None:
@@ -365,8 +356,7 @@ def test_nothing_left_with_fallback_commits_the_best_rejected_move() -> None:
     )
     result = run(backend, replace(SETTINGS, max_retries=0, fallback=True))
     assert result.outcome.answer == "3"
-    rules = [dict(event.data)["rule"] for event in result.events if event.event == "fallback"]
-    assert rules == ["rejected"]
+    assert told(result, "fallback", "rule") == ["rejected"]
 
 
 def test_a_state_is_forced_once() -> None:
@@ -528,7 +518,7 @@ def test_exploration_labels_every_survivor_of_every_visited_state() -> None:
     """The lists of the backtracking search: all survivors, labels by tau, the last commit."""
     backend = ScriptedBackend(**BACKTRACKING)
     search = explore(DOMAIN, PROBLEM, proposals=2, tau=0.5, max_retries=1, max_moves=5)
-    explored = run_searches({0: Search(search, None)}, backend, end_of_move=";")[0].outcome
+    explored = alone(search, backend).outcome
     assert explored.answered
     assert [
         (one.state.trace, [m.text for m in one.moves], one.scores, one.labels, one.committed)

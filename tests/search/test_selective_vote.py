@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from strategies import alone, domains, fake, problems
-from toy import ScriptedBackend, ToyDomain, toy_search
+from strategies import domains, fake, problems
+from toy import ScriptedBackend, ToyDomain, alone, toy_search
 
 from selverify.search.adaptive_consistency import STOPPING_RULES
 from selverify.search.best_of_n import best_of_n

@@ -14,6 +14,8 @@ from inspect import signature
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from selverify.search.backend import Backend
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.gates import GATES
 from selverify.search.protocol import Asking
 from selverify.search.requests import Complete, Propose, Rank, Reply, Request
@@ -212,6 +214,18 @@ def taken(method: Callable[..., object], settings: Mapping[str, object]) -> dict
     """Those of the settings that ``method`` has."""
     known = signature(method).parameters
     return {name: value for name, value in settings.items() if name in known}
+
+
+def alone(
+    search: Asking[Any], backend: Backend, *, budget: int | None = None, traced: bool = False
+) -> Result[Any]:
+    """The result of one search."""
+    return run_searches({0: Search(search, budget)}, backend, end_of_move=";", traced=traced)[0]
+
+
+def told(result: Result[Any], event: str, name: str) -> list[object]:
+    """What the events of one kind say of ``name``."""
+    return [dict(one.data)[name] for one in result.events if one.event == event]
 
 
 def toy_truth(target: int = 3, problem_id: str = "p") -> Truth:
