@@ -15,6 +15,7 @@ from synthetic import (
     BOOTSTRAP,
     METHODS,
     VISITS,
+    cross_validated,
     outcomes,
     runs,
     steps,
@@ -24,7 +25,7 @@ from synthetic import (
 from selverify.errors import SchemaError
 from selverify.experiment.audits import ScoredCandidates, gate_table, ranker_table
 from selverify.experiment.equal_cost import HULL, OURS
-from selverify.experiment.selection import cross_validate, pool_runs
+from selverify.experiment.selection import pool_runs
 from selverify.report import by_depth, headline, names, pages, plots, sections, tables, targets
 from selverify.report.sections import ReportData
 from selverify.storage import write_plain_json
@@ -264,15 +265,7 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     """Empty tables give headings without rows, and a figure without bars."""
     nothing = ScoredCandidates("p00", np.zeros(2, bool), np.zeros(2), {"residual": np.zeros(2)})
     gates = gate_table(steps().query("gate == ''"))
-    cross = cross_validate(
-        outcomes().query("setting != 'k=2'").assign(setting=""),
-        BINS,
-        folds=2,
-        repetitions=1,
-        seed=0,
-        methods=list(METHODS),
-        rule="accuracy",
-    )
+    cross = cross_validated(outcomes().query("setting != 'k=2'").assign(setting=""))
     empty = {
         "gates": gates,
         "rankers": ranker_table([nothing], ks=[1], bootstrap=BOOTSTRAP),
@@ -289,15 +282,7 @@ def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
 def test_a_run_without_the_papers_methods_still_has_a_page(built: ReportData) -> None:
     """Their tables are empty, and no claim of the paper is judged."""
     rows = outcomes().query("method in ('full', 'beam_keep_b_gated')")
-    cross = cross_validate(
-        rows,
-        BINS,
-        folds=2,
-        repetitions=1,
-        seed=0,
-        methods=["beam_keep_b_gated", "full"],
-        rule="accuracy",
-    )
+    cross = cross_validated(rows, methods=["beam_keep_b_gated", "full"])
     found = outcome_tables(
         Variant(rows, cross, BINS),
         {"small": cross.rows},
