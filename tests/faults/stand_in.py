@@ -21,6 +21,15 @@ if TYPE_CHECKING:
 
 Reply = dict[str, Any]
 
+NOWHERE: dict[str, Any] = {
+    "url": "http://127.0.0.1:9/v1",
+    "model": "small",
+    "key_variable": None,
+    "concurrency": 1,
+    "timeout_seconds": 1.0,
+    "max_retries": 0,
+}
+"""Settings of a server that nobody asks."""
 WIDTH = 8
 MISREAD = 0.25
 QUESTION = re.compile(r"What is (\d(?:\+\d)+)\?")

@@ -18,6 +18,7 @@ import proxy
 import pytest
 from proxy import Fault, Proxy, Reply, rewrites, says, status
 from pydantic import ValidationError
+from stand_in import NOWHERE
 
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError, ProtocolError, Refusal
@@ -59,15 +60,8 @@ def echo(path: str, body: Reply) -> Reply:
 
 def asking(url: str, **changed: object) -> client.Client:
     """A client of the server at ``url``."""
-    told = {
-        "url": url,
-        "model": "small",
-        "key_variable": None,
-        "concurrency": 3,
-        "timeout_seconds": 0.5,
-        "max_retries": 2,
-    }
-    return client.Client(Server.model_validate({**told, **changed}))
+    told = {"url": url, "concurrency": 3, "timeout_seconds": 0.5, "max_retries": 2, **changed}
+    return client.Client(Server.model_validate({**NOWHERE, **told}))
 
 
 def bodies(count: int) -> list[Reply]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from stand_in import NOWHERE
 
 from flows.stages import load_stages, used_params
 from selverify.domains.math_steps import MathSteps
@@ -146,10 +147,7 @@ def test_a_key_is_no_part_of_parameters_identities_and_cache_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What MLflow, DVC and the reply cache are told follows from the variable's name at most."""
-    told = {"url": "http://127.0.0.1:9/v1", "model": "m", "key_variable": VARIABLE}
-    server = Server.model_validate(
-        {**told, "concurrency": 1, "timeout_seconds": 1.0, "max_retries": 0}
-    )
+    server = Server.model_validate({**NOWHERE, "key_variable": VARIABLE})
     sampling = Sampling(
         temperature=1.0, max_move_tokens=9, max_solution_tokens=9, max_moves=2, batch_rows=1
     )

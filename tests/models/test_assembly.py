@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tiny_reward_models
 import torch
+from stand_in import NOWHERE
 from tiny_text_models import build
 from transformers import LlamaForCausalLM
 
@@ -40,14 +41,7 @@ ROOT = Path(__file__).parents[2]
 SAMPLING = Sampling(
     temperature=1.0, max_move_tokens=8, max_solution_tokens=20, max_moves=4, batch_rows=8
 )
-SERVER: dict[str, Any] = {
-    "url": "http://127.0.0.1:9/v1",
-    "model": "somebody/something",
-    "key_variable": None,
-    "concurrency": 2,
-    "timeout_seconds": 1.0,
-    "max_retries": 0,
-}
+SERVER: dict[str, Any] = {**NOWHERE, "model": "somebody/something", "concurrency": 2}
 PRETRAINED: dict[str, Any] = {
     "model": "a/b",
     "dtype": "float32",

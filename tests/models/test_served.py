@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_in import NOWHERE
 
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.word_problems import WordProblems
@@ -35,15 +36,7 @@ class Scripted(client.Client):
     """A client whose server is a function; a reply that the caller calls faulty stays faulty."""
 
     def __init__(self, answer: Callable[[Body], Any], **changed: object) -> None:
-        told = {
-            "url": "http://127.0.0.1:9/v1",
-            "model": "small",
-            "key_variable": None,
-            "concurrency": 1,
-            "timeout_seconds": 1.0,
-            "max_retries": 0,
-        }
-        super().__init__(Server.model_validate({**told, **changed}))
+        super().__init__(Server.model_validate({**NOWHERE, **changed}))
         self.answer = answer
         self.asked: list[tuple[str, Body]] = []
 

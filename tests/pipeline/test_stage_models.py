@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from stand_in import NOWHERE
 
 from selverify.data.benchmark import Task
 from selverify.domains.base import Domain, knows_truth
@@ -48,17 +49,7 @@ def params(cache: Path) -> Params:
     return given.model_copy(update={"tracking": tracking})
 
 
-JUDGE = ServedJudge(
-    kind="judge",
-    url="http://127.0.0.1:9/v1",
-    model="judge",
-    key_variable=None,
-    concurrency=1,
-    timeout_seconds=1.0,
-    max_retries=0,
-    max_tokens=50,
-    schema_constrained=False,
-)
+JUDGE = ServedJudge(kind="judge", **NOWHERE, max_tokens=50, schema_constrained=False)
 STATE = State(Problem("p", "word_problems", "What is 1+1?", ""), (), (), 8)
 STEP = Move("answer", ("2",), "So the answer is 2.")
 REQUESTS: dict[str, Request] = {
