@@ -25,6 +25,7 @@ from selverify.errors import ArtifactError, SchemaError, SelverifyError
 
 SCHEMA_KEY = b"selverify.schema"
 VERSION_KEY = b"selverify.version"
+COLUMNS_KEY = b"selverify.columns"
 DIGESTS = "digests.json"
 DIGESTS_SCHEMA, DIGESTS_VERSION = "checkpoint.digests", 1
 _DISK_FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -153,9 +154,19 @@ def write_table(
     """Write ``rows`` as Parquet marked with ``schema`` and ``version``; equal rows, equal bytes."""
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
     kept = table.schema.metadata or {}
-    marks = {SCHEMA_KEY: schema.encode(), VERSION_KEY: str(version).encode()}
+    marks = {
+        SCHEMA_KEY: schema.encode(),
+        VERSION_KEY: str(version).encode(),
+        COLUMNS_KEY: _columns(table),
+    }
     with atomic_path(path) as temporary:
         write_parquet(table.replace_schema_metadata({**kept, **marks}), temporary)
+
+
+def _columns(table: pa.Table) -> bytes:
+    """Names and types as they are read: Parquet's checksums are of pages, not of their heading."""
+    told = "\n".join(f"{field.name}: {field.type}" for field in table.schema)
+    return told.replace("<item: ", "<element: ").encode()
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
@@ -173,12 +184,18 @@ def read_table(path: Path, *, schema: str, version: int) -> pa.Table:
     _require(path, schema)
     try:
         table = pq.read_table(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
+        columns = _columns(table)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise SchemaError(
             f"{path}: not a Parquet file, or damaged ({_first_line(error)}); expected schema "
             f"{schema}, version {version}; run the stage that writes it again"
         ) from error
     marks = table.schema.metadata or {}
+    if marks.get(COLUMNS_KEY, columns) != columns:
+        raise SchemaError(
+            f"{path}: damaged: its columns are not those that were written; run the stage that "
+            "writes it again"
+        )
     given = marks.get(SCHEMA_KEY, b"no schema"), marks.get(VERSION_KEY, b"")
     # A damaged mark need not be text.
     _check(path, tuple(mark.decode(errors="replace") for mark in given), (schema, str(version)))
