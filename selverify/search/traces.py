@@ -71,13 +71,15 @@ def read_events(
         raise ArtifactError(f"{path}: no such file; expected an event log in Parquet")
     try:
         table = pq.read_table(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as error:
-        raise SchemaError(f"{path}: not an event log in Parquet: {error}") from error
+        columns = ", ".join(table.column_names)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        told = " ".join(str(error).split())
+        raise SchemaError(f"{path}: not an event log in Parquet: {told}") from error
     version = (table.schema.metadata or {}).get(b"version")
     if version not in (None, _SCHEMA.metadata[b"version"]):
         raise SchemaError(f"{path}: written by another version; run the stage 'evaluation' again")
     if version is None or not table.schema.equals(_SCHEMA):
-        raise SchemaError(f"{path}: not an event log: columns {', '.join(table.column_names)}")
+        raise SchemaError(f"{path}: not an event log: columns {columns}")
     rows = table.to_pylist()
     found: dict[str, list[Event]] = {}
     states: dict[tuple[str, tuple[str, ...]], State] = {}
