@@ -170,7 +170,7 @@ def _columns(table: pa.Table) -> bytes:
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write ``table`` with checksums, in a fifth less space than zstd takes by default."""
+    """Write ``table`` with checksums, in about a tenth less space than zstd takes by default."""
     pq.write_table(table, path, compression="zstd", compression_level=9, write_page_checksum=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,6 +113,7 @@ def _state(domain: Domain, problem: Problem, *, derivation: Sequence[str], path:
 
 
 def _row(search: str, event: Event) -> dict[str, object]:
+    counters = {counter: getattr(event.ledger, counter) for counter in COUNTERS}
     return {
         "search": search,
         "index": event.index,
@@ -120,6 +121,6 @@ def _row(search: str, event: Event) -> dict[str, object]:
         "problem_id": event.state.problem.problem_id,
         "derivation": [move.text for move in event.state.derivation],
         "budget": event.state.budget,
-        **asdict(event.ledger),
+        **counters,
         "data": json.dumps(dict(event.data)),
     }
