@@ -7,15 +7,12 @@ VENV ?= .venv
 TORCH_INDEX ?=
 # A set of parameters in profiles/, laid over params.yaml: make run PROFILE=paper
 PROFILE ?=
-# Where `make throughput` runs.
-DEVICE ?= cuda
-DTYPE ?= bfloat16
 
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak fuzz real bench throughput peers published spread screenshots report check docs ui up clean install
+.PHONY: run test soak fuzz real bench peers published spread screenshots report check docs ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -37,14 +34,10 @@ fuzz: $(INSTALLED)
 real: $(INSTALLED)
 	@$(FLOWS) exec python tests/real/report.py
 
-# docs/performance.md: figures of this machine, with nothing else running; an hour, or ONLY=one section.
+# docs/performance.md: figures of this machine, with nothing else running; an hour, ONLY=one section,
+# or DEVICE=cuda for the section of an accelerator.
 bench: $(INSTALLED)
-	@$(FLOWS) exec python tests/bench/report.py $(if $(ONLY),--only $(ONLY))
-
-# Tokens and verifier calls a second of random weights in the shape of Llama 3.2 1B.
-throughput: $(INSTALLED)
-	@$(FLOWS) exec python tests/throughput.py --device $(DEVICE) --dtype $(DTYPE) \
-		--problems 64 --samples 16 --tokens 64
+	@$(FLOWS) exec python tests/bench/report.py $(if $(ONLY),--only $(ONLY)) $(if $(DEVICE),--device $(DEVICE))
 
 # its_hub's searches with the generator and the verifier of PROFILE=smollm2: pip install its_hub==1.2.0 first.
 peers: $(INSTALLED)

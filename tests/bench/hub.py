@@ -22,8 +22,8 @@ from rows import Row, median
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "faults")]
 
-import throughput
 from llama_server import BINARY, LlamaServer
+from random_llama import SEED, tokens_of, writer
 
 from selverify.domains.math_steps import MathSteps
 from selverify.models.generators.causal import CausalModel
@@ -48,12 +48,14 @@ def measure(repeats: int) -> list[Row]:
     plain, engine = (_loaded(dtype) for dtype in ("float32", "int8"))
     prompt = load_prompt("math_steps")
     texts = [f"{number}: {prompt.examples[0].question}" for number in range(PROMPTS)]
-    states = [_state(text) for text in texts]
+    states = [state_of(text) for text in texts]
     prompting = Prompting(prompt, end_of_move=DOMAIN.end_of_move)
     prompts = [torch.tensor([plain.encode(prompting(state))]) for state in states]
     ways: dict[str, Callable[[], int]] = {
         "`generate`, one prompt at a time": partial(_one_by_one, plain, prompts),
-        "`generate`, all prompts in one batch": partial(_in_one_batch, plain, prompts),
+        "`generate`, all prompts in one batch": partial(
+            in_one_batch, plain, prompts, samples=SAMPLES, tokens=TOKENS
+        ),
         "ours, prompts read": lambda: _proposed(_model(engine), states, 0),
     }
     others = "ours, prompts kept", *LLAMA * Path(BINARY).is_file(), "matrix products alone"
@@ -64,7 +66,8 @@ def measure(repeats: int) -> list[Row]:
         model = _model(engine)
         _proposed(model, states, 0)
         rates["ours, prompts kept"].append(_rate(partial(_proposed, model, states, SAMPLES)))
-        rates["matrix products alone"].append(_rate(partial(_products, engine)))
+        alone = partial(products, engine, rows=PROMPTS * SAMPLES, tokens=TOKENS)
+        rates["matrix products alone"].append(_rate(alone))
         if Path(BINARY).is_file():
             for name, rate in zip(LLAMA, _llama_rates(prompts), strict=True):
                 rates[name].append(rate)
@@ -78,9 +81,9 @@ def measure(repeats: int) -> list[Row]:
 def scores(repeats: int) -> list[Row]:
     """Step scores a second of a head on the model, siblings together and one step at a time."""
     torch.set_num_threads(os.cpu_count() or 1)
-    torch.manual_seed(throughput.SEED)
+    torch.manual_seed(SEED)
     prompt = load_prompt("math_steps")
-    states = [_state(f"{n}: {prompt.examples[0].question}") for n in range(PROMPTS)]
+    states = [state_of(f"{n}: {prompt.examples[0].question}") for n in range(PROMPTS)]
     engine = _loaded("int8")
     moves = [DOMAIN.parse(f"The sum is {number} + 1 = {number + 1}.") for number in range(SIBLINGS)]
     steps = [
@@ -104,13 +107,14 @@ def _loaded(dtype: str) -> HubModel:
     return load_hub_model(MODEL, revision=REVISION, dtype=dtype, device="cpu")
 
 
-def _state(text: str) -> State:
+def state_of(text: str) -> State:
+    """A question before its first move."""
     return DOMAIN.initial_state(DOMAIN.read(text, problem_id=text[:4]), budget=1)
 
 
 def _model(pretrained: HubModel) -> CausalModel:
     """With no prompt read yet."""
-    return throughput.writer(pretrained, tokens=TOKENS, rows=PROMPTS * SAMPLES)
+    return writer(pretrained, load_prompt("math_steps"), tokens=TOKENS, rows=PROMPTS * SAMPLES)
 
 
 def _rate(work: Callable[[], int]) -> float:
@@ -120,14 +124,20 @@ def _rate(work: Callable[[], int]) -> float:
 
 def _proposed(model: CausalModel, states: list[State], start: int) -> int:
     replies = model.propose([ProposeItem(state, start, SAMPLES) for state in states])
-    return throughput.tokens_of(replies)
+    return tokens_of(replies)
 
 
 def _one_by_one(pretrained: HubModel, prompts: list[torch.Tensor]) -> int:
-    return sum(_generated(pretrained, one, torch.ones_like(one)) for one in prompts)
+    return sum(
+        generated(pretrained, one, torch.ones_like(one), samples=SAMPLES, tokens=TOKENS)
+        for one in prompts
+    )
 
 
-def _in_one_batch(pretrained: HubModel, prompts: list[torch.Tensor]) -> int:
+def in_one_batch(
+    pretrained: HubModel, prompts: list[torch.Tensor], *, samples: int, tokens: int
+) -> int:
+    """As ``generated``, of prompts [1, T] of several lengths."""
     longest = max(one.shape[1] for one in prompts)
     pad = [longest - one.shape[1] for one in prompts]
     padded = [torch.nn.functional.pad(one, (n, 0)) for one, n in zip(prompts, pad, strict=True)]
@@ -135,21 +145,26 @@ def _in_one_batch(pretrained: HubModel, prompts: list[torch.Tensor]) -> int:
         torch.nn.functional.pad(torch.ones_like(one), (n, 0))
         for one, n in zip(prompts, pad, strict=True)
     ]
-    return _generated(pretrained, torch.cat(padded), torch.cat(masks))
+    return generated(
+        pretrained, torch.cat(padded), torch.cat(masks), samples=samples, tokens=tokens
+    )
 
 
 @torch.inference_mode()
-def _generated(pretrained: HubModel, tokens: torch.Tensor, mask: torch.Tensor) -> int:
+def generated(
+    pretrained: HubModel, prompts: torch.Tensor, mask: torch.Tensor, *, samples: int, tokens: int
+) -> int:
+    """Tokens that ``generate`` of transformers has made: just ``tokens`` of each sample."""
     options: dict[str, Any] = {
         "do_sample": True,
         "temperature": 0.8,
-        "num_return_sequences": SAMPLES,
-        "min_new_tokens": TOKENS,
-        "max_new_tokens": TOKENS,
+        "num_return_sequences": samples,
+        "min_new_tokens": tokens,
+        "max_new_tokens": tokens,
         "pad_token_id": 0,
     }
-    found = pretrained.model.generate(input_ids=tokens, attention_mask=mask, **options)
-    return (found.shape[1] - tokens.shape[1]) * len(found)
+    found = pretrained.model.generate(input_ids=prompts, attention_mask=mask, **options)
+    return (found.shape[1] - prompts.shape[1]) * len(found)
 
 
 def _llama_rates(prompts: list[torch.Tensor]) -> tuple[float, float]:
@@ -172,19 +187,21 @@ def _llama_rates(prompts: list[torch.Tensor]) -> tuple[float, float]:
 
 
 @torch.inference_mode()
-def _products(pretrained: HubModel) -> int:
-    """The products of every layer for ``TOKENS`` tokens of all rows, and nothing else."""
-    rows = PROMPTS * SAMPLES
+def products(pretrained: HubModel, *, rows: int, tokens: int) -> int:
+    """The products of every layer for ``tokens`` tokens of all rows, and nothing else."""
+    model = pretrained.model
     layers = [
-        one
-        for one in pretrained.model.modules()
-        if getattr(one, "in_features", 0) and not [*one.children()]
+        one for one in model.modules() if getattr(one, "in_features", 0) and not [*one.children()]
     ]
-    given = {one.in_features: torch.randn(rows, one.in_features) for one in layers}
-    for _ in range(TOKENS):
+    kind = torch.float32 if pretrained.dtype == torch.int8 else pretrained.dtype
+    given = {
+        size: torch.randn(rows, size, device=model.device, dtype=kind)
+        for size in {one.in_features for one in layers}
+    }
+    for _ in range(tokens):
         for one in layers:
             one(given[one.in_features])
-    return rows * TOKENS
+    return rows * tokens
 
 
 def _verified(verifier: HeadVerifier, parts: list[list[VerifyItem]]) -> int:

@@ -10,8 +10,10 @@ import argparse
 import os
 import platform
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
+import accelerator
 import grading
 import growth
 import hub
@@ -19,6 +21,7 @@ import learning
 import overhead
 import rows
 import served
+import torch
 from rows import Row
 
 from selverify.report.pages import write_text
@@ -30,6 +33,14 @@ Written by `make bench`, or section by section by `make bench ONLY=grading` and 
 compared ran side by side.
 """
 ORIGIN = "Commit {commit}, {machine}; medians of {repeats} runs."
+ACCELERATOR = f"""## A model on an accelerator
+
+Random weights in the shape of Llama 3.2 1B in bfloat16, a token a byte: {accelerator.PROMPTS}
+prompts with an example of `math_steps`, samples of {accelerator.TOKENS} tokens. `generate` is that
+of transformers. The matrix products alone are those of our layers. At the rate of a copy one could
+read the weights, the keys and values that prompts and rows share, and the rows' own, once a token.
+Step scores are of {accelerator.SIBLINGS} next steps of each question."""
+"""Measured where ``--device`` is one, and nothing else then."""
 SECTIONS: Mapping[str, tuple[str, Callable[[int], list[Row]]]] = {
     "served": (
         f"""## Searches over a server
@@ -102,11 +113,17 @@ def main() -> None:
     read = argparse.ArgumentParser(description=__doc__)
     read.add_argument("--repeats", type=int, default=5)
     read.add_argument("--only", choices=sorted(SECTIONS))
+    read.add_argument("--device", default="cpu", help="cuda: a model on an accelerator, no more")
     given = read.parse_args()
     # Before a page is written, which is a change.
-    origin = ORIGIN.format(commit=rows.commit(), machine=machine(), repeats=given.repeats)
-    for name in [given.only] if given.only else SECTIONS:
-        text, measure = SECTIONS[name]
+    origin = ORIGIN.format(
+        commit=rows.commit(), machine=machine(given.device), repeats=given.repeats
+    )
+    sections: Mapping[str, tuple[str, Callable[[int], list[Row]]]] = SECTIONS
+    if given.device != "cpu":
+        sections = {given.device: (ACCELERATOR, partial(accelerator.measure, given.device))}
+    for name in [given.only] if given.only else sections:
+        text, measure = sections[name]
         lines = (text, "", origin, "", *table(measure(given.repeats)), "")
         write_text(with_section(PAGE.read_text(encoding="utf-8"), "\n".join(lines)), PAGE)
         print(f"{PAGE.name}: {name} written", flush=True)
@@ -116,7 +133,7 @@ def with_section(page: str, section: str) -> str:
     """The page with a section in its place; sections that are measured no more go."""
     told = {f"## {one.strip()}" for one in page.split("\n## ")[1:]}
     by_title = {one.partition("\n")[0]: f"{one}\n" for one in (*told, section.strip())}
-    titles = [text.partition("\n")[0] for text, _ in SECTIONS.values()]
+    titles = [text.partition("\n")[0] for text in (*(t for t, _ in SECTIONS.values()), ACCELERATOR)]
     return "\n".join((HEAD, *(by_title[title] for title in titles if title in by_title)))
 
 
@@ -129,15 +146,16 @@ def table(measured: list[Row]) -> list[str]:
     return lines
 
 
-def machine() -> str:
-    """Processor, cores and Python, without a name."""
+def machine(device: str) -> str:
+    """Processor, cores, accelerator and Python, without a name."""
     models = [
         line.partition(":")[2].strip()
         for line in Path("/proc/cpuinfo").read_text().splitlines()
         if line.startswith("model name")
     ]
     cores = len(os.sched_getaffinity(0))
-    return f"{cores} cores ({models[0]}), Python {platform.python_version()}"
+    beside = "" if device == "cpu" else f" and one {torch.cuda.get_device_name(device)}"
+    return f"{cores} cores ({models[0]}){beside}, Python {platform.python_version()}"
 
 
 if __name__ == "__main__":
