@@ -13,11 +13,12 @@ from tiny_text_models import build
 from torch import Tensor
 
 from selverify.errors import ParamsError
-from selverify.models.generators import decoding, shared_prefix
+from selverify.models.generators import decoding, shared_attention, shared_prefix
 from selverify.models.generators.decoding import Decoding, Words, draw
 from selverify.models.generators.prefix_cache import KeptPrefixes
 from selverify.models.generators.pretrained import HubModel, load_hub_model
-from selverify.models.generators.shared_prefix import NONE, SharedPrefixes
+from selverify.models.generators.shared_attention import NONE
+from selverify.models.generators.shared_prefix import SharedPrefixes
 
 WORDS = 261
 EXAMPLES = tuple(range(10, 40))
@@ -69,14 +70,16 @@ def test_hidden_states_are_those_after_a_share_of_the_layers(
 
 @pytest.mark.parametrize("capacity", [1, 60, 10_000])
 @pytest.mark.parametrize("at_once", [7, 4096])
+@pytest.mark.parametrize("fixed", [False, True])
 def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
-    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, capacity: int, at_once: int
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, capacity: int, at_once: int, fixed: bool
 ) -> None:
-    """With examples that all share, without; what is kept, what is not; in parts; rows dropped."""
+    """With examples that all share, without; what is kept, what is not; in parts; rows dropped; at
+    slots of their own, as on an accelerator."""
     monkeypatch.setattr(shared_prefix, "READ_AT_ONCE", at_once)
     monkeypatch.setattr(shared_prefix, "READ_AT_LEAST", 1)
-    monkeypatch.setattr(shared_prefix, "ROOM", 2)
-    prefixes = SharedPrefixes(pretrained, capacity=capacity, depth=1.0)
+    monkeypatch.setattr(shared_attention, "ROOM", 2)
+    prefixes = SharedPrefixes(pretrained, capacity=capacity, depth=1.0, fixed=fixed)
     rng = random.Random(5)
     prompts = [(*EXAMPLES, *(rng.randrange(WORDS) for _ in range(size))) for size in (1, 9, 4)]
     for some in (prompts, [(3, 4), *prompts], [(*one, 8, 9) for one in prompts], prompts[:1]):
@@ -84,6 +87,7 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
         for row, prompt in enumerate(some):
             near(past.logits[row], logits_of(pretrained, prompt)[-1])
     past = prefixes.read(prompts)
+    prefixes.expect(past, rows=len(prompts) * WIDEST, width=WIDEST)
     past.take(torch.arange(len(prompts))[:, None].expand(-1, 2))
     rows = [prompt for prompt in prompts for _ in range(2)]
     turns = torch.arange(len(rows))
@@ -105,6 +109,7 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
         near(found[text], known[text])
 
 
+WIDEST = 3
 TAKEN = {
     0: ([[0, 0, 1], [2, 3, 3], [4, 5, 4]], [0, 0, 1, 2, 3, 3, 4, 5, 4]),  # more than before
     2: ([[2, 0], [7, 8]], [2, 0, 7, 8]),
@@ -146,13 +151,13 @@ def test_a_longer_prefix_holds_the_pieces_of_the_one_before_and_is_counted_once(
 def test_attention_that_is_not_by_keys_and_values_alone_is_refused(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = shared_prefix.attention
+    usual = shared_attention.attention
 
     def capped(*given: object, **named: object) -> Tensor:
         out: Tensor = usual(*given, **named)  # type: ignore[arg-type]
         return out.tanh() * 3 + 1
 
-    monkeypatch.setattr(shared_prefix, "attention", capped)
+    monkeypatch.setattr(shared_attention, "attention", capped)
     with pytest.raises(ParamsError, match="where prefixes are shared, expected"):
         SharedPrefixes(pretrained, capacity=10, depth=1.0)
 

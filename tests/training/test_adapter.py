@@ -19,7 +19,7 @@ from selverify.models.generators import causal
 from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.decoding import Words
 from selverify.models.generators.pretrained import HubModel, load_hub_model
-from selverify.models.generators.shared_prefix import NONE
+from selverify.models.generators.shared_attention import NONE
 from selverify.models.prompting import plain
 from selverify.models.sources import WEIGHTS, has_adapter
 from selverify.params import Sampling, Tuning

@@ -29,7 +29,8 @@ from selverify.models.generators.sampling import (
     in_batches,
     item_seeds,
 )
-from selverify.models.generators.shared_prefix import NONE, SharedPrefixes
+from selverify.models.generators.shared_attention import NONE
+from selverify.models.generators.shared_prefix import SharedPrefixes
 from selverify.models.heuristic.embedding import (
     Embeddings,
     MoveKey,

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from selverify.models.generators.branches import fork_of
 from selverify.models.generators.sampling import uniforms
-from selverify.models.generators.shared_prefix import NONE, Past, SharedPrefixes
+from selverify.models.generators.shared_attention import NONE, Past
+from selverify.models.generators.shared_prefix import SharedPrefixes
 
 BLOCK = 256
 """Words whose weights are summed before it is known in which block the drawn one lies."""
@@ -113,7 +114,7 @@ class Decoding:
         rows, longest = seeds.size, int(most.max())
         self._prefixes = prefixes
         self._past = past
-        past.memory.own.rows = int(np.count_nonzero(most))
+        prefixes.expect(past, rows=int(np.count_nonzero(most)), width=seeds.shape[1])
         self._rules = rules
         self._words = words
         self._seeds = seeds.ravel()

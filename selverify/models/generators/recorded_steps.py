@@ -1,0 +1,188 @@
+"""Steps of decoding that an accelerator records once and plays again.
+
+A step of few rows is a thousand small launches, and on an accelerator making them takes several
+times as long as what they start. Here nothing that a step reads or writes moves: a row keeps its
+slot and its group's place, and what is new is written into buffers. So the launches of one step are
+those of the next, and CUDA repeats them by itself (CUDA graphs). The first step after rows or room
+have changed is run, the second is recorded, the others are played.
+
+Knows: fixed rows, buffers, graphs. Does not know: prompts, sampling, which rows go on. Results are
+those of steps that are not recorded, but for rounding.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from selverify.models.generators import shared_attention
+from selverify.models.generators.shared_attention import MASKED, Grid, Memory, OwnTokens, Past
+
+_log = logging.getLogger(__name__)
+FEWER = 4
+"""Slots are given up when a step uses less than one in so many."""
+Run = Callable[[Tensor, Tensor, Memory], tuple[Tensor, Tensor]]
+"""Logits [C, V] and hidden states [C, D] of tokens [C, 1] at positions [C, 1]."""
+
+
+class FixedTokens(OwnTokens):
+    """The first ``rows`` slots of ``own``, whose room does not move while this is used."""
+
+    def __init__(self, own: OwnTokens, rows: int) -> None:
+        super().__init__()
+        self.layers = [layer[:, :rows] for layer in own.layers]
+        like = self.layers[0]
+        self.at = torch.zeros(1, dtype=torch.long, device=like.device)
+        self.used = torch.full((like.shape[3],), MASKED, device=like.device)
+        self.used[: own.size] = 0.0
+
+    def add(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Of one token a row, which goes to the place ``at``; gives all of the room."""
+        held = self.layers[layer]
+        for place, new in zip(held, (keys, values), strict=True):
+            place.index_copy_(2, self.at, new)
+        two, rows, heads, room, width = held.shape
+        seen = held.view(two, rows * heads, room, width)
+        return seen[0], seen[1]
+
+    def unseen(self, batch: int, new: int, like: Tensor) -> Tensor:
+        """What hides the room that is not used yet, [room]."""
+        return self.used
+
+
+class FixedMemory(Memory):
+    """What C rows see; ``slot_of`` [G * S] are the rows at the places of the grid.
+
+    Of places and rows that are not used, ``slot_of`` and ``live`` may say anything.
+    """
+
+    def __init__(self, past: Past, *, rows: int, groups: int, width: int) -> None:
+        live, slots = (past.memory.live.new_zeros(size) for size in (rows, groups * width))
+        own = FixedTokens(past.memory.own, rows)
+        super().__init__(past.memory.levels, own, groups, width, live)
+        self.tokens, self.slot_of = own, slots
+
+    def grid(self, heads: int) -> Grid:
+        """Of queries of so many heads of keys."""
+        return FixedGrid(self)
+
+
+class FixedGrid(Grid):
+    """Brings rows to their places and back by what ``memory`` says when a step is played."""
+
+    def __init__(self, memory: FixedMemory) -> None:
+        self._memory = memory
+        self._group = memory.live // memory.rows
+        self._rows = len(memory.live)
+
+    def product(self, given: Tensor, shared: Tensor) -> Tensor:
+        """[B * heads, m, N] of rows [B * heads, m, K] with [G or 1, heads, K, N]."""
+        groups, heads, size, found = shared.shape
+        rows = given.view(self._rows, heads, -1, size)
+        if groups > 1:
+            rows = rows[self._memory.slot_of]
+        several = rows.shape[2]
+        rows = rows.view(groups, -1, heads, several, size).transpose(1, 2)
+        product = torch.matmul(rows.reshape(groups, heads, -1, size), shared)
+        product = product.view(groups, heads, -1, several, found).transpose(1, 2)
+        product = product.reshape(-1, heads, several, found)
+        if groups > 1:
+            product = product[self._memory.live]
+        return product.flatten(0, 1)
+
+
+class Recorder:
+    """Records what a function launches on an accelerator.
+
+    A recording takes the memory of the one before, which must not be played any more.
+    """
+
+    def __init__(self) -> None:
+        self.works = True
+        self.recordings = 0
+        self._last: torch.cuda.CUDAGraph | None = None
+
+    def record(
+        self, work: Callable[[], tuple[Tensor, Tensor]]
+    ) -> tuple[torch.cuda.CUDAGraph | None, tuple[Tensor, Tensor]]:
+        """What ``work`` gives, and what to play for the next time; None where it cannot be."""
+        graph = torch.cuda.CUDAGraph()
+        pool = None if self._last is None else self._last.pool()
+        try:
+            with torch.cuda.graph(graph, pool=pool):
+                found = work()
+        except torch.OutOfMemoryError:  # nothing is freed while something is recorded
+            self._last = None
+            torch.cuda.empty_cache()
+            return None, work()
+        except RuntimeError as error:
+            _log.warning("sampling: steps cannot be recorded and take longer: %s", error)
+            self.works = False
+            return None, work()
+        self._last = graph
+        self.recordings += 1
+        graph.replay()
+        return graph, found
+
+
+class RecordedSteps:
+    """Steps of one ``Past`` of at most ``rows`` rows, ``width`` of a group.
+
+    ``recorder``: None where all steps are run, for comparison.
+    """
+
+    def __init__(
+        self, run: Run, past: Past, *, rows: int, width: int, recorder: Recorder | None
+    ) -> None:
+        self._run = run
+        self._recorder = recorder
+        self._most, self._width, self._groups = rows, width, past.memory.groups
+        past.memory.stays = torch.arange(past.memory.groups, device=past.logits.device)
+        self._settle(past, rows, shared_attention.ROOM)
+
+    def step(self, past: Past, tokens: Tensor, positions: Tensor) -> None:
+        """One more token [B] after every row, at positions [B]."""
+        memory, used = past.memory, len(tokens)
+        room = memory.own.layers[0].shape[3]
+        if used > len(self._tokens):  # rows that agreed until now
+            self._settle(past, self._most, room)
+        elif used * FEWER <= len(self._tokens):
+            self._settle(past, used, room)
+        if memory.own.size == room:
+            self._settle(past, len(self._tokens), 2 * room)
+        fixed, stays = self._memory, memory.stays
+        assert stays is not None
+        places = stays[memory.live // memory.rows] * self._width + memory.live % memory.rows
+        fixed.live[:used] = places
+        fixed.slot_of[places] = torch.arange(used, device=places.device)
+        fixed.tokens.at.fill_(memory.own.size)
+        fixed.tokens.used[memory.own.size] = 0.0
+        self._tokens[:used, 0], self._positions[:used, 0] = tokens, positions
+        logits, hidden = self._played()
+        past.logits, past.hidden = logits[:used], hidden[:used]
+        memory.own.size += 1
+
+    def _settle(self, past: Past, rows: int, room: int) -> None:
+        """Buffers for so many rows, and room for so many tokens of each."""
+        own, device = past.memory.own, past.logits.device
+        if not own.layers or own.layers[0].shape[3] != room:
+            own.settle(past.memory.levels[0].places, self._most, room)
+        self._memory = FixedMemory(past, rows=rows, groups=self._groups, width=self._width)
+        self._tokens, self._positions = torch.zeros((2, rows, 1), dtype=torch.long, device=device)
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._found: tuple[Tensor, Tensor] | None = None
+
+    def _played(self) -> tuple[Tensor, Tensor]:
+        """Logits and hidden states of a step with what the buffers hold."""
+        work = partial(self._run, self._tokens, self._positions, self._memory)
+        if self._graph is not None and self._found is not None:
+            self._graph.replay()
+        elif self._found is None or self._recorder is None or not self._recorder.works:
+            self._found = work()
+        else:
+            self._graph, self._found = self._recorder.record(work)
+        return self._found

@@ -1,0 +1,42 @@
+"""Steps that an accelerator records and plays again, against the whole text read anew."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_text_models import build
+
+from selverify.models.generators.pretrained import load_hub_model
+from selverify.models.generators.shared_prefix import SharedPrefixes
+
+WIDTH, STEPS = 3, 80
+PROMPTS = ((*range(10, 40), 5), (*range(10, 40), 6, 7), (*range(10, 40), 8, 9, 1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator")
+@torch.inference_mode()
+def test_recorded_steps_are_those_that_are_run(tmp_path: Path) -> None:
+    """Until their room has grown and few rows are left."""
+    folder = str(build(tmp_path, "llama"))
+    pretrained = load_hub_model(folder, revision=None, dtype="float32", device="cuda")
+    prefixes = SharedPrefixes(pretrained, capacity=1000, depth=1.0)
+    past = prefixes.read(PROMPTS)
+    prefixes.expect(past, rows=len(PROMPTS) * WIDTH, width=WIDTH)
+    grid = torch.arange(len(PROMPTS), device="cuda")[:, None].expand(-1, WIDTH)
+    past.take(grid)
+    rows = [prompt for prompt in PROMPTS for _ in range(WIDTH)]
+    rng = random.Random(1)
+    for step in range(STEPS):
+        tokens = [rng.randrange(261) for _ in rows]
+        prefixes.step(past, torch.tensor(tokens, device="cuda"))
+        rows = [(*row, token) for row, token in zip(rows, tokens, strict=True)]
+        for at in range(2):
+            expected = pretrained.model(torch.tensor([rows[at]], device="cuda")).logits[0, -1]
+            torch.testing.assert_close(past.logits[at], expected, rtol=1e-3, atol=1e-3)
+        if step == STEPS // 2:  # in the order of their slots
+            past.take(torch.tensor([[0, -1], [7, -1]], device="cuda"))
+            rows = [rows[at] for at in (0, 7)]
+    assert prefixes.recordings == 3
