@@ -78,13 +78,15 @@ def row_of(cache: DynamicCache, mask: Tensor, row: int, size: int) -> Pieces:
     return (torch.stack(layers),)
 
 
-def aligned(known: Sequence[Sequence[Tensor]]) -> tuple[Tensor | None, Tensor]:
-    """Prefixes as rows, right-aligned, and the mask [B, P] of them.
+def aligned(
+    known: Sequence[Sequence[Tensor]], *, multiple: int = 1
+) -> tuple[Tensor | None, Tensor]:
+    """Prefixes as rows, right-aligned, and the mask [B, P] of them; P is a multiple of a number.
 
     Rows are [layers, 2, B, heads, P, D / heads]; None where every prefix is empty.
     """
     sizes = list(map(size_of, known))
-    mask = right_aligned(sizes)
+    mask = right_aligned(sizes, multiple=multiple)
     example = next((piece for pieces in known for piece in pieces), None)
     if example is None or not max(sizes):
         return None, mask
@@ -103,9 +105,10 @@ def shared_size(rows: Sequence[tuple[int, ...]]) -> int:
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)) - 1)
 
 
-def right_aligned(sizes: Sequence[int]) -> Tensor:
-    """A mask [B, max(sizes)] of which row b has its last ``sizes[b]`` places set."""
-    longest = max(sizes)
+def right_aligned(sizes: Sequence[int], *, multiple: int = 1) -> Tensor:
+    """A mask [B, P] of which row b has its last ``sizes[b]`` places set; P is the least that is
+    a multiple of ``multiple``."""
+    longest = -(-max(sizes) // multiple) * multiple
     return (torch.arange(longest) >= longest - torch.tensor(sizes)[:, None]).long()
 
 

@@ -20,7 +20,14 @@ import torch
 from torch import Tensor
 
 from selverify.models.generators import shared_attention
-from selverify.models.generators.shared_attention import MASKED, Grid, Memory, OwnTokens, Past
+from selverify.models.generators.shared_attention import (
+    MASKED,
+    Grid,
+    Level,
+    Memory,
+    OwnTokens,
+    Past,
+)
 
 _log = logging.getLogger(__name__)
 FEWER = 4
@@ -65,6 +72,14 @@ class FixedMemory(Memory):
         own = FixedTokens(past.memory.own, rows)
         super().__init__(past.memory.levels, own, groups, width, live)
         self.tokens, self.slot_of = own, slots
+
+    def merges(self, level: Level) -> bool:
+        """What all share, which is most of what is seen: an accelerator has kernels for it, but
+        in float32."""
+        half = level.places.dtype in (torch.float16, torch.bfloat16)
+        return (
+            level.bias is None and level.places.shape[2] == 1 and (half or not level.places.is_cuda)
+        )
 
     def grid(self, heads: int) -> Grid:
         """Of queries of so many heads of keys."""

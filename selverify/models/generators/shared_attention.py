@@ -161,6 +161,10 @@ class Memory:
     """[G]: which of the groups there were at first each one is, where keys and values that they
     share stay when groups leave; None: they do not."""
 
+    def merges(self, level: Level) -> bool:
+        """Whether what is seen of a level is computed by itself."""
+        return False
+
     def grid(self, heads: int) -> Grid:
         """Of queries of so many heads of keys."""
         return Grid(self, heads)
@@ -254,7 +258,8 @@ def attention(
     """What each token sees, [B, n, all heads, width], of queries [B, all heads, n, width].
 
     ``key`` and ``value`` [B, heads, n, width] are of the same n tokens, which are remembered. One
-    softmax goes over the scores of all levels and of the row's own tokens up to each one.
+    softmax goes over the scores of all levels and of the row's own tokens up to each one; of levels
+    that are computed by themselves the sums are merged as their weights are.
     """
     batch, heads, new, width = query.shape
     kinds = key.shape[1]
@@ -265,14 +270,38 @@ def attention(
     if unseen is not None:
         own.view(batch, kinds, -1, new, own.shape[-1]).add_(unseen)
     grid = memory.grid(kinds)
-    scores = [grid.scores(level, layer, asked) for level in memory.levels]
-    weights = torch.cat((*scores, own), -1).softmax(-1).to(value.dtype)
+    levels = [level for level in memory.levels if not memory.merges(level)]
+    scores = [grid.scores(level, layer, asked) for level in levels]
+    weights = torch.cat((*scores, own), -1)
+    total = weights.logsumexp(-1, keepdim=True) if len(levels) < len(memory.levels) else weights
+    weights = weights.softmax(-1).to(value.dtype)
     *parts, last = torch.split(weights, [one.shape[-1] for one in (*scores, own)], -1)
     mixed = torch.bmm(last, values)
-    for level, part in zip(memory.levels, parts, strict=True):
+    for level, part in zip(levels, parts, strict=True):
         mixed += grid.product(part, level.places[layer, 1])
+    for level in filter(memory.merges, memory.levels):
+        found, sums = _whole(level, layer, asked)
+        mixed = mixed.lerp(found, (sums - total).sigmoid().to(mixed.dtype))
+        total = torch.logaddexp(total, sums)
     mixed = mixed.view(batch, kinds, -1, new, width).permute(0, 3, 1, 2, 4)
     return mixed.reshape(batch, new, heads, width)
+
+
+def _whole(level: Level, layer: int, asked: Tensor) -> tuple[Tensor, Tensor]:
+    """What queries [B * heads, m, width] see of a level that all share, and the logarithm of the
+    sum of their weights [B * heads, m, 1], by a kernel that keeps no scores."""
+    keys, values = level.places[layer]
+    heads, (_, several, width) = keys.shape[1], asked.shape
+    given = asked.view(-1, heads, several, width).transpose(0, 1).reshape(1, heads, -1, width)
+    attend = (
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        if asked.device.type == "cpu"
+        else torch.ops.aten._scaled_dot_product_flash_attention
+    )
+    found, sums, *_ = attend(given, keys, values, scale=1.0)
+    back = (one.view(heads, -1, several, size) for one, size in ((found, width), (sums, 1)))
+    rows, total = (one.transpose(0, 1).reshape(-1, several, one.shape[-1]) for one in back)
+    return rows, total
 
 
 class Grid:

@@ -44,6 +44,8 @@ READ_AT_LEAST, READ_AT_ONCE = 512, 2048
 """Tokens that go through the model together where prompts are read; less make slow products."""
 FULL = 0.75
 """So much of what is read together is not padding, but for the first tokens of it."""
+EVEN = 8
+"""On an accelerator there are so many places, or a multiple: of others products are slow."""
 _PROBE = "Each of 3 boxes holds 4 red and 5 green pens, so there are 27 pens."
 _PROBED = ((0, 1, 2, 3, 4), (0, 1, 5, 6, 7))
 """Which tokens of the text are read: two rows that begin alike."""
@@ -182,7 +184,8 @@ class SharedPrefixes:
         rows = [made[:, :, row, :, made.shape[-2] - len(own) :] for row, own in enumerate(new)]
         for prompt, own, row in zip(prompts, known, rows, strict=True):
             self._kept.add(prompt[:-1], partial(_with, own, row[..., :-1, :]))
-        level = _level([(*own, row) for own, row in zip(behind, rows, strict=True)])
+        whole = [(*own, row) for own, row in zip(behind, rows, strict=True)]
+        level = _level(whole, multiple=EVEN if self._fixed else 1)
         levels = levels if level is None else (*levels, level)
         lengths = torch.tensor(list(map(len, prompts)), device=logits.device)
         live = torch.arange(len(prompts), device=logits.device)
@@ -204,7 +207,7 @@ class SharedPrefixes:
         fresh = right_aligned([len(new[row]) for row in order]).to(self._model.device)
         tokens = torch.zeros_like(fresh)
         tokens[fresh.bool()] = torch.tensor([one for row in order for one in new[row]]).to(fresh)
-        before, own = _level(known), OwnTokens(1 - fresh)
+        before, own = _level(known, multiple=1), OwnTokens(1 - fresh)
         places = torch.tensor(order, device=fresh.device)
         memory = Memory(levels if before is None else (*levels, before), own, len(new), 1, places)
         whole = torch.tensor(lengths, device=fresh.device)[places, None]
@@ -317,10 +320,10 @@ def _parts(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _level(rows: Sequence[Sequence[Tensor]]) -> Level | None:
+def _level(rows: Sequence[Sequence[Tensor]], *, multiple: int) -> Level | None:
     """Rows of pieces, right-aligned, each shared by a group of its own; None where all are
     empty."""
-    places, mask = aligned(rows)
+    places, mask = aligned(rows, multiple=multiple)
     if places is None:
         return None
     bias = None if bool(mask.all()) else (1.0 - mask.float()).to(places.device) * MASKED
