@@ -23,6 +23,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from flows.execution import execute
+from flows.folded_rows import fold, unfold
 from flows.origin import Origin, find_origin, model_digests
 from flows.preflight import alone, preflight
 from flows.readme import BEGIN, DRAWN, FIGURES, fill
@@ -122,6 +123,7 @@ def _keep(report: Stage, folder: Path, origin: Origin) -> None:
             if producer.partition("@")[0] not in NOT_KEPT:
                 ignored = shutil.ignore_patterns(WEIGHTS)
                 shutil.copytree(path, temporary / path, ignore=ignored)
+        fold(temporary)
         write_plain_json(temporary / MANIFEST, manifest.model_dump(mode="json"))
 
 
@@ -141,6 +143,7 @@ def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
     """The first lines in which pages differ from what the rows in ``folder`` give, and figures."""
     manifest = _read(folder / MANIFEST)
     shutil.copytree(folder, work, dirs_exist_ok=True)
+    unfold(work)
     for page in (root / "README.md", *(root / "docs").glob("*.md"), *(root / FIGURES).rglob(DRAWN)):
         (work / page.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(page, work / page.relative_to(root))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
@@ -29,6 +29,7 @@ from selverify.models.reply_cache import REQUEST_KINDS, CachedBackend
 from selverify.models.threshold import resolve_tau
 from selverify.params import Params
 from selverify.search.backend import Backend
+from selverify.search.compute import Sizes
 from selverify.search.driver import Search, run_searches
 from selverify.search.traces import Event, write_events
 from tasks.artifacts import read_tasks, say, write_facts, write_rows
@@ -37,7 +38,7 @@ from tasks.shards import Mapper, Shard, map_shards, work_on
 
 SHARD = 125
 """Problems a shard."""
-_ORDER = ("problem_id", "sampling_seed", "method", "setting", "n")
+ORDER = ("problem_id", "sampling_seed", "method", "setting", "n")
 """Of the rows: searches that went alike are then beside each other, which makes a small file."""
 
 
@@ -57,8 +58,10 @@ GRADED_BY = [version(name) for name in ("math-verify", "latex2sympy2-extended", 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of one shard the rows of ``outcomes``, and of its first seed ``steps`` and events."""
+    """Of one shard the sizes of its models and the rows of ``outcomes``, and of its first seed
+    ``steps`` and events."""
 
+    sizes: Sizes
     outcomes: list[dict[str, Any]]
     steps: list[dict[str, Any]]
     events: dict[str, tuple[Event, ...]]
@@ -70,11 +73,12 @@ def run(
     outputs: Mapping[str, Path],
     mapper: Mapper = map_shards,
 ) -> dict[str, float]:
-    """Write ``outcomes``, ``transfer``, and of the first sampling seed ``steps`` and ``events``.
+    """Write ``outcomes``, ``transfer``, ``rules``, and of the first sampling seed ``steps`` and
+    ``events``.
 
-    ``outcomes`` holds every method under every sampling seed, ``transfer`` the same on questions of
-    another benchmark, ``steps`` gates and verifier against the truth, ``events`` the full method's
-    searches.
+    ``rules`` are tau and the models' sizes. ``outcomes`` holds every method under every seed,
+    ``transfer`` the same on questions of another benchmark, ``steps`` gates and verifier against
+    the truth, ``events`` the full method's searches.
     """
     params = resolve_tau(params, inputs["verifier"])
     evaluation = params.evaluation
@@ -89,7 +93,8 @@ def run(
     rows, transferred = (_sorted_outcomes(each) for each in (parts, other_parts))
     write_rows(folder, "evaluation", "outcomes", rows)
     write_rows(folder, "evaluation", "transfer", transferred)
-    write_facts(folder, "evaluation", "rules", {"tau": params.search.tau})
+    facts = {"tau": params.search.tau, "sizes": asdict(parts[0].sizes)}
+    write_facts(folder, "evaluation", "rules", facts)
     write_rows(folder, "evaluation", "steps", [row for part in parts for row in part.steps])
     events = {key: listed for part in parts for key, listed in part.events.items()}
     write_events(folder / "events.parquet", events)
@@ -97,14 +102,14 @@ def run(
 
 
 def _sorted_outcomes(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    return sorted((row for part in parts for row in part.outcomes), key=itemgetter(*_ORDER))
+    return sorted((row for part in parts for row in part.outcomes), key=itemgetter(*ORDER))
 
 
 def evaluate_shard(shard: Shard) -> Part:
     """Every method on the problems of one shard, under every seed."""
     parts = [_under_seed(shard, seed) for seed in shard.params.evaluation.sampling_seeds]
     outcomes = [row for part in parts for row in part.outcomes]
-    return Part(outcomes, parts[0].steps, parts[0].events)
+    return replace(parts[0], outcomes=outcomes)
 
 
 def _under_seed(shard: Shard, seed: int) -> Part:
@@ -127,14 +132,16 @@ def _under_seed(shard: Shard, seed: int) -> Part:
         found = evaluate(
             domain, backend, shard.tasks, conditions, methods=methods, report=report, known=known
         )
-        part = Part([{"sampling_seed": seed, **row} for row in found], [], {})
+        outcomes = [{"sampling_seed": seed, **row} for row in found]
+        part = Part(backend.sizes(), outcomes, [], {})
         if seed == params.evaluation.sampling_seeds[0] and shard.tasks[0].split != TRANSFER:
             samples = params.verifier.audit_samples
             with open_grader(params) as grader:
                 steps = inspect_samples(
                     domain, backend, shard.tasks, samples=samples, grader=grader
                 )
-            part = Part(part.outcomes, steps, _trace(domain, backend, shard.tasks, conditions))
+            events = _trace(domain, backend, shard.tasks, conditions)
+            part = replace(part, steps=steps, events=events)
         backend.write()
         return part
 

@@ -47,6 +47,7 @@ from selverify.report.names import (
 )
 from selverify.report.sections import ReportData, details, judged, metrics
 from selverify.report.targets import targets
+from selverify.search.compute import Sizes
 from selverify.search.traces import read_events
 from selverify.storage import write_plain_json
 from tasks.artifacts import read_facts, read_frame, read_tasks
@@ -113,7 +114,7 @@ def run(
         **step_tables(steps, tau, bootstrap, known=knows_truth(domain_by_name(params.domain))),
         "transfer": transfer_table(
             main.cross,
-            read_frame(_main_folder(params, inputs), "evaluation", "transfer"),
+            _outcomes(_main_folder(params, inputs), "transfer"),
             calls=params.evaluation.calls,
             bootstrap=bootstrap,
         ),
@@ -333,9 +334,16 @@ def _difficulty(inputs: Mapping[str, Path], backbone: str) -> pd.DataFrame:
     return read_frame(inputs["difficulty"] / backbone, "difficulty", "difficulty")
 
 
+def _outcomes(folder: Path, name: str) -> pd.DataFrame:
+    """Rows of an evaluation, with what they cost in operations."""
+    rows = read_frame(folder, "evaluation", name)
+    rules = read_facts(folder, "evaluation", "rules")
+    return rows if rows.empty else rows.assign(compute=Sizes(**rules["sizes"]).operations(rows))
+
+
 def _variant(params: Params, inputs: Mapping[str, Path], backbone: str, strength: str) -> Variant:
     settings = params.evaluation
-    outcomes = read_frame(inputs["evaluation"] / f"{backbone}-{strength}", "evaluation", "outcomes")
+    outcomes = _outcomes(inputs["evaluation"] / f"{backbone}-{strength}", "outcomes")
     difficulty = _difficulty(inputs, backbone)
     bins = dict(zip(difficulty["problem_id"], difficulty["difficulty_bin"], strict=True))
     parts = PARTS if settings.leave_one_out else ()

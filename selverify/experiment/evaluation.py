@@ -24,7 +24,6 @@ from selverify.experiment.methods import (
 )
 from selverify.experiment.reuse import Searches
 from selverify.search.backend import Backend
-from selverify.search.compute import Sizes
 from selverify.search.driver import Result
 from selverify.types import Outcome
 
@@ -60,7 +59,6 @@ def evaluate(
         if n < 1:
             raise BudgetError(f"evaluation.budgets: given {n}, expected at least 1")
     rows: list[Row] = []
-    sizes = backend.sizes()
     with Grader(seconds=evaluation.grading_seconds, workers=1) as grader:
         for number, name in enumerate(methods, start=1):
             if name not in METHODS:
@@ -77,7 +75,7 @@ def evaluate(
                         "setting": setting,
                         "n": trial.n,
                         "problem_id": trial.task.problem.problem_id,
-                        **_row(result, trial.task.truth.answer, grader, sizes=sizes),
+                        **_row(result, trial.task.truth.answer, grader),
                     }
                     for setting, trial, result in _run(
                         domain, backend, tasks, conditions, method=method
@@ -112,7 +110,7 @@ def _run(
                 yield name, trial, results[trial.key]
 
 
-def _row(result: Result[Outcome], gold: str, grader: Grader, *, sizes: Sizes) -> Row:
+def _row(result: Result[Outcome], gold: str, grader: Grader) -> Row:
     graded = grader.grade(gold, result.outcome.answer)
     ledger = result.ledger
     return {
@@ -126,5 +124,5 @@ def _row(result: Result[Outcome], gold: str, grader: Grader, *, sizes: Sizes) ->
         "generated_tokens": ledger.generated_tokens,
         "read_tokens": ledger.read_tokens,
         "verified_tokens": ledger.verified_tokens,
-        "compute": sizes.operations(ledger),
+        "rank_items": ledger.rank_items,
     }

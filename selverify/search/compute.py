@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from selverify.domains.base import split_moves
-from selverify.search.ledger import Ledger
 from selverify.search.requests import CompleteItem, ProposeItem, RankItem, VerifyItem
 from selverify.types import Problem
 
@@ -33,18 +32,21 @@ class Sizes:
     verifier: int | None
     ranker: int | None
 
-    def operations(self, ledger: Ledger) -> float:
+    def operations(self, counts: Any) -> Any:
         """``compute`` (protocol, "Cost"): two operations a parameter and token.
 
         Attention to earlier tokens is left out (Kaplan et al. 2020, arXiv 2001.08361, section 2.1).
         NaN where a size is unknown.
+
+        Args:
+            counts: a ledger, or a frame with its numbers as columns, which gives a column.
         """
         generator, verifier, ranker = self.generator, self.verifier, self.ranker
         if generator is None or verifier is None or ranker is None:
             return math.nan
-        tokens = ledger.generated_tokens + ledger.read_tokens
-        passed = generator * tokens + verifier * ledger.verified_tokens
-        return 2.0 * (passed + ranker * ledger.rank_items)
+        tokens = counts.generated_tokens + counts.read_tokens
+        passed = generator * tokens + verifier * counts.verified_tokens
+        return 2.0 * (passed + ranker * counts.rank_items)
 
 
 class Reading:

@@ -212,7 +212,7 @@ def test_compute_is_two_operations_a_parameter_and_token(outcomes, backend):
     sizes = backend.sizes()
     tokens = outcomes["generated_tokens"] + outcomes["read_tokens"]
     models = sizes.generator * tokens + sizes.verifier * outcomes["verified_tokens"]
-    ranked = outcomes["compute"] - 2 * models
+    ranked = sizes.operations(outcomes) - 2 * models
     assert (ranked >= 0).all() and ranked[outcomes["method"] == "full"].max() > 0
     assert (ranked[~outcomes["method"].isin(GATED)] == 0).all()
     words = {task.problem.problem_id: len(task.problem.text.split()) for task in TASKS}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import random
 import re
+import shutil
 from contextlib import chdir
+from itertools import product
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from pandas import isna
 
+from flows.folded_rows import fold, unfold
 from flows.published import MANIFEST, ROWS, Manifest, _laid_over
 from flows.readme import MAIN_SECTION
 from flows.stages import load_stages
@@ -17,6 +22,7 @@ from selverify.experiment.equal_cost import equal_cost, equal_cost_table
 from selverify.experiment.statistics import Bootstrap
 from selverify.params import check_params
 from selverify.report.names import baseline_methods, method_name, our_whole_methods
+from tasks.artifacts import write_rows
 from tasks.report import _points_of, _variant
 
 ROOT = Path(__file__).parents[2]
@@ -25,12 +31,15 @@ MOST_BYTES = 12 << 20
 
 
 @pytest.mark.parametrize("folder", PAGES, ids=lambda folder: folder.name)
-def test_the_first_table_follows_from_the_rows(folder: Path) -> None:
+def test_the_first_table_follows_from_the_rows(folder: Path, tmp_path: Path) -> None:
     """Every accuracy of it, to the digit."""
+    work = tmp_path / "rows"
+    shutil.copytree(folder, work)
+    unfold(work)
     manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     present = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     params = check_params(_laid_over(present, manifest.params), folder / MANIFEST)
-    with chdir(folder):
+    with chdir(work):
         inputs = load_stages(params, ROOT / "dvc.yaml")["report"].inputs
         cross = _variant(params, inputs, params.backbones[0], params.strengths[0]).cross
     entries = equal_cost(
@@ -52,6 +61,35 @@ def test_the_first_table_follows_from_the_rows(folder: Path) -> None:
     for method, accuracies in found:
         row = ["-" if isna(one) else f"{100 * one:.1f}" for one in accuracies]
         assert told[method_name(str(method))] == row, method
+
+
+def test_rows_are_the_same_when_they_have_been_folded(tmp_path: Path) -> None:
+    """Every outcome of a problem and a seed is kept once, empty answers too."""
+    draw = random.Random(4)
+    rows = [
+        {
+            "sampling_seed": seed,
+            "method": method,
+            "setting": setting,
+            "n": n,
+            "problem_id": problem,
+            "answer": draw.choice(["1", "2", None]),
+            "correct": draw.random() < 0.5,
+            "verifier_calls": draw.randrange(3),
+        }
+        for problem, seed, method, setting, n in product(
+            "ab", (7, 8), ("cot", "full"), ("", "k=1", "k=2"), (2, 16)
+        )
+    ]
+    for name in ("outcomes", "transfer"):
+        write_rows(tmp_path, "evaluation", name, rows if name == "outcomes" else [])
+    path = tmp_path / "outcomes.parquet"
+    before = path.read_bytes()
+    fold(tmp_path)
+    assert pq.read_metadata(path).num_rows < len(rows)
+    unfold(tmp_path)
+    assert path.read_bytes() == before
+    assert {one.name for one in tmp_path.iterdir()} == {"outcomes.parquet", "transfer.parquet"}
 
 
 def test_all_rows_together_are_small() -> None:
