@@ -42,6 +42,8 @@ OF_THE_MACHINE = ("tracking.", "generator.", "verifier.source.")
 WEIGHTS = "*.safetensors"
 DATA = "SELVERIFY_DATA"
 """The folder of recorded data; where a benchmark was read from files, they lie in ``problems``."""
+EVENTS = "events.parquet"
+"""Of searches, which a report reads of its first backbone and strength alone."""
 AS_PUBLISHED = "as published"
 SHOWN = 20
 """Lines of a difference."""
@@ -107,7 +109,11 @@ def check_published() -> None:
 
 def _keep(report: Stage, folder: Path, origin: Origin) -> None:
     """Copy what the report was computed from, without problems and weights."""
-    params = leaves("", yaml.safe_load(PARAMS_FILE.read_text("utf-8")))
+    params, known = (
+        leaves("", yaml.safe_load(PARAMS_FILE.read_text("utf-8"))),
+        load_params(PARAMS_FILE),
+    )
+    main = f"{known.backbones[0]}-{known.strengths[0]}"
     manifest = Manifest(
         origin=origin,
         params={
@@ -115,7 +121,7 @@ def _keep(report: Stage, folder: Path, origin: Origin) -> None:
             for name, value in params.items()
             if not name.startswith(OF_THE_MACHINE)
         },
-        models=dict(model_digests(load_params(PARAMS_FILE), Path.cwd())),
+        models=dict(model_digests(known, Path.cwd())),
     )
     with atomic_path(folder) as temporary:
         temporary.mkdir(parents=True)
@@ -123,6 +129,9 @@ def _keep(report: Stage, folder: Path, origin: Origin) -> None:
             if producer.partition("@")[0] not in NOT_KEPT:
                 ignored = shutil.ignore_patterns(WEIGHTS)
                 shutil.copytree(path, temporary / path, ignore=ignored)
+        for events in temporary.rglob(EVENTS):
+            if events.parent.name != main:
+                events.unlink()
         fold(temporary)
         write_plain_json(temporary / MANIFEST, manifest.model_dump(mode="json"))
 

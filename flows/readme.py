@@ -2,8 +2,8 @@
 
 Knows: the report's Markdown, figures and HTML page, markers in a page. Does not know: how a
 number was measured. People write the pages; this module writes between the markers only. The
-README shows some rows of one domain and of GSM8K; the results of another domain, of profile long,
-and of a run that changes nothing but the strengths of the verifier, have pages of their own.
+README shows some rows of one domain and of GSM8K; the results of another domain, and of some
+profiles, have pages of their own.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ FIGURES = Path("docs/figures")
 SPREAD = Path("docs/results/spread.csv")
 """What `make spread` writes: of each training the full method's accuracy, by B."""
 README_DOMAIN = "word_problems"
-LONG = "long"
-"""The profile whose problems have a page of their own."""
+OF_THEIR_OWN = ("long", "paper")
+"""Profiles that have a page of their own."""
 TITLES = {"grade_school": "gsm8k"}
 """What the page of a domain is called after where that is not its name."""
 MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
@@ -240,10 +240,7 @@ def _about(domain: str, changes: Sequence[str]) -> str:
     """What the results page of a run is called after; "" for the one that the README shows."""
     if domain != README_DOMAIN:
         return TITLES.get(domain, domain)
-    if f"profile {LONG}" in changes:
-        return LONG
-    names = [change.partition("=")[0] for change in changes]
-    return "strengths" if names == ["strengths"] else ""
+    return next((name for name in OF_THEIR_OWN if f"profile {name}" in changes), "")
 
 
 def _page_of(about: str) -> Path:

@@ -313,7 +313,7 @@ ORIGIN = Origin("abc1234", (), "2026-01-02", "a processor", 2, "3.11.9")
 def project(tmp_path: Path) -> Path:
     """Pages with markers, and a report with its figures."""
     names = ("README.md", "docs/results.md", "docs/results-countdown.md")
-    names += tuple(f"docs/results-{name}.md" for name in ("strengths", "long", "gsm8k"))
+    names += tuple(f"docs/results-{name}.md" for name in ("long", "paper", "gsm8k"))
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(f"top\n{BEGIN}\nolder\n{END}\nend\n", encoding="utf-8")
@@ -386,16 +386,16 @@ def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
     ("domain", "change", "name"),
     [
         ("countdown", "domain=countdown", "countdown"),
-        ("word_problems", "strengths=[a]", "strengths"),
         ("word_problems", "profile long", "long"),
+        ("word_problems", "profile paper", "paper"),
         ("grade_school", "profile smollm2", "gsm8k"),
     ],
 )
 def test_some_runs_have_a_page_of_their_own(
     project: Path, domain: str, change: str, name: str
 ) -> None:
-    """Another domain, or other strengths alone: with figures of their own; the README stays, but
-    for its second table, which is GSM8K's."""
+    """Another domain, or one of some profiles: with figures of their own; the README stays, but for
+    its second table, which is GSM8K's."""
     before = read_page(project, "README.md")
     report = project / "report" / "report.md"
     report.write_text(REPORT.replace("word_problems", domain), encoding="utf-8")
@@ -412,10 +412,6 @@ def test_some_runs_have_a_page_of_their_own(
         assert told.endswith(f"docs/results-gsm8k.md).\n{SECOND_END}\n")
         readme = readme.replace(told, f"second\n{SECOND_END}\n")
     assert readme == before
-    more = replace(alone, changes=(change, "evaluation.problems=500"))
-    fill(project, project / "report", origin=more)
-    filled_first = "| Gates-only |" in read_page(project, "README.md").partition(SECOND_BEGIN)[0]
-    assert filled_first is (name == "strengths")
 
 
 def test_a_run_shows_what_is_published_of_its_domain(project: Path) -> None:
