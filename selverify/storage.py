@@ -26,6 +26,11 @@ from selverify.errors import ArtifactError, SchemaError, SelverifyError
 SCHEMA_KEY = b"selverify.schema"
 VERSION_KEY = b"selverify.version"
 COLUMNS_KEY = b"selverify.columns"
+_WRITTEN: dict[str, Any] = {
+    "compression": "zstd",
+    "compression_level": 9,
+    "write_page_checksum": True,
+}
 DIGESTS = "digests.json"
 DIGESTS_SCHEMA, DIGESTS_VERSION = "checkpoint.digests", 1
 _DISK_FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -171,7 +176,12 @@ def _columns(table: pa.Table) -> bytes:
 
 def write_parquet(table: pa.Table, path: Path) -> None:
     """Write ``table`` with checksums, in about a tenth less space than zstd takes by default."""
-    pq.write_table(table, path, compression="zstd", compression_level=9, write_page_checksum=True)
+    pq.write_table(table, path, **_WRITTEN)
+
+
+def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """What writes tables to one file as ``write_parquet`` does, one after another."""
+    return pq.ParquetWriter(path, schema, **_WRITTEN)
 
 
 def read_table(path: Path, *, schema: str, version: int) -> pa.Table:

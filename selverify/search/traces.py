@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,9 +18,10 @@ import pyarrow.parquet as pq
 from selverify.domains.base import Domain
 from selverify.errors import ArtifactError, SchemaError
 from selverify.search.ledger import Ledger
-from selverify.storage import atomic_path, write_parquet
+from selverify.storage import atomic_path, parquet_writer
 from selverify.types import Move, Problem, State
 
+AT_ONCE = 200_000
 COUNTERS = tuple(Ledger.__dataclass_fields__)
 _SCHEMA = pa.schema(
     [
@@ -52,10 +54,14 @@ class Event:
 
 
 def write_events(path: Path, events: Mapping[str, Sequence[Event]]) -> None:
-    """Write the events of searches, each under its name, to one Parquet file, all or nothing."""
-    rows = [_row(search, event) for search, listed in events.items() for event in listed]
-    with atomic_path(path) as temporary:
-        write_parquet(pa.Table.from_pylist(rows, schema=_SCHEMA), temporary)
+    """Write the events of searches, each under its name, to one Parquet file, all or nothing.
+
+    Of rows no more than ``AT_ONCE`` are in memory.
+    """
+    rows = (_row(search, event) for search, listed in events.items() for event in listed)
+    with atomic_path(path) as temporary, parquet_writer(temporary, _SCHEMA) as out:
+        while some := list(islice(rows, AT_ONCE)):
+            out.write_table(pa.Table.from_pylist(some, schema=_SCHEMA))
 
 
 def read_events(

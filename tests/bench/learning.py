@@ -72,14 +72,14 @@ def logs(repeats: int) -> list[Row]:
     ]
 
 
-def _lists() -> list[LabelledList]:
+def _lists(states: int = STATES) -> list[LabelledList]:
     generator = torch.Generator().manual_seed(7)
 
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
     found = []
-    for index in range(STATES):
+    for index in range(states):
         state, move = drawn(1, WIDTH).expand(MOVES, WIDTH), drawn(MOVES, WIDTH)
         rows = Embeddings(state, move, state + move, state, drawn(MOVES, 2), torch.zeros(MOVES))
         labels = tuple((move[:, 0] > 0).tolist())

@@ -21,6 +21,7 @@ import learning
 import overhead
 import rows
 import served
+import size
 import torch
 from rows import Row
 
@@ -97,6 +98,15 @@ All parts together, each epoch counted, width {learning.WIDTH}, on one thread.""
 
 Parquet with checksums.""",
         learning.logs,
+    ),
+    "size": (
+        f"""## At size
+
+Each once, in a process of its own: a log of {size.SEARCHES * learning.ROUNDS:,} events, a ranker on
+{size.LISTS * learning.MOVES:,} candidates of width {learning.WIDTH}, and {size.AT_ONCE:,} beam
+searches that one driver has under way over a server on the loopback address, which is a Python
+process of its own and sets their pace.""",
+        size.measure,
     ),
     "growth": (
         f"""## Growth

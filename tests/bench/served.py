@@ -102,15 +102,17 @@ def backend(url: str, *, lockstep: bool) -> ComposedBackend:
     return ComposedBackend(writer, verifier=judge, concurrency=dict.fromkeys(kinds, CONCURRENCY))
 
 
-def drive(url: str, *, lockstep: bool) -> tuple[float, dict[int, Result[Outcome]]]:
+def drive(
+    url: str, *, lockstep: bool, problems: int = PROBLEMS, digits: int = DIGITS
+) -> tuple[float, dict[int, Result[Outcome]]]:
     """Seconds, and what the searches came to."""
     rng = random.Random(SEED)
     searches = {}
-    for number in range(PROBLEMS):
-        question = f"What is {'+'.join(str(rng.randint(1, 9)) for _ in range(DIGITS))}?"
+    for number in range(problems):
+        question = f"What is {'+'.join(str(rng.randint(1, 9)) for _ in range(digits))}?"
         problem = DOMAIN.read(question, problem_id=f"p{number}")
         search = beam_search(
-            DOMAIN, problem, n=8, width=2, every=1, gates=True, max_moves=DIGITS + 1,
+            DOMAIN, problem, n=8, width=2, every=1, gates=True, max_moves=digits + 1,
             aggregation="last", temperature=None,
         )  # fmt: skip
         searches[number] = Search(search, None)

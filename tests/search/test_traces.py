@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -10,11 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from strategies import BACKEND, DOMAIN, gated, gated_runs
+from toy import toy_problem
 
 from selverify.errors import ArtifactError, SchemaError
+from selverify.search import traces
 from selverify.search.driver import Search, run_searches
 from selverify.search.ledger import Ledger
-from selverify.search.traces import COUNTERS, read_events, write_events
+from selverify.search.traces import COUNTERS, Event, read_events, write_events
 
 
 @settings(
@@ -34,6 +37,22 @@ def test_totals_of_the_log_equal_the_ledgers(tmp_path: Path, runs: list[dict[str
     totals = log.groupby(["search", "problem_id"])[list(COUNTERS)].sum()
     assert {key: Ledger(*counts) for key, *counts in totals.itertuples()} == ledgers
     assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_a_log_is_written_some_rows_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is the same log, but for the groups of its rows."""
+    event = Event(
+        0, "note", DOMAIN.initial_state(toy_problem(3), budget=4), Ledger(), (("said", "so"),)
+    )
+    events = {f"{search}": (event, replace(event, index=1)) for search in range(5)}
+    write_events(tmp_path / "whole.parquet", events)
+    monkeypatch.setattr(traces, "AT_ONCE", 3)
+    write_events(tmp_path / "parts.parquet", events)
+    assert pq.read_metadata(tmp_path / "parts.parquet").num_row_groups == 4
+    whole, parts = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("whole", "parts"))
+    assert whole.num_rows == 10 and whole.equals(parts)
 
 
 def test_writing_twice_gives_the_same_bytes(tmp_path: Path) -> None:

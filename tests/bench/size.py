@@ -1,0 +1,124 @@
+"""What a large log, many candidates and many searches at once take, each measured once."""
+
+from __future__ import annotations
+
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import duckdb
+import learning
+import served
+import test_policy_training
+import torch
+from rows import Row
+from toy import ToyDomain, toy_problem
+
+from selverify.search.traces import Event, write_events
+from selverify.training.policy import train_policy
+
+SEARCHES = 400_000
+"""In the log, of ``learning.ROUNDS`` events."""
+PROBLEMS = 1_000
+LISTS = 125_000
+"""Of ``learning.MOVES`` candidates."""
+AT_ONCE, DIGITS = 10_000, 2
+GIB = 2**20
+"""In the unit of ``ru_maxrss``."""
+
+
+def measure(_: int) -> list[Row]:
+    """Each in a process of its own, whose memory is told."""
+    rows = []
+    for name in WORK:
+        told = subprocess.run(
+            [sys.executable, __file__, name], capture_output=True, text=True, check=True
+        )
+        for line in told.stdout.splitlines():
+            what, value, unit = line.split("\t")
+            rows.append(Row(what, float(value), unit, None))
+    return rows
+
+
+class Log(Mapping[str, tuple[Event, ...]]):
+    """Searches whose events are made when they are asked for."""
+
+    def __init__(self) -> None:
+        domain = ToyDomain()
+        some = [toy_problem(3, f"p{place}") for place in range(PROBLEMS)]
+        self._kinds = [tuple(learning._events(domain, one)) for one in some]
+
+    def __len__(self) -> int:
+        return SEARCHES
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"s{place}" for place in range(SEARCHES))
+
+    def __getitem__(self, name: str) -> tuple[Event, ...]:
+        return self._kinds[int(name[1:]) % PROBLEMS]
+
+
+def logs() -> Iterator[tuple[str, float, str]]:
+    count, log = SEARCHES * learning.ROUNDS, Log()
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "events.parquet")
+        began = time.perf_counter()
+        write_events(path, log)
+        yield f"{count:,} events written", count / (time.perf_counter() - began), "events a second"
+        yield "an event takes", path.stat().st_size / count, "bytes"
+        began = time.perf_counter()
+        duckdb.sql(learning.QUERY.format(path=path)).fetchall()
+        yield "calls by kind of event, by DuckDB", time.perf_counter() - began, "s"
+    yield "memory at most, both together", memory(), "GiB"
+
+
+def candidates() -> Iterator[tuple[str, float, str]]:
+    torch.set_num_threads(1)
+    lists = learning._lists(LISTS)
+    held = memory()
+    settings = test_policy_training.SETTINGS.model_copy(update={"epochs": 1, "hidden": 64})
+    began = time.perf_counter()
+    train_policy(lists, settings, report=lambda epoch: None)
+    rate = LISTS * learning.MOVES / (time.perf_counter() - began)
+    yield (
+        f"{LISTS * learning.MOVES:,} candidates, an epoch of a ranker",
+        rate,
+        "candidates a second",
+    )
+    yield "memory for them", held, "GiB"
+    yield "the same while training", memory(), "GiB"
+
+
+def searches() -> Iterator[tuple[str, float, str]]:
+    before = memory()
+    with served.server() as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        seconds, found = served.drive(url, lockstep=False, problems=AT_ONCE, digits=DIGITS)
+        asked = len(served.asked_of(process))
+    assert len(found) == AT_ONCE
+    yield f"{AT_ONCE:,} searches at once over a server", seconds, "s"
+    yield "their requests", asked / seconds, "a second"
+    yield "a search takes", (memory() - before) * 2**20 / AT_ONCE, "KiB"
+
+
+def memory() -> float:
+    """The most that this process has held, in GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIB
+
+
+WORK: Mapping[str, Callable[[], Iterator[tuple[str, float, str]]]] = {
+    "logs": logs,
+    "candidates": candidates,
+    "searches": searches,
+}
+
+if __name__ == "__main__":
+    random.seed(0)
+    for what, value, unit in WORK[sys.argv[1]]():
+        print(what, value, unit, sep="\t", flush=True)
