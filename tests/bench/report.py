@@ -33,7 +33,9 @@ HEAD = """# Performance
 Written by `make bench`, or section by section by `make bench ONLY=grading` and the like. What is
 compared ran side by side.
 """
-ORIGIN = "Commit {commit}, {machine}; medians of {repeats} runs."
+ORIGIN = "Commit {commit}, {machine}; {runs}."
+ONCE = "size"
+"""The section whose measurements take minutes each."""
 ACCELERATOR = f"""## A model on an accelerator
 
 Random weights in the shape of Llama 3.2 1B in bfloat16, a token a byte: {accelerator.PROMPTS}
@@ -102,7 +104,7 @@ Parquet with checksums.""",
     "size": (
         f"""## At size
 
-Each once, in a process of its own: a log of {size.SEARCHES * learning.ROUNDS:,} events, a ranker on
+Each in a process of its own: a log of {size.SEARCHES * learning.ROUNDS:,} events, a ranker on
 {size.LISTS * learning.MOVES:,} candidates of width {learning.WIDTH}, and {size.AT_ONCE:,} beam
 searches that one driver has under way over a server on the loopback address, which is a Python
 process of its own and sets their pace.""",
@@ -126,14 +128,15 @@ def main() -> None:
     read.add_argument("--device", default="cpu", help="cuda: a model on an accelerator, no more")
     given = read.parse_args()
     # Before a page is written, which is a change.
-    origin = ORIGIN.format(
-        commit=rows.commit(), machine=machine(given.device), repeats=given.repeats
-    )
+    at = {"commit": rows.commit(), "machine": machine(given.device)}
     sections: Mapping[str, tuple[str, Callable[[int], list[Row]]]] = SECTIONS
     if given.device != "cpu":
         sections = {given.device: (ACCELERATOR, partial(accelerator.measure, given.device))}
     for name in [given.only] if given.only else sections:
         text, measure = sections[name]
+        origin = ORIGIN.format(
+            **at, runs="each once" if name == ONCE else f"medians of {given.repeats} runs"
+        )
         lines = (text, "", origin, "", *table(measure(given.repeats)), "")
         write_text(with_section(PAGE.read_text(encoding="utf-8"), "\n".join(lines)), PAGE)
         print(f"{PAGE.name}: {name} written", flush=True)
