@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from selverify.errors import SchemaError
 from selverify.storage import read_table, write_table
 from tasks.artifacts import VERSION
 from tasks.evaluation import ORDER
@@ -65,7 +66,13 @@ def unfold(folder: Path) -> None:
             frame = searches.to_pandas()
             runs = distinct.select(RUN).to_pandas()
             begins = runs.reset_index(names="begin").drop_duplicates(RUN)
+            begins["count"] = runs.groupby(RUN, sort=False).size().to_numpy()
             at = frame.merge(begins, on=RUN, how="left", validate="many_to_one")
+            if not at[ROW].between(0, at["count"] - 1).all():
+                raise SchemaError(
+                    f"{beside}: searches of other outcomes than {path.name} has, expected those of "
+                    "the same evaluation"
+                )
             rows = distinct.take(pa.array(at["begin"] + at[ROW]))
             for one in POINT:
                 rows = rows.append_column(one, searches[one])

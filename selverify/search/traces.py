@@ -22,6 +22,7 @@ from selverify.storage import atomic_path, parquet_writer
 from selverify.types import Move, Problem, State
 
 AT_ONCE = 200_000
+"""Rows of a log that are made together."""
 COUNTERS = tuple(Ledger.__dataclass_fields__)
 _SCHEMA = pa.schema(
     [

@@ -127,6 +127,8 @@ def main() -> None:
     read.add_argument("--only", choices=sorted(SECTIONS))
     read.add_argument("--device", default="cpu", help="cuda: a model on an accelerator, no more")
     given = read.parse_args()
+    if given.only and given.device != "cpu":
+        read.error("--only: given with --device, expected one of them")
     # Before a page is written, which is a change.
     at = {"commit": rows.commit(), "machine": machine(given.device)}
     sections: Mapping[str, tuple[str, Callable[[int], list[Row]]]] = SECTIONS

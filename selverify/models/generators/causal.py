@@ -268,6 +268,7 @@ class CausalModel(SamplingGenerator):
 
     def _halve_batches(self, rows: int) -> None:
         self._batch_rows = rows // 2
+        self._prefixes.forget_recordings()
         _log.warning(
             "sampling: no memory for %d rows together, going on with %d (sampling.%s.batch_rows)",
             rows,

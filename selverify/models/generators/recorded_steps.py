@@ -30,6 +30,8 @@ from selverify.models.generators.shared_attention import (
 )
 
 _log = logging.getLogger(__name__)
+WIDEST, NEWEST_NEEDED = 256, (8, 0)
+"""Width of a head, and capability of a device, that flash attention is for."""
 FEWER = 4
 """Slots are given up when a step uses less than one in so many."""
 Run = Callable[[Tensor, Tensor, Memory], tuple[Tensor, Tensor]]
@@ -76,10 +78,14 @@ class FixedMemory(Memory):
     def merges(self, level: Level) -> bool:
         """What all share, which is most of what is seen: an accelerator has kernels for it, but
         in float32."""
-        half = level.places.dtype in (torch.float16, torch.bfloat16)
-        return (
-            level.bias is None and level.places.shape[2] == 1 and (half or not level.places.is_cuda)
-        )
+        places = level.places
+        if level.bias is not None or places.shape[2] > 1:
+            return False
+        if not places.is_cuda:
+            return True
+        half, width = places.dtype in (torch.float16, torch.bfloat16), places.shape[-1]
+        fits = width % 8 == 0 and width <= WIDEST
+        return half and fits and torch.cuda.get_device_capability(places.device) >= NEWEST_NEEDED
 
     def grid(self, heads: int) -> Grid:
         """Of queries of so many heads of keys."""
@@ -127,21 +133,30 @@ class Recorder:
         """What ``work`` gives, and what to play for the next time; None where it cannot be."""
         graph = torch.cuda.CUDAGraph()
         pool = None if self._last is None else self._last.pool()
+        stream, found = torch.cuda.current_stream(), None
         try:
             with torch.cuda.graph(graph, pool=pool):
                 found = work()
-        except torch.OutOfMemoryError:  # nothing is freed while something is recorded
-            self._last = None
-            torch.cuda.empty_cache()
-            return None, work()
         except RuntimeError as error:
-            _log.warning("sampling: steps cannot be recorded and take longer: %s", error)
-            self.works = False
+            torch.cuda.set_stream(stream)
+            # Nothing is freed while something is recorded, so memory may be short only then.
+            short = isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
+            if not short:
+                _log.warning("sampling: steps cannot be recorded and take longer: %s", error)
+            self.works &= short
+        if found is None:  # not where the error is handled, which holds what was made so far
+            del graph
+            self.forget()
             return None, work()
         self._last = graph
         self.recordings += 1
         graph.replay()
         return graph, found
+
+    def forget(self) -> None:
+        """Give back the memory of the last recording."""
+        self._last = None
+        torch.cuda.empty_cache()
 
 
 class RecordedSteps:
@@ -156,6 +171,7 @@ class RecordedSteps:
         self._run = run
         self._recorder = recorder
         self._most, self._width, self._groups = rows, width, past.memory.groups
+        self._memory: FixedMemory | None = None
         past.memory.stays = torch.arange(past.memory.groups, device=past.logits.device)
         self._settle(past, rows, shared_attention.ROOM)
 
@@ -164,13 +180,13 @@ class RecordedSteps:
         memory, used = past.memory, len(tokens)
         room = memory.own.layers[0].shape[3]
         if used > len(self._tokens):  # rows that agreed until now
-            self._settle(past, self._most, room)
+            self._settle(past, min(self._most, max(used, 2 * len(self._tokens))), room)
         elif used * FEWER <= len(self._tokens):
-            self._settle(past, used, room)
+            self._settle(past, 2 * used, room)
         if memory.own.size == room:
             self._settle(past, len(self._tokens), 2 * room)
         fixed, stays = self._memory, memory.stays
-        assert stays is not None
+        assert fixed is not None and stays is not None
         places = stays[memory.live // memory.rows] * self._width + memory.live % memory.rows
         fixed.live[:used] = places
         fixed.slot_of[places] = torch.arange(used, device=places.device)
@@ -184,20 +200,27 @@ class RecordedSteps:
     def _settle(self, past: Past, rows: int, room: int) -> None:
         """Buffers for so many rows, and room for so many tokens of each."""
         own, device = past.memory.own, past.logits.device
+        self._memory = None  # its room is given up
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._found: tuple[Tensor, Tensor] | None = None
+        self._tried = False
         if not own.layers or own.layers[0].shape[3] != room:
             own.settle(past.memory.levels[0].places, self._most, room)
         self._memory = FixedMemory(past, rows=rows, groups=self._groups, width=self._width)
         self._tokens, self._positions = torch.zeros((2, rows, 1), dtype=torch.long, device=device)
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._found: tuple[Tensor, Tensor] | None = None
 
     def _played(self) -> tuple[Tensor, Tensor]:
         """Logits and hidden states of a step with what the buffers hold."""
-        work = partial(self._run, self._tokens, self._positions, self._memory)
+        assert self._memory is not None
+        work, recorder = (
+            partial(self._run, self._tokens, self._positions, self._memory),
+            self._recorder,
+        )
         if self._graph is not None and self._found is not None:
             self._graph.replay()
-        elif self._found is None or self._recorder is None or not self._recorder.works:
+        elif self._found is None or self._tried or recorder is None or not recorder.works:
             self._found = work()
         else:
-            self._graph, self._found = self._recorder.record(work)
+            self._tried = True
+            self._graph, self._found = recorder.record(work)
         return self._found

@@ -103,10 +103,11 @@ class OwnTokens:
         """Room for so many tokens of so many rows, zero where none is. ``like`` as
         ``Level.places``."""
         layers, two, _, heads, _, width = like.shape
-        new = [like.new_zeros((two, rows, heads, room, width)) for _ in range(layers)]
-        for layer, old in zip(new, self.layers, strict=False):
-            layer[:, :, :, : self.size] = old[:, :rows, :, : self.size]
-        self.layers = new
+        for layer in range(layers):  # one after another, so that both are there of one alone
+            new = like.new_zeros((two, rows, heads, room, width))
+            if layer < len(self.layers):
+                new[:, :, :, : self.size] = self.layers[layer][:, :rows, :, : self.size]
+            self.layers[layer : layer + 1] = [new]
 
     def move(self, sources: Tensor, places: Tensor) -> None:
         """Copy what some rows hold to other rows; none of those is a source."""

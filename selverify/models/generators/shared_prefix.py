@@ -85,6 +85,11 @@ class SharedPrefixes:
             self._model.base_model.register_forward_hook(self._take_last)
         self._probe(pretrained.tokenizer.encode(_PROBE, add_special_tokens=False))
 
+    def forget_recordings(self) -> None:
+        """Give back the memory of recorded steps, where there are any."""
+        if self._recorder is not None:
+            self._recorder.forget()
+
     @property
     def recordings(self) -> int:
         """How often steps were recorded."""
@@ -273,6 +278,7 @@ class SharedPrefixes:
             rounding = 2 * float((model(rows).logits[:, -1].float() - expected).abs().max())
         model.set_attn_implementation(NAME)
         past = self._read([tuple(row[:-1]) for row in given], self._shared(tuple(given[0][:2])))
+        self.expect(past, rows=4, width=2)
         past.take(torch.tensor([[0, 0], [1, 1]], device=rows.device))
         self.step(past, rows[:, -1].repeat_interleave(2))
         self._kept = KeptPrefixes(self._kept.capacity)
