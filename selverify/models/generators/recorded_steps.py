@@ -30,8 +30,8 @@ from selverify.models.generators.shared_attention import (
 )
 
 _log = logging.getLogger(__name__)
-WIDEST, NEWEST_NEEDED = 256, (8, 0)
-"""Width of a head, and capability of a device, that flash attention is for."""
+WIDEST, OLDEST_DEVICE = 256, (8, 0)
+"""The widest head, and the least capability of a device, that flash attention is for."""
 FEWER = 4
 """Slots are given up when a step uses less than one in so many."""
 Run = Callable[[Tensor, Tensor, Memory], tuple[Tensor, Tensor]]
@@ -85,7 +85,7 @@ class FixedMemory(Memory):
             return True
         half, width = places.dtype in (torch.float16, torch.bfloat16), places.shape[-1]
         fits = width % 8 == 0 and width <= WIDEST
-        return half and fits and torch.cuda.get_device_capability(places.device) >= NEWEST_NEEDED
+        return half and fits and torch.cuda.get_device_capability(places.device) >= OLDEST_DEVICE
 
     def grid(self, heads: int) -> Grid:
         """Of queries of so many heads of keys."""
