@@ -54,6 +54,7 @@ KEPT_BY_TOOLS = (
     "dvc_plots",
     "results/report.html",
     "docs/results",
+    "docs/report.pdf",
 )
 EQUATIONS = (
     "budgeted_objective ctx_gate dtype_embed gated_moves hybrid_score kw move_union "
