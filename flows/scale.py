@@ -22,7 +22,7 @@ from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.params import Params, load_params
 from tasks.evaluation import SHARD
-from tasks.shards import workers_and_threads
+from tasks.shards import shard_size, workers_and_threads
 
 LARGEST = 10**12
 CALLS, TOKENS = "verifier_calls", "generated_tokens"
@@ -56,10 +56,11 @@ def scale(*arguments: str) -> None:
     stages = load_stages(params)
     report = list(stages.values())[-1]
     evaluation = find_stage(stages, f"evaluation@{params.backbones[0]}-{params.strengths[0]}")
-    shards = ceil(asked.problems / SHARD)
+    size = shard_size(SHARD, evaluation.inputs)
+    shards = ceil(asked.problems / size)
     print(
         f"{asked.problems:,} problems on {asked.machines:,} machines: {shards:,} shards of "
-        f"{SHARD}, {ceil(shards / asked.machines):,} a machine\n"
+        f"{size}, {ceil(shards / asked.machines):,} a machine\n"
     )
     print("\n".join(by_method(_metrics(report.outputs[report.task] / DETAILS), asked)))
     found = measure(evaluation, params.narrowed(**evaluation.item))
@@ -136,7 +137,7 @@ def measure(stage: Stage, params: Params) -> Measured | None:
     if cache.is_file():
         stored[f"{cache} (with what earlier runs asked)"] = cache.stat().st_size
     seconds = import_module("flows.tracking").seconds_of(stage, params)
-    cores = _cores(stage, params, shards=ceil(problems / SHARD))
+    cores = _cores(stage, params, shards=ceil(problems / shard_size(SHARD, stage.inputs)))
     core_seconds = None if seconds is None or cores is None else seconds * cores
     return Measured(problems, stored, table.num_rows, core_seconds)
 

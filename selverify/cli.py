@@ -237,8 +237,8 @@ def train_ranker(
     encoder: Annotated[
         str | None,
         typer.Option(
-            help="What reads the texts: wordllama, mean:MODEL or last:MODEL, each with or without "
-            "+free, or free alone; wordllama+free."
+            help="What reads the texts: wordllama, mean:MODEL, last:MODEL or server:MODEL@URL, "
+            "each with or without +free, or free alone; wordllama+free."
         ),
     ] = None,
     by: _By = None,

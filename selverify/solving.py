@@ -283,8 +283,9 @@ def solve_many(
             (``owner/name@revision``), one of ``models.verifiers.opening.PUBLISHED``; or the
             settings of one, of a judge or of a server, as ``verifier.source.math`` in params.yaml.
         ranker: of your own log, or its folder.
-        method: one of ``METHODS``; left out, ``full`` with a ranker and ``gates_only`` without. A
-            beam and DVTS sample ``calls`` steps a round, and make more calls.
+        method: one of ``METHODS``; left out, ``full`` with a ranker, ``gates_only`` without one,
+            and ``majority`` without a verifier. A beam and DVTS sample ``calls`` steps a round, and
+            make more calls.
         gates: False for none; a function of your own, in place of the check of arithmetic.
 
     Raises:

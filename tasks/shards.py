@@ -78,14 +78,19 @@ def work_on(
     round otherwise. A model of the hub, which is large, or behind a server is asked by one process
     of this machine, on all threads; of a model of the hub a shard has at least ``LARGE`` problems.
     """
-    if isinstance(sources_of(inputs).get("generator"), PretrainedParams):
-        size = max(size, LARGE)
+    size = shard_size(size, inputs)
     workers, threads = workers_and_threads(params, inputs)
     tracking = params.tracking.model_copy(update={"threads": threads})
     each = params.model_copy(update={"tracking": tracking})
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
     return mapper(work, shards, workers=workers)
+
+
+def shard_size(size: int, inputs: Mapping[str, Path]) -> int:
+    """Tasks of a shard, of a stage with these inputs that fixed it at ``size``."""
+    hub = isinstance(sources_of(inputs).get("generator"), PretrainedParams)
+    return max(size, LARGE) if hub else size
 
 
 def workers_and_threads(params: Params, inputs: Mapping[str, Path]) -> tuple[int, int]:

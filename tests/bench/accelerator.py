@@ -39,6 +39,7 @@ PROMPTS_AT_ONCE = 16
 PROMPTS_ALONE = 4
 """Whose samples are timed where prompts go one at a time."""
 SIBLINGS, STEPS_ALONE = 16, 32
+STEP = "The sum is {} + 1 = {}."
 COPIED = 2**30
 NUMBER_BYTES = 2
 DTYPE = torch.bfloat16
@@ -116,7 +117,7 @@ def _sampled(pretrained: HubModel, repeats: int) -> list[Row]:
 def _scored(pretrained: HubModel, folder: Path, device: str, repeats: int) -> list[Row]:
     prompt = load_prompt("math_steps")
     states = [state_of(f"{n}: {prompt.examples[0].question}") for n in range(PROMPTS)]
-    said = [DOMAIN.parse(f"The sum is {n} + 1 = {n + 1}.") for n in range(SIBLINGS)]
+    said = [DOMAIN.parse(STEP.format(n, n + 1)) for n in range(SIBLINGS)]
     moves = [move for move in said if isinstance(move, Move)]
     steps = [VerifyItem(state, (move,)) for state in states for move in moves]
     torch.manual_seed(SEED)

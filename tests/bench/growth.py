@@ -14,7 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rows import Row, median
+from rows import Row
+from scipy import stats
 
 sys.path.extend([str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "search")])
 
@@ -36,7 +37,7 @@ ONES = ("add 1 ;", "add 2 ;", "add 3 ;")
 
 
 def measure(repeats: int) -> list[Row]:
-    """The median exponent of each, for our method and the beam; collected as in a stage."""
+    """The exponent of each, for our method and the beam; collected as in a stage."""
     gc.set_threshold(COLLECTED_AFTER, *gc.get_threshold()[1:])
     methods: dict[str, Callable[[int, int, str], Asking[Outcome]]] = {
         "full": _full,
@@ -45,21 +46,27 @@ def measure(repeats: int) -> list[Row]:
     found = []
     for method, build in methods.items():
         for name, sizes in GROWN.items():
-            slopes = [_slope(build, name, sizes) for _ in range(repeats)]
+            slope, low, high = _slope(build, name, sizes, repeats)
             text = f"{method}, against {name} ({', '.join(map(str, sizes))})"
-            found.append(Row(text, median(slopes), "exponent", None))
+            found.append(Row(text, slope, f"exponent, {low:.3f} to {high:.3f}", None))
     return found
 
 
 def _slope(
-    build: Callable[[int, int, str], Asking[Outcome]], name: str, sizes: tuple[int, ...]
-) -> float:
+    build: Callable[[int, int, str], Asking[Outcome]],
+    name: str,
+    sizes: tuple[int, ...],
+    repeats: int,
+) -> tuple[float, float, float]:
+    """The slope of log time over log size, and its 95 % interval over all runs."""
+    runs = [size for _ in range(repeats) for size in sizes]
     times = []
-    for size in sizes:
+    for size in runs:
         given = {"problems": PROBLEMS, "N": N, "moves": DEPTH, name: size}
         times.append(_seconds(build, **{key.lower(): one for key, one in given.items()}))
-    slope, _ = np.polyfit(np.log(sizes), np.log(times), 1)
-    return float(slope)
+    fit = stats.linregress(np.log(runs), np.log(times))
+    half = stats.t.ppf(0.975, len(runs) - 2) * fit.stderr
+    return float(fit.slope), float(fit.slope - half), float(fit.slope + half)
 
 
 def _seconds(

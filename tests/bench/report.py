@@ -20,6 +20,7 @@ import hub
 import learning
 import overhead
 import rows
+import scale
 import served
 import size
 import torch
@@ -34,8 +35,8 @@ Written by `make bench`, or section by section by `make bench ONLY=grading` and 
 compared ran side by side.
 """
 ORIGIN = "Commit {commit}, {machine}; {runs}."
-ONCE = "size"
-"""The section whose measurements take minutes each."""
+ONCE = "size", "scale"
+"""Sections whose measurements take minutes each."""
 ACCELERATOR = f"""## A model on an accelerator
 
 Random weights in the shape of Llama 3.2 1B in bfloat16, a token a byte: {accelerator.PROMPTS}
@@ -80,7 +81,10 @@ alone are those of our layers, for as many rows and tokens.""",
     "scores": (
         f"""## Step scores
 
-A head on the same model, {hub.SIBLINGS} next steps of {hub.PROMPTS} questions.""",
+A head on the same model, {hub.SIBLINGS} next steps of {hub.PROMPTS} questions, nothing read before;
+the matrix products alone are those of every token that is read once and of the output layer for the
+steps. Then a beam search of {hub.ROUNDS} rounds at N = {hub.BEAM}: each step scored once, and all
+steps of a beam scored again in every round, as search-and-learn does.""",
         hub.scores,
     ),
     "grading": (
@@ -110,11 +114,28 @@ searches that one driver has under way over a server on the loopback address, wh
 process of its own and sets their pace.""",
         size.measure,
     ),
+    "scale": (
+        f"""## Larger than a machine
+
+What {scale.QUESTIONS} questions of MATH-500 take with N = {scale.N}, a generator of 1B and a
+verifier of 8B. Both models use all accelerators one after the other, which are as fast as the one
+below: the generator as measured there, the verifier as the one there that reads step tokens, slower
+by its parameters. Solutions are as long as those recorded of Llama 3.2 1B, in tokens of SmolLM2. A
+beam search asks a server for {scale.WIDTH} steps of a state at once. A driver takes the processor
+time a request that it took above; several drivers share the questions. "{scale.FEW} of {scale.N}"
+is what is verified where a selection comes first, as in ranked vote and selective vote.
+
+The simulation has {scale.SEARCHES:,} beam searches under way. Each accelerator answers
+{scale.AT_ONCE} requests at once after a lognormal time with a median of {scale.MEDIAN} s, each
+reply goes into an SQLite cache before it is used, and the events are written. Nothing is computed,
+and there is no network.""",
+        scale.measure,
+    ),
     "growth": (
         f"""## Growth
 
-Time of the searches without models, as a power of what grows; the others are {growth.PROBLEMS}
-problems, N = {growth.N}, {growth.DEPTH} moves.""",
+Time of the searches without models, as a power of what grows, with the 95 % interval of the slope
+over all runs; the others are {growth.PROBLEMS} problems, N = {growth.N}, {growth.DEPTH} moves.""",
         growth.measure,
     ),
 }
@@ -137,9 +158,13 @@ def main() -> None:
     for name in [given.only] if given.only else sections:
         text, measure = sections[name]
         origin = ORIGIN.format(
-            **at, runs="each once" if name == ONCE else f"medians of {given.repeats} runs"
+            **at, runs="each once" if name in ONCE else f"medians of {given.repeats} runs"
         )
-        lines = (text, "", origin, "", *table(measure(given.repeats)), "")
+        found = measure(given.repeats)
+        if not found:
+            print(f"{PAGE.name}: {name} left as it was", flush=True)
+            continue
+        lines = (text, "", origin, "", *table(found), "")
         write_text(with_section(PAGE.read_text(encoding="utf-8"), "\n".join(lines)), PAGE)
         print(f"{PAGE.name}: {name} written", flush=True)
 

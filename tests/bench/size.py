@@ -31,12 +31,22 @@ GIB = 2**20
 """In KiB."""
 
 
+Told = Iterator[tuple[str, float, str]]
+"""What was measured, its value and unit."""
+Work = Mapping[str, Callable[[], Told]]
+
+
 def measure(_: int) -> list[Row]:
     """Each in a process of its own, whose memory is told."""
+    return in_processes(__file__, WORK)
+
+
+def in_processes(file: str, work: Work) -> list[Row]:
+    """What each of ``work`` tells in a process of its own, which is ``file`` run with its name."""
     rows = []
-    for name in WORK:
+    for name in work:
         told = subprocess.run(
-            [sys.executable, __file__, name], capture_output=True, text=True, check=True
+            [sys.executable, file, name], stdout=subprocess.PIPE, text=True, check=True
         )
         for line in told.stdout.splitlines():
             what, value, unit = line.split("\t")
@@ -62,7 +72,7 @@ class Log(Mapping[str, tuple[Event, ...]]):
         return self._kinds[int(name[1:]) % PROBLEMS]
 
 
-def logs() -> Iterator[tuple[str, float, str]]:
+def logs() -> Told:
     count, log = SEARCHES * learning.ROUNDS, Log()
     with TemporaryDirectory() as folder:
         path = Path(folder, "events.parquet")
@@ -76,7 +86,7 @@ def logs() -> Iterator[tuple[str, float, str]]:
     yield "memory at most, both together", memory(), "GiB"
 
 
-def candidates() -> Iterator[tuple[str, float, str]]:
+def candidates() -> Told:
     torch.set_num_threads(1)
     lists = learning._lists(LISTS)
     held = memory()
@@ -93,16 +103,19 @@ def candidates() -> Iterator[tuple[str, float, str]]:
     yield "the same while training", memory(), "GiB"
 
 
-def searches() -> Iterator[tuple[str, float, str]]:
+def searches() -> Told:
     before = memory()
     with served.server() as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
+        spent = time.process_time()
         seconds, found = served.drive(url, lockstep=False, problems=AT_ONCE, digits=DIGITS)
+        spent = time.process_time() - spent
         asked = len(served.asked_of(process))
     assert len(found) == AT_ONCE
     yield f"{AT_ONCE:,} searches at once over a server", seconds, "s"
     yield "their requests", asked / seconds, "a second"
+    yield "processor time of the driver a request", 1e3 * spent / asked, "ms"
     yield "a search takes", (memory() - before) * 2**20 / AT_ONCE, "KiB"
 
 
@@ -112,13 +125,18 @@ def memory() -> float:
     return int(told.partition("VmHWM:")[2].split()[0]) / GIB
 
 
-WORK: Mapping[str, Callable[[], Iterator[tuple[str, float, str]]]] = {
+def tell(work: Work) -> None:
+    """A line for each figure of the one that was asked for."""
+    random.seed(0)
+    for what, value, unit in work[sys.argv[1]]():
+        print(what, value, unit, sep="\t", flush=True)
+
+
+WORK: Work = {
     "logs": logs,
     "candidates": candidates,
     "searches": searches,
 }
 
 if __name__ == "__main__":
-    random.seed(0)
-    for what, value, unit in WORK[sys.argv[1]]():
-        print(what, value, unit, sep="\t", flush=True)
+    tell(WORK)
