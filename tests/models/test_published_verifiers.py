@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from fake_backend import FakeBackend, PassingBackend
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_reward_models import (
+    DOMAIN,
     LLAMA_TOKENS,
     byte_tokenizer,
     item,
@@ -44,7 +46,9 @@ from selverify.models.verifiers.step_token import (
 from selverify.models.verifiers.steps import Encoder, Script
 from selverify.models.verifiers.value_head import QWEN_MATH, SKYWORK, VALUE_HEAD_FORMATS
 from selverify.params import PretrainedVerifier
-from selverify.search.requests import VerifyItem
+from selverify.search.beam import beam_search
+from selverify.search.driver import Search, run_searches
+from selverify.search.requests import Reply, Request, Verify, VerifyItem
 
 QUESTION = "A pen costs 3 dollars.\nHow much do 4 pens cost?"
 BEFORE = ("So each costs 3.",)
@@ -302,6 +306,36 @@ def test_what_was_scored_is_not_read_again(load: Load) -> None:
         verifier.verify([item(QUESTION, (*BEFORE, *STEPS[:1]), STEPS[1:])])
     assert (len(first), again, len(more)) == (1, [], 1)
     assert more[0] < first[0] / 2
+
+
+@pytest.mark.parametrize("name", ["math_shepherd", "skywork"])
+def test_a_beam_search_scores_each_step_once(name: str, load: Load) -> None:
+    """Eight rounds at N = 64 are 512 step scores; with those of every round before, 2,304."""
+    verifier = load(name, batch_tokens=20_000, kept_tokens=50_000)
+    scored: list[int] = []
+    head = verifier._head
+
+    def counted(hidden: torch.Tensor) -> torch.Tensor:
+        scored.append(len(hidden))
+        return head(hidden)
+
+    verifier._head = counted
+    writer = FakeBackend(
+        DOMAIN, lambda state, rng: f"{rng.random()}", name="n", seed=1, max_moves=8
+    )
+
+    class Both(PassingBackend):
+        def answer(self, request: Request) -> Reply:
+            if isinstance(request, Verify):
+                return verifier.verify(request.items)
+            return self.backend.answer(request)
+
+    search = beam_search(
+        DOMAIN, DOMAIN.read("Is it?", problem_id="p"), n=64, width=16, every=1, gates=False,
+        max_moves=8, aggregation="last", temperature=None,
+    )  # fmt: skip
+    found = run_searches({0: Search(search, None)}, Both(writer), end_of_move=DOMAIN.end_of_move)
+    assert found[0].ledger.verifier_calls == sum(scored) == 8 * 64
 
 
 def test_items_of_a_state_share_the_reading_of_it(load: Load) -> None:
