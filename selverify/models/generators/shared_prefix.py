@@ -76,13 +76,11 @@ class SharedPrefixes:
         self._positions = pretrained.positions
         self._dtype = pretrained.dtype
         self._kept = KeptPrefixes(capacity)
-        self._hidden: Tensor | None = None
         self._recorder = Recorder() if self._model.device.type == "cuda" else None
         self._fixed = self._recorder is not None if fixed is None else fixed
-        if depth < 1:
-            _layer_at(self._model, depth).register_forward_hook(self._take_inner)
-        else:
-            self._model.base_model.register_forward_hook(self._take_last)
+        whole = depth == 1
+        self._read_after = self._model.base_model if whole else _layer_at(self._model, depth)
+        self._state_of = _last_state if whole else _inner_state
         self._probe(pretrained.tokenizer.encode(_PROBE, add_special_tokens=False))
 
     def forget_recordings(self) -> None:
@@ -232,34 +230,33 @@ class SharedPrefixes:
         """Logits of all tokens, or of the last one only (a vocabulary is wide), hidden states of
         all; both in float32."""
         memory.layers = 0
+        states: list[Tensor] = []
+        reading = self._read_after.register_forward_hook(
+            lambda layer, given, out: states.append(self._state_of(out))
+        )
         # By its place, which copies the state: the product of a strided view with frozen weights is
         # made row by row, a hundred times slower.
-        out = self._model(
-            input_ids=tokens,
-            # Taken as it is, so that no mask is made: the attention knows who sees what.
-            attention_mask=tokens.new_ones((1, 1, 1, 1)),
-            position_ids=positions,
-            use_cache=False,
-            logits_to_keep=torch.tensor([tokens.shape[1] - 1], device=tokens.device) if last else 0,
-            memory=memory,
-        )
+        try:
+            out = self._model(
+                input_ids=tokens,
+                # Taken as it is, so that no mask is made: the attention knows who sees what.
+                attention_mask=tokens.new_ones((1, 1, 1, 1)),
+                position_ids=positions,
+                use_cache=False,
+                logits_to_keep=torch.tensor([tokens.shape[1] - 1], device=tokens.device)
+                if last
+                else 0,
+                memory=memory,
+            )
+        finally:
+            reading.remove()
         if not memory.layers:
             raise ParamsError(_UNUSUAL.format(type(self._model).__name__, "attention of its own"))
-        hidden, self._hidden = self._hidden, None
-        if hidden is None:
+        if not states:
             raise ProtocolError(
                 f"{type(self._model).__name__}: its decoder gave no hidden state, expected one"
             )
-        return out.logits.float(), hidden.float()
-
-    def _take_last(self, _: object, __: object, out: Any) -> None:
-        """The decoder's last state: to ask the model for it would keep every layer's."""
-        self._hidden = out.last_hidden_state
-
-    def _take_inner(self, _: object, __: object, out: Any) -> None:
-        """A layer's state, scaled to a root mean square of 1."""
-        hidden = out[0] if isinstance(out, tuple) else out
-        self._hidden = functional.rms_norm(hidden.float(), hidden.shape[-1:])
+        return out.logits.float(), states[0].float()
 
     @torch.inference_mode()
     def _probe(self, text: Sequence[int]) -> None:
@@ -286,6 +283,18 @@ class SharedPrefixes:
         allowed = _TOLERANCE.get(self._dtype, _COARSE) * float(expected.abs().max())
         if not apart <= max(allowed, rounding):
             raise ParamsError(_UNUSUAL.format(type(model).__name__, f"logits {apart:.2g} apart"))
+
+
+def _last_state(out: Any) -> Tensor:
+    """The decoder's last state: to ask the model for it would keep every layer's."""
+    state: Tensor = out.last_hidden_state
+    return state
+
+
+def _inner_state(out: Any) -> Tensor:
+    """A layer's state, scaled to a root mean square of 1."""
+    state = out[0] if isinstance(out, tuple) else out
+    return functional.rms_norm(state.float(), state.shape[-1:])
 
 
 def _layer_at(model: Any, depth: float) -> Any:
