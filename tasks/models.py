@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLLECTED_AFTER = 50_000
-"""New objects between two collections: a thousand searches hold so many that live long that looking
-through them after every 700 takes a fifth of the time (``make bench``, growth)."""
+COLLECTED_AFTER = 1_000_000
+"""New objects between two collections. A thousand searches hold so many that looking through them
+takes a fifth of the time after every 700, and after every 50,000 still so much that the time grows
+faster than the searches (``make bench``, growth). They leave hardly any cycles behind."""
 
 
 def open_models(
