@@ -48,8 +48,12 @@ def fold(folder: Path) -> None:
             schema = pa.schema([*kinds, pa.field(ROW, pa.int64())])
             rows = pa.Table.from_pandas(searches, schema=schema, preserve_index=False)
             beside = path.with_name(_SEARCHES.format(name))
-            write_table(beside, rows, schema=f"{_KEPT}.searches", version=VERSION)
-            write_table(path, distinct, schema=f"{_KEPT}.{name}", version=VERSION)
+            _write(beside, rows, "searches")
+            _write(path, distinct, name)
+
+
+def _write(path: Path, table: pa.Table, name: str) -> None:
+    write_table(path, table, schema=f"{_KEPT}.{name}", version=VERSION, dense=True)
 
 
 def unfold(folder: Path) -> None:

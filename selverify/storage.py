@@ -154,9 +154,18 @@ def _remove(path: Path) -> None:
 
 
 def write_table(
-    path: Path, rows: pa.Table | Sequence[Mapping[str, Any]], *, schema: str, version: int
+    path: Path,
+    rows: pa.Table | Sequence[Mapping[str, Any]],
+    *,
+    schema: str,
+    version: int,
+    dense: bool = False,
 ) -> None:
-    """Write ``rows`` as Parquet marked with ``schema`` and ``version``; equal rows, equal bytes."""
+    """Write ``rows`` as Parquet marked with ``schema`` and ``version``; equal rows, equal bytes.
+
+    ``dense``: slowly and in a fifth less space, by an encoding of integers (byte stream split) that readers
+    older than 2024 do not know.
+    """
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
     kept = table.schema.metadata or {}
     marks = {
@@ -164,8 +173,16 @@ def write_table(
         VERSION_KEY: str(version).encode(),
         COLUMNS_KEY: _columns(table),
     }
+    written = _WRITTEN
+    if dense:
+        split = {field.name: pa.types.is_integer(field.type) for field in table.schema}
+        written = written | {
+            "compression_level": 19,
+            "use_dictionary": [name for name, whole in split.items() if not whole],
+            "use_byte_stream_split": [name for name, whole in split.items() if whole],
+        }
     with atomic_path(path) as temporary:
-        write_parquet(table.replace_schema_metadata({**kept, **marks}), temporary)
+        pq.write_table(table.replace_schema_metadata({**kept, **marks}), temporary, **written)
 
 
 def _columns(table: pa.Table) -> bytes:
@@ -174,13 +191,8 @@ def _columns(table: pa.Table) -> bytes:
     return told.replace("<item: ", "<element: ").encode()
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write ``table`` with checksums, in about a tenth less space than zstd takes by default."""
-    pq.write_table(table, path, **_WRITTEN)
-
-
 def parquet_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """What writes tables to one file as ``write_parquet`` does, one after another."""
+    """What writes tables to one file as ``write_table`` does, one after another, unmarked."""
     return pq.ParquetWriter(path, schema, **_WRITTEN)
 
 
