@@ -49,7 +49,7 @@ from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.search.allocation import calls_at
 from selverify.storage import atomic_path, check_digests, check_place, write_digests
-from selverify.training.policy import LabelledList, train_policy
+from selverify.training.policy import LabelledList, MappedLists, train_policy
 
 T = TypeVar("T")
 DESCRIBED, WEIGHTS, CARD = "ranker.json", "ranker.safetensors", "README.md"
@@ -245,7 +245,8 @@ class Ranker:
             states, scored, names, wanted=wanted, strange=strange, seed=seed, resamples=RESAMPLES
         )
         report("all lists")
-        heuristic, _ = train_policy(rows, settings, report=lambda epoch: None, also=())
+        mapped = MappedLists(rows)
+        heuristic, _ = train_policy(mapped, settings, report=lambda epoch: None, also=())
         several = [item for item in rows if len(item.labels) > 1]
         reference = mean_dispersion(named_scorers(heuristic)[rule.scorer], several)
         rule = replace(rule, reference=reference)

@@ -27,7 +27,7 @@ from selverify.search.retrieval import PatternStore
 from selverify.storage import write_table
 from selverify.training.exploration import parse_moves, state_of
 from selverify.training.fit import Epoch
-from selverify.training.policy import LabelledList, split_lists, train_policy
+from selverify.training.policy import LabelledList, MappedLists, split_lists, train_policy
 from selverify.training.reproducible import one_thread
 from selverify.types import Move, State
 from tasks.artifacts import VERSION, read_rows, read_tasks, say
@@ -47,7 +47,7 @@ def run(
     items = _items(domain, rows, inputs["benchmark"])
     # Reading with a model of the hub takes hours on one thread, and depends on the machine anyway.
     with nullcontext() if has_source(inputs["generator"]) else one_thread():
-        lists = _label(models, rows, items)
+        lists = MappedLists(_label(models, rows, items))
     heuristic, dispersion = train_policy(lists, settings, report=_report)
     store = PatternStore.build(domain, _labelled_moves(items, rows))
     folder = outputs["residual"]
@@ -58,14 +58,14 @@ def run(
         reference_dispersion=dispersion,
         patterns=store.patterns(settings.retrieval_patterns),
     )
-    table = _audit(heuristic, lists, rows, params)
+    table = _audit(heuristic, lists, params)
     # As a table it keeps its columns where no state has an accepted move, and so no row.
     kept_columns = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata()
     path = folder / "rankers.parquet"
     write_table(path, kept_columns, schema="residual.rankers", version=VERSION)
     hybrid = table[table["ranker"] == "hybrid"]
     kept = dict(zip(hybrid["metric"], hybrid["value"], strict=True))
-    return {**kept, "reference_dispersion": dispersion["hybrid"], "lists": len(lists)}
+    return {**kept, "reference_dispersion": dispersion["hybrid"], "lists": len(rows)}
 
 
 def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -> list[RankItem]:
@@ -83,12 +83,13 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -
 
 def _label(
     models: OpenModels, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
-) -> list[LabelledList]:
+) -> Iterator[LabelledList]:
+    """One after the other, so that no more than one need be held."""
     kept = [row["embedded"] for row in rows]
     bare = [item for item, stored in zip(items, kept, strict=True) if not stored]
     read = iter(models.embedding()(bare) if bare else ())
-    return [
-        LabelledList(
+    for row, stored in zip(rows, kept, strict=True):
+        yield LabelledList(
             row["problem_id"],
             unpack_moves(stored) if stored else next(read),
             tuple(row["labels"]),
@@ -96,8 +97,6 @@ def _label(
             row["remaining"],
             tuple(row["scores"]),
         )
-        for row, stored in zip(rows, kept, strict=True)
-    ]
 
 
 def _labelled_moves(
@@ -108,24 +107,18 @@ def _labelled_moves(
             yield item.state, move, label
 
 
-def _audit(
-    heuristic: Heuristic,
-    lists: Sequence[LabelledList],
-    rows: Sequence[Mapping[str, Any]],
-    params: Params,
-) -> pd.DataFrame:
+def _audit(heuristic: Heuristic, lists: MappedLists, params: Params) -> pd.DataFrame:
     """Rankers against random and oracle order, on the problems held out of the training."""
-    quality = {id(item): row["scores"] for item, row in zip(lists, rows, strict=True)}
-    _, held_out = split_lists(lists, params.residual)
+    _, held_out = split_lists(lists.items, params.residual)
     with torch.inference_mode():
         audited = [
             ScoredCandidates(
-                item.problem_id,
-                np.array(item.labels),
-                np.array(quality[id(item)]),
-                {name: score(item.rows).numpy() for name, score in scorers(heuristic).items()},
+                lists.items[at].problem_id,
+                np.array(lists.items[at].labels),
+                np.array(lists.items[at].scores),
+                {n: score(lists.rows(at)).numpy() for n, score in scorers(heuristic).items()},
             )
-            for item in held_out
+            for at in held_out
         ]
     bootstrap = Bootstrap(params.evaluation.resamples, params.evaluation.seed)
     return ranker_table(audited, ks=RECALL_AT, bootstrap=bootstrap)

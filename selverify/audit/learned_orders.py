@@ -28,7 +28,7 @@ from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.search.gated import REJECT_PROBABILITY
 from selverify.training.fit import Epoch
-from selverify.training.policy import PLAIN, LabelledList, split_lists, train_policy
+from selverify.training.policy import PLAIN, LabelledList, MappedLists, split_lists, train_policy
 
 FOLDS = 5
 RANKER_SETTINGS = Residual(
@@ -180,7 +180,7 @@ def fit_on(
             "problem on one side"
         )
     _check_contrast(train, settings)
-    heuristic, _ = train_policy(train, settings, report=report, also=(PLAIN,))
+    heuristic, _ = train_policy(MappedLists(train), settings, report=report, also=(PLAIN,))
     named = named_scorers(heuristic)
     several = [item for item in train if len(item.labels) > 1]
     references = {name: mean_dispersion(scorer, several) for name, scorer in named.items()}
@@ -282,7 +282,7 @@ def _key(before: bytes, text: str) -> bytes:
 
 def _check_contrast(train: Sequence[LabelledList], settings: Residual) -> None:
     for name, part in zip(("trained on", "held out"), split_lists(train, settings), strict=True):
-        if not any(any(item.labels) and not all(item.labels) for item in part):
+        if not any(0 < sum(train[place].labels) < len(train[place].labels) for place in part):
             raise SchemaError(
                 f"recorded lists: of {len(train)} lists for training, none of the {len(part)} "
                 f"{name} holds both an accepted and a rejected move; expected at least one"

@@ -7,17 +7,24 @@ D_type, sigma-bar. Does not know: how lists were explored, the truth, test probl
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
+from tempfile import TemporaryFile
+from typing import IO
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from selverify.errors import SchemaError
-from selverify.models.heuristic.embedding import Embeddings, concatenate
+from selverify.models.heuristic.embedding import SHARED, Embeddings
 from selverify.models.heuristic.hybrid import Heuristic, PrintedHead, Scorer, scorers
 from selverify.models.verifiers.head import StepHead, read_of
 from selverify.params import Residual
@@ -27,6 +34,12 @@ from selverify.training.reproducible import one_thread
 
 _DRAWS = 50
 _ROWS_PER_BATCH = 1024
+_ROWS_AT_ONCE = 16_384
+"""That are scored together; the last part is up to twice as large, because a matrix product of few
+rows may sum in another order."""
+_MOST_STATES = 32_768
+"""That the familiarity is learned from, and as many for its limit; scikit-learn copies them."""
+_NO_ROWS = Embeddings(*(torch.empty(0) for _ in Embeddings._fields))
 EXPECTED = "expected score"
 PLAIN, WORDLESS, PRINTED = "plain residual", "wordless residual", "printed residual"
 """Heads that some uses do without, and how they are named while they are trained."""
@@ -49,22 +62,82 @@ class LabelledList:
     scores: tuple[float, ...] = ()
 
 
+class MappedLists:
+    """Lists whose embeddings are in memory-mapped files, z_w and z_w* once a list.
+
+    ``items`` are the lists without their embeddings, ``starts`` the position of each one's first
+    row among the rows of all, and their number. The files are in the folder for temporary ones
+    (``TMPDIR``) without a name: they end when nothing maps them, at the latest with the process.
+    """
+
+    def __init__(self, lists: Iterable[LabelledList]) -> None:
+        """Reads ``lists`` once and holds the embeddings of one at a time."""
+        self.items: list[LabelledList] = []
+        widths = [torch.Size()] * len(Embeddings._fields)
+        with ExitStack() as stack:
+            files = [stack.enter_context(TemporaryFile()) for _ in Embeddings._fields]
+            for item in lists:
+                for file, name, column in zip(files, Embeddings._fields, item.rows, strict=True):
+                    kept = column[0] if name in SHARED else column
+                    file.write(kept.float().numpy().tobytes())
+                widths = [column.shape[1:] for column in item.rows]
+                self.items.append(replace(item, rows=_NO_ROWS))
+            counts = [len(item.labels) for item in self.items]
+            self.starts = [0, *accumulate(counts)]
+            shapes = [
+                (len(counts) if name in SHARED else self.starts[-1], *width)
+                for name, width in zip(Embeddings._fields, widths, strict=True)
+            ]
+            self._columns = Embeddings(*map(_mapped, files, shapes))
+        self._list_of = torch.repeat_interleave(torch.tensor(counts, dtype=torch.long))
+
+    def take(self, rows: Tensor) -> Embeddings:
+        """The rows at these positions among those of all lists, in that order."""
+        own = self._list_of[rows]
+        columns = zip(Embeddings._fields, self._columns, strict=True)
+        return Embeddings(*(column[own if name in SHARED else rows] for name, column in columns))
+
+    def rows(self, place: int) -> Embeddings:
+        """The embeddings of the list at ``place``."""
+        return self.take(torch.arange(self.starts[place], self.starts[place + 1]))
+
+    def states(self, places: Sequence[int]) -> Tensor:
+        """z_w of the lists at ``places``, or of evenly spaced ones of too many: [lists, D]."""
+        return self._columns.state[list(places[:: math.ceil(len(places) / _MOST_STATES) or 1])]
+
+
+def _mapped(file: IO[bytes], shape: tuple[int, ...]) -> Tensor:
+    if not math.prod(shape):  # an empty file cannot be mapped
+        return torch.empty(shape)
+    return torch.from_numpy(np.memmap(file, np.float32, "r+")).view(shape)
+
+
 @dataclass(frozen=True, slots=True)
 class _Data:
-    """All rows one below the other, and indices into them."""
+    """A part of the lists: which rows are theirs, and indices into these rows."""
 
-    rows: Embeddings
+    lists: MappedLists
+    rows: Tensor  # [rows]: positions among the rows of all lists
     accepted: Tensor  # [rows]: 1 where the verifier accepted
     scores: Tensor  # [rows]: what it gave
     pairs: Tensor  # [pairs, 2]: accepted row, rejected row
     path_rows: Tensor  # committed rows of right trajectories
     path_steps: Tensor  # g(w) of their states
 
+    def take(self, chosen: Tensor) -> Embeddings:
+        """The embeddings of these of the part's rows, in that order."""
+        return self.lists.take(self.rows[chosen])
 
-def split_lists(
-    lists: Sequence[LabelledList], settings: Residual
-) -> tuple[list[LabelledList], list[LabelledList]]:
-    """Training and held-out lists; a problem's lists stay together (seeded).
+    def scores_of(self, scorer: Scorer) -> Tensor:
+        """What ``scorer`` gives each of the part's rows [rows]."""
+        parts = max(1, len(self.rows) // _ROWS_AT_ONCE)
+        cuts = [_ROWS_AT_ONCE * part for part in range(1, parts)]
+        places = torch.arange(len(self.rows))
+        return torch.cat([scorer(self.take(part)) for part in places.tensor_split(cuts)])
+
+
+def split_lists(lists: Sequence[LabelledList], settings: Residual) -> tuple[list[int], list[int]]:
+    """Places of training and held-out lists; a problem's lists stay together (seeded).
 
     The first draw in ``_DRAWS`` counts that gives both parts a list with an order to learn, where
     these are few; without such a draw the first one.
@@ -82,14 +155,14 @@ def split_lists(
         draws = draws[:1]
     held = draws[-1]
     return (
-        [item for item in lists if item.problem_id not in held],
-        [item for item in lists if item.problem_id in held],
+        [place for place, item in enumerate(lists) if item.problem_id not in held],
+        [place for place, item in enumerate(lists) if item.problem_id in held],
     )
 
 
 @one_thread()
 def train_policy(
-    lists: Sequence[LabelledList],
+    lists: MappedLists,
     settings: Residual,
     *,
     report: ReportEpoch,
@@ -108,28 +181,28 @@ def train_policy(
     """
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
-    training, held = split_lists(lists, settings)
-    data, checked = _gather(training, settings, rng), _gather(held, settings, rng)
+    training, held = split_lists(lists.items, settings)
+    data, checked = (_gather(lists, part, settings, rng) for part in (training, held))
     if not len(data.pairs):
         raise SchemaError(
             f"exploration.lists: none of {len(training)} training lists holds both an accepted and "
             "a rejected move; expected some (is exploration.tau out of the verifier's range?)"
         )
-    heuristic = Heuristic(
-        data.rows.state.shape[1], data.rows.token_logprobs.shape[1], settings.hidden
-    )
-    heuristic.familiarity.fit(_states(training), _states(held), familiar=settings.familiar)
+    one = lists.rows(0)
+    heuristic = Heuristic(one.state.shape[1], one.token_logprobs.shape[1], settings.hidden)
+    states = lists.states(training), lists.states(held)
+    heuristic.familiarity.fit(*states, familiar=settings.familiar)
     _fit_distance(heuristic, data, settings, report)
     start = torch.random.get_rng_state()
     fitted = partial(_fit_residual, data=data, checked=checked, settings=settings, report=report)
     fitted(heuristic.residual, "residual", scorer=_ordered(heuristic, heuristic.residual, settings))
-    for name, head, wanted, held_wanted in (
+    for name, head, *wanted in (
         ("acceptance", heuristic.acceptance, data.accepted, checked.accepted),
         (EXPECTED, heuristic.expected, data.scores, checked.scores),
     ):
         if name != EXPECTED or name in also:
-            pairs = (data.rows, wanted), (checked.rows, held_wanted)
-            _fit_probability(name, head, *pairs, settings=settings, report=report)
+            parts = zip((data, checked), wanted, strict=True)
+            _fit_probability(name, head, *parts, settings=settings, report=report)
     local = settings.model_copy(update={"trajectory_weight": 0.0})
     for name, module, scorer, how in (
         (PLAIN, heuristic.plain, _ordered(heuristic, heuristic.plain, local), local),
@@ -148,48 +221,45 @@ def train_policy(
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
-def reference_dispersion(heuristic: Heuristic, lists: Sequence[LabelledList]) -> dict[str, float]:
+def reference_dispersion(heuristic: Heuristic, lists: MappedLists) -> dict[str, float]:
     """sigma-bar: the mean of sigma(w) over the exploration log, for each scorer."""
+    named = scorers(heuristic)
+    found = {name: array("d") for name in named}
     with torch.inference_mode():
-        return {
-            name: sum(dispersion(scorer(item.rows).tolist()) for item in lists) / len(lists)
-            for name, scorer in scorers(heuristic).items()
-        }
+        for rows in map(lists.rows, range(len(lists.items))):
+            for name, scorer in named.items():
+                found[name].append(dispersion(scorer(rows).tolist()))
+    return {name: sum(spreads) / len(lists.items) for name, spreads in found.items()}
 
 
-def _states(lists: Sequence[LabelledList]) -> Tensor:
-    """z_w of each list, [lists, D]."""
-    return torch.stack([item.rows.state[0] for item in lists])
-
-
-def _gather(lists: Sequence[LabelledList], settings: Residual, rng: random.Random) -> _Data:
-    labels: list[bool] = []
-    scores: list[float] = []
-    pairs: list[tuple[int, int]] = []
-    path_rows: list[int] = []
-    path_steps: list[int] = []
+def _gather(
+    lists: MappedLists, places: Sequence[int], settings: Residual, rng: random.Random
+) -> _Data:
+    rows, pairs, path_rows = array("q"), array("q"), array("q")
+    labels, scores, path_steps = array("f"), array("f"), array("f")
     start = 0
-    for item in lists:
+    for place in places:
+        item = lists.items[place]
         accepted = [start + row for row, label in enumerate(item.labels) if label]
         rejected = [start + row for row, label in enumerate(item.labels) if not label]
         if accepted and rejected:
-            pairs += [
-                (rng.choice(accepted), rng.choice(rejected))
-                for _ in range(settings.pairs_per_state)
-            ]
+            for _ in range(settings.pairs_per_state):
+                pairs.extend((rng.choice(accepted), rng.choice(rejected)))
         if item.remaining is not None and item.committed is not None:
             path_rows.append(start + item.committed)
             path_steps.append(item.remaining)
-        labels += item.labels
-        scores += item.scores or map(float, item.labels)
+        rows.extend(range(*lists.starts[place : place + 2]))
+        labels.extend(item.labels)
+        scores.extend(item.scores or item.labels)
         start += len(item.labels)
     return _Data(
-        concatenate([item.rows for item in lists]),
-        torch.tensor(labels, dtype=torch.float32),
-        torch.tensor(scores, dtype=torch.float32),
-        torch.tensor(pairs, dtype=torch.long).reshape(-1, 2),
-        torch.tensor(path_rows, dtype=torch.long),
-        torch.tensor(path_steps, dtype=torch.float32),
+        lists,
+        torch.from_numpy(np.array(rows)),
+        torch.from_numpy(np.array(labels)),
+        torch.from_numpy(np.array(scores)),
+        torch.from_numpy(np.array(pairs)).reshape(-1, 2),
+        torch.from_numpy(np.array(path_rows)),
+        torch.from_numpy(np.array(path_steps)),
     )
 
 
@@ -197,11 +267,11 @@ def _fit_distance(
     heuristic: Heuristic, data: _Data, settings: Residual, report: ReportEpoch
 ) -> None:
     """Regress the remaining steps after each committed move of a right trajectory."""
-    rows = data.rows.take(data.path_rows)
     left = data.path_steps - 1
 
     def loss_of(chosen: Tensor) -> Tensor:
-        distances = heuristic.distance(rows.after[chosen], rows.goal[chosen])
+        rows = data.take(data.path_rows[chosen])
+        distances = heuristic.distance(rows.after, rows.goal)
         return functional.smooth_l1_loss(distances, left[chosen])
 
     fit(
@@ -236,7 +306,7 @@ def _fit_residual(
     """
 
     def loss_of(chosen: Tensor) -> Tensor:
-        loss = _rank_loss(scorer, data.rows, data.pairs[chosen])
+        loss = _rank_loss(scorer, data, data.pairs[chosen])
         return loss + settings.trajectory_weight * _trajectory_loss(module, data, settings)
 
     fit(
@@ -253,33 +323,36 @@ def _fit_residual(
 def _fit_probability(
     name: str,
     head: StepHead,
-    learned: tuple[Embeddings, Tensor],
-    held: tuple[Embeddings, Tensor],
+    learned: tuple[_Data, Tensor],
+    held: tuple[_Data, Tensor],
     *,
     settings: Residual,
     report: ReportEpoch,
 ) -> None:
     """Fit the log odds of what the verifier said of all moves, by cross-entropy."""
-    rows, wanted = learned
+    data, wanted = learned
+    checked, held_wanted = held
+    loss = functional.binary_cross_entropy_with_logits
 
-    def loss(rows: Embeddings, wanted: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(head(read_of(rows)), wanted)
+    def odds(rows: Embeddings) -> Tensor:
+        found: Tensor = head(read_of(rows))
+        return found
 
     fit(
         name,
         head,
-        lambda chosen: loss(rows.take(chosen), wanted[chosen]),
+        lambda chosen: loss(odds(data.take(chosen)), wanted[chosen]),
         Batches(len(wanted), _ROWS_PER_BATCH // 4, settings.epochs),
         update=_update(head, settings),
         report=report,
-        validation=lambda: float(loss(*held)),
+        validation=lambda: float(loss(checked.scores_of(odds), held_wanted)),
     )
 
 
-def _rank_loss(scorer: Scorer, rows: Embeddings, pairs: Tensor) -> Tensor:
+def _rank_loss(scorer: Scorer, data: _Data, pairs: Tensor) -> Tensor:
     """E[log(1 + exp(s(m+) - s(m-)))]: accepted moves are to score lower (Eq. rank_loss)."""
     return functional.softplus(
-        scorer(rows.take(pairs[:, 0])) - scorer(rows.take(pairs[:, 1]))
+        scorer(data.take(pairs[:, 0])) - scorer(data.take(pairs[:, 1]))
     ).mean()
 
 
@@ -288,7 +361,7 @@ def _trajectory_loss(residual: PrintedHead, data: _Data, settings: Residual) -> 
     if not len(data.path_rows):
         return torch.zeros(())
     chosen = torch.randint(len(data.path_rows), (min(_ROWS_PER_BATCH, len(data.path_rows)),))
-    predicted = residual(data.rows.take(data.path_rows[chosen]))
+    predicted = residual(data.take(data.path_rows[chosen]))
     return functional.mse_loss(predicted, settings.trajectory_scale * data.path_steps[chosen])
 
 
@@ -296,7 +369,7 @@ def _out_of_order(scorer: Scorer, data: _Data) -> float:
     """The share of pairs that the scorer orders wrongly; ties count as wrong."""
     if not len(data.pairs):
         return 1.0
-    scores = scorer(data.rows)
+    scores = data.scores_of(scorer)
     ordered = scores[data.pairs[:, 0]] < scores[data.pairs[:, 1]]
     return 1.0 - float(ordered.float().mean())
 

@@ -1,4 +1,4 @@
-"""What a ranker learns from a second, and what event logs take: rows written, kept and read."""
+"""What a ranker and a reward model learn from a second, and what event logs take."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import duckdb
@@ -17,12 +18,19 @@ sys.path.extend([str(Path(__file__).parents[1] / part) for part in ("training", 
 import test_policy_training
 from toy import ToyDomain, toy_problem
 
-from selverify.models.heuristic.embedding import Embeddings
+from selverify.domains import domain_by_name
+from selverify.models.heuristic.embedding import Embeddings, packed
+from selverify.models.verifiers.head import StepRead
+from selverify.models.verifiers.reward import SEEN
+from selverify.params import load_params
 from selverify.search.ledger import Ledger
+from selverify.search.requests import RankItem
 from selverify.search.traces import Event, read_events, write_events
-from selverify.training.policy import LabelledList, train_policy
+from selverify.training.head import train_head
+from selverify.training.policy import LabelledList, MappedLists, train_policy
+from selverify.training.rollouts import ValuedSolution
 
-STATES, MOVES, WIDTH = 2_000, 8, 128
+STATES, MOVES, WIDTH, EPOCHS = 2_000, 8, 128, 4
 SEARCHES, ROUNDS = 4_000, 25
 QUERY = """
 select event, count(*), sum(verifier_calls), count(distinct problem_id)
@@ -31,17 +39,41 @@ from read_parquet('{path}') group by event order by event
 
 
 def training(repeats: int) -> list[Row]:
-    """Candidates a second and epoch, all parts of a ranker together, on one thread."""
+    """Candidates, and steps, a second and epoch, on one thread."""
     torch.set_num_threads(1)
-    lists = _lists()
-    epochs = 4
-    settings = test_policy_training.SETTINGS.model_copy(update={"epochs": epochs, "hidden": 64})
-    rates = []
-    for _ in range(repeats):
-        began = time.perf_counter()
-        train_policy(lists, settings, report=lambda epoch: None)
-        rates.append(epochs * STATES * MOVES / (time.perf_counter() - began))
-    return [Row(f"{STATES:,} lists of {MOVES}", median(rates), "candidates a second", None)]
+    lists = list(_lists(STATES))
+    settings = test_policy_training.SETTINGS.model_copy(update={"epochs": EPOCHS, "hidden": 64})
+    solutions = [_solution(item) for item in lists]
+    told = load_params(Path(__file__).parents[2] / "params.yaml").verifier
+    of_head = told.model_copy(update={"epochs": EPOCHS})
+
+    def head() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            train_head(
+                solutions,
+                of_head,
+                domain_by_name("math"),
+                _unread,
+                share=1.0,
+                backbone="",
+                folder=Path(folder),
+                report=lambda epoch: None,
+            )
+
+    ranked = [
+        _rate(lambda: train_policy(MappedLists(lists), settings, report=lambda epoch: None))
+        for _ in range(repeats)
+    ]
+    valued = [_rate(head) for _ in range(repeats)]
+    return [
+        Row(f"a ranker, {STATES:,} lists of {MOVES}", median(ranked), "candidates a second", None),
+        Row(
+            f"a reward model's head, {STATES:,} solutions of {MOVES} steps",
+            median(valued),
+            "steps a second",
+            None,
+        ),
+    ]
 
 
 def logs(repeats: int) -> list[Row]:
@@ -72,21 +104,39 @@ def logs(repeats: int) -> list[Row]:
     ]
 
 
-def _lists(states: int = STATES) -> list[LabelledList]:
+def _rate(train: Callable[[], object]) -> float:
+    """Moves a second and epoch."""
+    began = time.perf_counter()
+    train()
+    return EPOCHS * STATES * MOVES / (time.perf_counter() - began)
+
+
+def _solution(item: LabelledList) -> ValuedSolution:
+    """The same moves as steps of one solution, embedded when they were sampled."""
+    read = StepRead(item.rows.after, item.rows.move, item.rows.move[:, :SEEN])
+    values = tuple(map(float, item.labels))
+    return ValuedSolution(
+        item.problem_id, "", ("",) * MOVES, values, 1, 0.5, embedded=packed(read._asdict())
+    )
+
+
+def _unread(items: Sequence[RankItem]) -> list[Embeddings]:
+    raise AssertionError(f"{len(items)} moves to read, expected all to be embedded")
+
+
+def _lists(states: int) -> Iterator[LabelledList]:
     generator = torch.Generator().manual_seed(7)
 
     def drawn(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
-    found = []
     for index in range(states):
         state, move = drawn(1, WIDTH).expand(MOVES, WIDTH), drawn(MOVES, WIDTH)
         rows = Embeddings(state, move, state + move, state, drawn(MOVES, 2), torch.zeros(MOVES))
         labels = tuple((move[:, 0] > 0).tolist())
         first = labels.index(True) if any(labels) else None
         remaining = None if first is None else 1 + index % 4
-        found.append(LabelledList(f"p{index}", rows, labels, first, remaining))
-    return found
+        yield LabelledList(f"p{index}", rows, labels, first, remaining)
 
 
 def _events(domain: ToyDomain, problem: object) -> list[Event]:

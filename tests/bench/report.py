@@ -94,9 +94,10 @@ On {grading.WORKERS} processes. Math-Verify alone parses and compares with its o
         grading.measure,
     ),
     "training": (
-        f"""## Training a ranker
+        f"""## Training
 
-All parts together, each epoch counted, width {learning.WIDTH}, on one thread.""",
+Each epoch counted, width {learning.WIDTH}, on one thread: all parts of a ranker together, and a
+reward model's head that learns from steps whose hidden states were kept with their samples.""",
         learning.training,
     ),
     "logs": (
@@ -109,9 +110,9 @@ Parquet with checksums.""",
         f"""## At size
 
 Each in a process of its own: a log of {size.SEARCHES * learning.ROUNDS:,} events, a ranker on
-{size.LISTS * learning.MOVES:,} candidates of width {learning.WIDTH}, and {size.AT_ONCE:,} beam
-searches that one driver has under way over a server on the loopback address, which is a Python
-process of its own and sets their pace.""",
+{size.LISTS * learning.MOVES:,} candidates of width {learning.WIDTH} that come list by list, and
+{size.AT_ONCE:,} beam searches that one driver has under way over a server on the loopback address,
+which is a Python process of its own and sets their pace.""",
         size.measure,
     ),
     "scale": (

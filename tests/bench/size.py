@@ -7,8 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event as Signal
+from threading import Thread
 
 import duckdb
 import learning
@@ -19,7 +22,7 @@ from rows import Row
 from toy import ToyDomain, toy_problem
 
 from selverify.search.traces import Event, write_events
-from selverify.training.policy import train_policy
+from selverify.training.policy import MappedLists, train_policy
 
 SEARCHES = 400_000
 """In the log, of ``learning.ROUNDS`` events."""
@@ -27,6 +30,8 @@ PROBLEMS = 1_000
 LISTS = 125_000
 """Of ``learning.MOVES`` candidates."""
 AT_ONCE, DIGITS = 10_000, 2
+SAMPLED = 0.01
+"""Seconds between two looks at the memory."""
 GIB = 2**20
 """In KiB."""
 
@@ -88,19 +93,21 @@ def logs() -> Told:
 
 def candidates() -> Told:
     torch.set_num_threads(1)
-    lists = learning._lists(LISTS)
-    held = memory()
+    before = memory("RssAnon")
     settings = test_policy_training.SETTINGS.model_copy(update={"epochs": 1, "hidden": 64})
-    began = time.perf_counter()
-    train_policy(lists, settings, report=lambda epoch: None)
-    rate = LISTS * learning.MOVES / (time.perf_counter() - began)
+    with anonymous() as seen:
+        lists = MappedLists(learning._lists(LISTS))
+        began = time.perf_counter()
+        train_policy(lists, settings, report=lambda epoch: None)
+        rate = LISTS * learning.MOVES / (time.perf_counter() - began)
     yield (
         f"{LISTS * learning.MOVES:,} candidates, an epoch of a ranker",
         rate,
         "candidates a second",
     )
-    yield "memory for them", held, "GiB"
-    yield "the same while training", memory(), "GiB"
+    yield "anonymous memory before the first of them", before, "GiB"
+    yield "the same at most, until the ranker is trained", max(seen), "GiB"
+    yield "resident at most, with pages of mapped files", memory(), "GiB"
 
 
 def searches() -> Told:
@@ -119,10 +126,31 @@ def searches() -> Told:
     yield "a search takes", (memory() - before) * 2**20 / AT_ONCE, "KiB"
 
 
-def memory() -> float:
-    """The most that this process has held, in GiB; ``ru_maxrss`` begins with its parent's."""
+def memory(kind: str = "VmHWM") -> float:
+    """The most that this process has held, in GiB; ``ru_maxrss`` begins with its parent's.
+
+    ``RssAnon``: what it holds now without pages of files, which the system can take back.
+    """
     told = Path("/proc/self/status").read_text(encoding="utf-8")
-    return int(told.partition("VmHWM:")[2].split()[0]) / GIB
+    return int(told.partition(f"{kind}:")[2].split()[0]) / GIB
+
+
+@contextmanager
+def anonymous() -> Iterator[list[float]]:
+    """Anonymous memory, looked at all the time by a thread, in GiB."""
+    seen, ended = [memory("RssAnon")], Signal()
+
+    def look() -> None:
+        while not ended.wait(SAMPLED):
+            seen.append(memory("RssAnon"))
+
+    thread = Thread(target=look)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        thread.join()
 
 
 def tell(work: Work) -> None:

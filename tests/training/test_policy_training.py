@@ -1,7 +1,11 @@
 """The residual and the distance learn what their losses say."""
 
+import tempfile
+import weakref
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import accumulate
 
 import pytest
 import torch
@@ -12,8 +16,9 @@ from selverify.errors import SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
+from selverify.training import policy
 from selverify.training.fit import Epoch
-from selverify.training.policy import PLAIN, LabelledList, split_lists, train_policy
+from selverify.training.policy import PLAIN, LabelledList, MappedLists, split_lists, train_policy
 
 SETTINGS = RANKER_SETTINGS.model_copy(
     update={"weight_decay": 0.0, "pairs_per_state": 6, "validation_fraction": 0.25, "seed": 3}
@@ -26,7 +31,12 @@ def quiet(_: Epoch) -> None:
 
 def trained(data: list[LabelledList], **changes: object) -> Heuristic:
     """The heuristic, under other settings."""
-    return train_policy(data, SETTINGS.model_copy(update=changes), report=quiet)[0]
+    return train_policy(MappedLists(data), SETTINGS.model_copy(update=changes), report=quiet)[0]
+
+
+def held_out(data: list[LabelledList]) -> list[LabelledList]:
+    """The lists that the training does not learn from."""
+    return [data[place] for place in split_lists(data, SETTINGS)[1]]
 
 
 def lists(count: int, *, noise: bool = False) -> list[LabelledList]:
@@ -52,17 +62,19 @@ def test_accepted_moves_come_to_rank_first(rank_on):
     seen: dict[str, list[float]] = defaultdict(list)
     data = lists(120)
     heuristic, dispersion = train_policy(
-        data, settings, report=lambda epoch: seen[epoch.part].append(epoch.validation_loss)
+        MappedLists(data),
+        settings,
+        report=lambda epoch: seen[epoch.part].append(epoch.validation_loss),
     )
     assert min(seen["residual"]) < 0.1
     for part in ("plain residual", "wordless residual", "printed residual"):
         assert min(seen[part]) < 0.1, part
     assert min(seen["acceptance"]) < 0.35
     assert min(seen["expected score"]) < 0.35
-    _, held = split_lists(data, settings)
-    rows = held[0].rows
+    held = held_out(data)[0]
+    rows = held.rows
     scores = heuristic(rows) if rank_on == "hybrid" else heuristic.residual(rows)
-    labels = torch.tensor(held[0].labels)
+    labels = torch.tensor(held.labels)
     assert scores[labels].mean() < scores[~labels].mean()
     for residual in (heuristic.plain, heuristic.wordless, heuristic.printed):
         found = residual(rows)
@@ -77,8 +89,7 @@ def test_at_a_state_unlike_those_of_the_training_the_verifier_is_asked():
     """Few held-out states are unfamiliar, a shifted one is; its moves count as rejected."""
     data = lists(400)
     heuristic = trained(data)
-    _, held = split_lists(data, SETTINGS)
-    rows = concatenate([item.rows for item in held])
+    rows = concatenate([item.rows for item in held_out(data)])
     assert 0.0 < heuristic.familiarity.is_unlike(rows.state).float().mean() < 0.03
     elsewhere = rows._replace(state=rows.state + 9.0)
     familiar = ~heuristic.familiarity.is_unlike(rows.state)
@@ -95,7 +106,7 @@ def test_the_expected_score_is_the_one_that_the_verifier_gives():
         for item in lists(120)
     ]
     heuristic = trained(data)
-    _, held = split_lists(data, SETTINGS)
+    held = held_out(data)
     rows = concatenate([item.rows for item in held])
     labels = torch.tensor([label for item in held for label in item.labels])
     expected = 1.0 - heuristic.expected_losses(rows).detach()
@@ -144,7 +155,7 @@ def test_labels_without_a_pattern_are_not_learned():
     """On coin-flip labels the held-out order stays near one half."""
     seen: list[float] = []
     train_policy(
-        lists(120, noise=True),
+        MappedLists(lists(120, noise=True)),
         SETTINGS,
         report=lambda one: seen.append(one.validation_loss) if one.part == "residual" else None,
     )
@@ -161,7 +172,7 @@ def test_lists_without_a_contrast_are_refused():
 def test_what_the_lists_do_not_show_is_not_learned():
     """No distance without right trajectories; the first epoch without a held-out contrast."""
     data = lists(20)
-    one = split_lists(data, SETTINGS)[0][0].problem_id
+    one = data[split_lists(data, SETTINGS)[0][0]].problem_id
     lost = [
         replace(item, remaining=None, labels=item.labels if item.problem_id == one else (True,) * 6)
         for item in data
@@ -181,24 +192,113 @@ def test_both_parts_get_an_order_to_learn_where_few_lists_have_one():
             for at, item in enumerate(data)
         ]
         for part in split_lists(few, SETTINGS):
-            assert any(not all(item.labels) for item in part)
+            assert any(not all(few[at].labels) for at in part)
 
 
 def test_problems_are_not_split():
     """All lists of a problem fall on the same side."""
     data = [*lists(20), *lists(20)]
     training, held = split_lists(data, SETTINGS)
-    assert not {item.problem_id for item in training} & {item.problem_id for item in held}
-    assert len(training) + len(held) == 40
+    assert not {data[at].problem_id for at in training} & {data[at].problem_id for at in held}
+    assert sorted(training + held) == list(range(40))
 
 
 def test_what_is_left_out_changes_nothing_else() -> None:
     """An audit's ranker has the orders and the rejections of one that was trained whole."""
     whole = trained(lists(40))
-    part, _ = train_policy(lists(40), SETTINGS, report=quiet, also=(PLAIN,))
+    part, _ = train_policy(MappedLists(lists(40)), SETTINGS, report=quiet, also=(PLAIN,))
     rows = lists(3)[2].rows
     for name in LEARNED:
         assert torch.equal(named_scorers(whole)[name](rows), named_scorers(part)[name](rows)), name
     assert torch.equal(whole(rows), part(rows))
     assert torch.equal(whole.reject_probabilities(rows), part.reject_probabilities(rows))
     assert not torch.equal(whole.expected_losses(rows), part.expected_losses(rows))
+
+
+class InMemory(MappedLists):
+    """The obvious version: all rows one below the other in memory, and scored together."""
+
+    def __init__(self, data: list[LabelledList]) -> None:
+        self.items = data
+        self.starts = [0, *accumulate(len(item.labels) for item in data)]
+        self.whole = concatenate([item.rows for item in data])
+
+    def take(self, rows: torch.Tensor) -> Embeddings:
+        """Of rows that repeat z_w and z_w* for each move."""
+        return self.whole.take(rows)
+
+    def rows(self, place: int) -> Embeddings:
+        """As they were given."""
+        return self.items[place].rows
+
+    def states(self, places: list[int]) -> torch.Tensor:
+        """All of them."""
+        return torch.stack([self.items[place].rows.state[0] for place in places])
+
+
+def test_from_files_the_same_weights_are_learned_to_the_last_bit(monkeypatch) -> None:
+    """Of lists of several sizes, some with scores, some of one problem; held-out rows in parts."""
+    data = [
+        replace(
+            item,
+            problem_id=f"p{index // 3}",
+            rows=item.rows.take(torch.arange(1 + index % 6)),
+            labels=item.labels[: 1 + index % 6],
+            committed=0 if item.labels[0] else None,
+            scores=(0.7,) * (1 + index % 6) if index % 4 == 0 else (),
+        )
+        for index, item in enumerate(lists(2_600))
+    ]
+    settings = SETTINGS.model_copy(update={"validation_fraction": 0.5, "epochs": 2})
+    found = []
+    for part, given in ((2**20, InMemory(data)), (2_048, MappedLists(data))):
+        monkeypatch.setattr(policy, "_ROWS_AT_ONCE", part)
+        log: list[str] = []
+        heuristic, dispersion = train_policy(
+            given, settings, report=lambda epoch, log=log: log.append(str(epoch))
+        )
+        found.append((heuristic.state_dict(), dispersion, log))
+    (whole, *obvious), (mapped, *told) = found
+    assert told == obvious
+    assert whole.keys() == mapped.keys()
+    for name, weights in whole.items():
+        assert torch.equal(weights, mapped[name]), name
+
+
+def test_lists_come_one_by_one_and_leave_nothing_behind(monkeypatch, tmp_path) -> None:
+    """While one is written at most the one before is held; the files have no name."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    def one_by_one() -> Iterator[LabelledList]:
+        for item in lists(20):
+            move = item.rows.move.clone()
+            alive.append(weakref.ref(move))
+            own = replace(item, rows=item.rows._replace(move=move))
+            del move
+            yield own
+            del own
+            assert sum(one() is not None for one in alive) <= 2
+
+    mapped = MappedLists(one_by_one())
+    assert not any(one() is not None for one in alive)
+    assert not list(tmp_path.iterdir())
+    for place, item in enumerate(lists(20)):
+        for wanted, column in zip(item.rows, mapped.rows(place), strict=True):
+            assert torch.equal(wanted, column)
+
+
+def test_of_many_states_evenly_spaced_ones_say_what_is_familiar(monkeypatch) -> None:
+    """No more than fit into memory."""
+    mapped = MappedLists(lists(20))
+    whole = mapped.states(range(20))
+    assert torch.equal(whole, torch.stack([item.rows.state[0] for item in lists(20)]))
+    monkeypatch.setattr(policy, "_MOST_STATES", 9)
+    assert torch.equal(mapped.states(range(20)), whole[::3])
+    assert len(mapped.states([])) == 0
+
+
+def test_no_lists_are_refused_as_lists_without_a_contrast_are() -> None:
+    """Nothing can be mapped of an empty file."""
+    with pytest.raises(SchemaError, match="none of 0 training lists"):
+        trained([])

@@ -460,7 +460,7 @@ def test_a_ranker_learns_from_embeddings_that_were_kept_and_from_others():
         return embed(asked)
 
     models = OpenModels(DOMAIN, Scripted([]), reading, "", None, None)
-    lists = residual_stage._label(models, rows, items)
+    lists = list(residual_stage._label(models, rows, items))
     assert read == items[1:]
     assert [one.labels for one in lists] == [(True, False), (True,)]
     for one, own in zip(lists, embed(items), strict=True):

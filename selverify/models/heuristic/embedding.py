@@ -57,6 +57,10 @@ class Embeddings(NamedTuple):
         return self.split([1] * len(self.logprob))
 
 
+SHARED = ("state", "goal")
+"""Columns in which all moves of a state have the same row."""
+
+
 def embeddings_of(
     *, state: Tensor, goal: Tensor, hidden: Tensor, said: Tensor, seen: Tensor, lengths: Tensor
 ) -> Embeddings:
@@ -108,7 +112,7 @@ def unpacked(stored: bytes) -> dict[str, Tensor]:
 
 def pack_moves(rows: Embeddings) -> bytes:
     """The moves of one state; of ``state`` and ``goal``, which they share, one row is kept."""
-    shared = {"state": rows.state[:1], "goal": rows.goal[:1]}
+    shared = {name: getattr(rows, name)[:1] for name in SHARED}
     return packed(rows._asdict() | shared)
 
 
@@ -120,7 +124,7 @@ def unpack_moves(stored: bytes) -> Embeddings:
     """
     found = unpacked(stored)
     count = len(found["move"])
-    shared = {name: found[name].expand(count, -1) for name in ("state", "goal")}
+    shared = {name: found[name].expand(count, -1) for name in SHARED}
     return Embeddings(**{**found, **shared})
 
 
