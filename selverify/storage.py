@@ -163,8 +163,8 @@ def write_table(
 ) -> None:
     """Write ``rows`` as Parquet marked with ``schema`` and ``version``; equal rows, equal bytes.
 
-    ``dense``: slowly and in a fifth less space, by an encoding of integers (byte stream split) that readers
-    older than 2024 do not know.
+    ``dense``: slowly and in a fifth less space, by an encoding of integers (byte stream split) that
+    readers older than 2024 do not know.
     """
     table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
     kept = table.schema.metadata or {}
