@@ -51,9 +51,10 @@ SECTIONS: Mapping[str, tuple[str, Callable[[int], list[Row]]]] = {
 
 {served.PROBLEMS} beam searches on sums of {served.DIGITS} digits over a writer and a judge, each at
 most {served.CONCURRENCY} requests at once, on the loopback address. A reply takes a lognormal time
-with a median of {served.MEDIAN} s, and one in a hundred {served.STRAGGLES:g} s, all divided by
-{served.FASTER:g}. The searches end the same both ways. The bound is the largest of: all requests of
-the writer over its concurrency, the same of the judge, the longest chain of one search.""",
+with a median of {served.MEDIAN} s, and one in a hundred {served.STRAGGLES:g} s; divided by
+{served.FASTER:g} where two ways are compared. The searches end the same both ways. The bound is the
+largest of: all requests of the writer over its concurrency, the same of the judge, the longest
+chain of one search.""",
         served.measure,
     ),
     "plans": (
