@@ -130,7 +130,9 @@ is what is verified where a selection comes first, as in ranked vote and selecti
 The simulation has {scale.SEARCHES:,} beam searches under way. Each accelerator answers
 {scale.AT_ONCE} requests at once after a lognormal time with a median of {scale.MEDIAN} s, each
 reply goes into an SQLite cache before it is used, and the events are written. Nothing is computed,
-and there is no network.""",
+and there is no network. Of {scale.AT_ONCE * scale.ACCELERATORS[-1]:,} requests in flight, each in a
+thread of its own, a driver makes half as many a second as of {scale.AT_ONCE}, so that many
+accelerators need twice the drivers that its processor time says.""",
         scale.measure,
     ),
     "growth": (
