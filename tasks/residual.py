@@ -82,13 +82,13 @@ def _items(domain: Domain, rows: Sequence[Mapping[str, Any]], benchmark: Path) -
 
 
 def _label(
-    models: OpenModels, rows: Sequence[Mapping[str, Any]], items: Sequence[RankItem]
+    models: OpenModels, rows: Sequence[dict[str, Any]], items: Sequence[RankItem]
 ) -> Iterator[LabelledList]:
-    """One after the other, so that no more than one need be held."""
-    kept = [row["embedded"] for row in rows]
-    bare = [item for item, stored in zip(items, kept, strict=True) if not stored]
+    """One after the other; what was stored with a row is given up with it."""
+    bare = [item for item, row in zip(items, rows, strict=True) if not row["embedded"]]
     read = iter(models.embedding()(bare) if bare else ())
-    for row, stored in zip(rows, kept, strict=True):
+    for row in rows:
+        stored = row.pop("embedded")
         yield LabelledList(
             row["problem_id"],
             unpack_moves(stored) if stored else next(read),

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import random
 from array import array
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from selverify.errors import SchemaError
+from selverify.errors import ArtifactError, SchemaError
 from selverify.models.heuristic.embedding import SHARED, Embeddings
 from selverify.models.heuristic.hybrid import Heuristic, PrintedHead, Scorer, scorers
 from selverify.models.verifiers.head import StepHead, read_of
@@ -71,15 +71,19 @@ class MappedLists:
     """
 
     def __init__(self, lists: Iterable[LabelledList]) -> None:
-        """Reads ``lists`` once and holds the embeddings of one at a time."""
+        """Reads ``lists`` once and holds the embeddings of one at a time.
+
+        Raises:
+            ArtifactError: the files cannot be made, or their disk is full.
+        """
         self.items: list[LabelledList] = []
         widths = [torch.Size()] * len(Embeddings._fields)
         with ExitStack() as stack:
-            files = [stack.enter_context(TemporaryFile()) for _ in Embeddings._fields]
+            files = [stack.enter_context(_unnamed()) for _ in Embeddings._fields]
             for item in lists:
                 for file, name, column in zip(files, Embeddings._fields, item.rows, strict=True):
                     kept = column[0] if name in SHARED else column
-                    file.write(kept.float().numpy().tobytes())
+                    _write(file, kept.float().numpy().tobytes())
                 widths = [column.shape[1:] for column in item.rows]
                 self.items.append(replace(item, rows=_NO_ROWS))
             counts = [len(item.labels) for item in self.items]
@@ -104,6 +108,30 @@ class MappedLists:
     def states(self, places: Sequence[int]) -> Tensor:
         """z_w of the lists at ``places``, or of evenly spaced ones of too many: [lists, D]."""
         return self._columns.state[list(places[:: math.ceil(len(places) / _MOST_STATES) or 1])]
+
+
+def _unnamed() -> IO[bytes]:
+    """A file without a buffer, so that what cannot be written is known at once."""
+    with _one_sentence():
+        return TemporaryFile(buffering=0)
+
+
+def _write(file: IO[bytes], data: bytes) -> None:
+    with _one_sentence():
+        left = memoryview(data)
+        while left:
+            left = left[file.write(left) :]
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(
+            f"TMPDIR: embeddings are kept in a temporary folder, which says {error.strerror}; "
+            "expected space there, or another folder"
+        ) from error
 
 
 def _mapped(file: IO[bytes], shape: tuple[int, ...]) -> Tensor:

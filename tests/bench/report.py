@@ -84,8 +84,8 @@ alone are those of our layers, for as many rows and tokens.""",
 
 A head on the same model, {hub.SIBLINGS} next steps of {hub.PROMPTS} questions, nothing read before;
 the matrix products alone are those of every token that is read once and of the output layer for the
-steps. Then a beam search of {hub.ROUNDS} rounds at N = {hub.BEAM}: each step scored once, and all
-steps of a beam scored again in every round, as search-and-learn does.""",
+steps. Then the new steps of a beam search of {hub.ROUNDS} rounds at N = {hub.BEAM}: each step
+scored once, and by a verifier that remembers nothing of the rounds before.""",
         hub.scores,
     ),
     "grading": (
@@ -128,11 +128,10 @@ time a request that it took above; several drivers share the questions. "{scale.
 is what is verified where a selection comes first, as in ranked vote and selective vote.
 
 The simulation has {scale.SEARCHES:,} beam searches under way. Each accelerator answers
-{scale.AT_ONCE} requests at once after a lognormal time with a median of {scale.MEDIAN} s, each
-reply goes into an SQLite cache before it is used, and the events are written. Nothing is computed,
-and there is no network. Of {scale.AT_ONCE * scale.ACCELERATORS[-1]:,} requests in flight, each in a
-thread of its own, a driver makes half as many a second as of {scale.AT_ONCE}, so that many
-accelerators need twice the drivers that its processor time says.""",
+{scale.AT_ONCE} requests of each model at once after a lognormal time with a median of
+{scale.MEDIAN} s, each reply goes into an SQLite cache before it is used, and the events are
+written. Nothing is computed, and there is no network. A driver has a thread for each request in
+flight; where these are thousands it makes fewer requests a second, and needs more drivers than its processor time says.""",
         scale.measure,
     ),
     "growth": (
@@ -161,9 +160,9 @@ def main() -> None:
         sections = {given.device: (ACCELERATOR, partial(accelerator.measure, given.device))}
     for name in [given.only] if given.only else sections:
         text, measure = sections[name]
-        origin = ORIGIN.format(
-            **at, runs="each once" if name in ONCE else f"medians of {given.repeats} runs"
-        )
+        usual = f"medians of {given.repeats} runs"
+        runs = {**dict.fromkeys(ONCE, "each once"), "growth": f"a fit over {given.repeats} runs"}
+        origin = ORIGIN.format(**at, runs=runs.get(name, usual))
         found = measure(given.repeats)
         if not found:
             print(f"{PAGE.name}: {name} left as it was", flush=True)

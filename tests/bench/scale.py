@@ -48,9 +48,11 @@ FEW = 8
 ACCELERATORS = 1, 8, 64
 PARAMETERS = {"1B": 1.24e9, "8B": 8.03e9}
 AT_ONCE, SEARCHES = 16, 10_000
-"""Requests that a simulated accelerator answers at once; searches."""
+"""Requests of each model that a simulated accelerator answers at once; searches."""
 MEDIAN, SPREAD = 0.5, 0.5
 """Of the lognormal seconds of a reply."""
+STARTS = 20
+"""Seconds within which a process has started."""
 MOVES, PROPOSALS = 3, 8
 DOMAIN = ToyDomain()
 PROPOSER = pool_proposer(("add 1 ;", "add 2 ;", "add 3 ;"))
@@ -268,9 +270,10 @@ def most() -> size.Told:
     one = drive(count, range(SEARCHES))
     yield f"simulated, {count} accelerators: bound of the servers", one.bound, "s"
     yield f"simulated, {count} accelerators: a driver", one.seconds, "s"
+    yield "its requests", one.requests / one.searched, "a second"
     halves = range(SEARCHES // 2), range(SEARCHES // 2, SEARCHES)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
-        [*pool.map(drive, (0, 0), (range(1), range(1)))]  # they have started
+        [*pool.map(time.sleep, (STARTS, STARTS))]
         began = time.perf_counter()
         parts = [*pool.map(drive, (count // 2, count // 2), halves)]
         seconds = time.perf_counter() - began

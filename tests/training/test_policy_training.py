@@ -1,18 +1,20 @@
 """The residual and the distance learn what their losses say."""
 
+import resource
 import tempfile
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
+from pathlib import Path
 
 import pytest
 import torch
 
 from selverify.audit.learned_orders import RANKER_SETTINGS, named_scorers
 from selverify.audit.orders import LEARNED
-from selverify.errors import SchemaError
+from selverify.errors import ArtifactError, SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
@@ -280,12 +282,31 @@ def test_lists_come_one_by_one_and_leave_nothing_behind(monkeypatch, tmp_path) -
             del own
             assert sum(one() is not None for one in alive) <= 2
 
+    def mapped_files() -> list[str]:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+        return [one for one in maps if f"{tmp_path}/" in one]
+
     mapped = MappedLists(one_by_one())
     assert not any(one() is not None for one in alive)
     assert not list(tmp_path.iterdir())
+    assert mapped_files()
+    assert all(one.endswith("(deleted)") for one in mapped_files())
     for place, item in enumerate(lists(20)):
         for wanted, column in zip(item.rows, mapped.rows(place), strict=True):
             assert torch.equal(wanted, column)
+    del mapped, column
+    assert not mapped_files()
+
+
+def test_a_full_disk_is_a_sentence() -> None:
+    """Where embeddings are kept there may be less space than they take."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+        with pytest.raises(ArtifactError, match=r"TMPDIR: .* File too large; expected space"):
+            MappedLists(lists(20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_of_many_states_evenly_spaced_ones_say_what_is_familiar(monkeypatch) -> None:
