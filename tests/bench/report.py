@@ -131,7 +131,8 @@ The simulation has {scale.SEARCHES:,} beam searches under way. Each accelerator 
 {scale.AT_ONCE} requests of each model at once after a lognormal time with a median of
 {scale.MEDIAN} s, each reply goes into an SQLite cache before it is used, and the events are
 written. Nothing is computed, and there is no network. A driver has a thread for each request in
-flight; where these are thousands it makes fewer requests a second, and needs more drivers than its processor time says.""",
+flight; where these are thousands it makes fewer requests a second, and needs more drivers than its
+processor time says.""",
         scale.measure,
     ),
     "growth": (
