@@ -56,7 +56,7 @@ def scale(*arguments: str) -> None:
     stages = load_stages(params)
     report = list(stages.values())[-1]
     evaluation = find_stage(stages, f"evaluation@{params.backbones[0]}-{params.strengths[0]}")
-    size = shard_size(SHARD, params)
+    size = _shard_size(params)
     shards = ceil(asked.problems / size)
     print(
         f"{asked.problems:,} problems on {asked.machines:,} machines: {shards:,} shards of "
@@ -68,6 +68,10 @@ def scale(*arguments: str) -> None:
         print(f"\nTime and storage: unknown, {evaluation.name} is not here (make run)")
     else:
         print("\n".join(["", *whole_stage(found, asked)]))
+
+
+def _shard_size(params: Params) -> int:
+    return shard_size(SHARD, params.generator[params.domain][params.backbones[0]])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -137,7 +141,7 @@ def measure(stage: Stage, params: Params) -> Measured | None:
     if cache.is_file():
         stored[f"{cache} (with what earlier runs asked)"] = cache.stat().st_size
     seconds = import_module("flows.tracking").seconds_of(stage, params)
-    cores = _cores(stage, params, shards=ceil(problems / shard_size(SHARD, params)))
+    cores = _cores(stage, params, shards=ceil(problems / _shard_size(params)))
     core_seconds = None if seconds is None or cores is None else seconds * cores
     return Measured(problems, stored, table.num_rows, core_seconds)
 

@@ -78,7 +78,7 @@ def work_on(
     round otherwise. A model of the hub, which is large, or behind a server is asked by one process
     of this machine, on all threads; of a model of the hub a shard has at least ``LARGE`` problems.
     """
-    size = shard_size(size, params)
+    size = shard_size(size, sources_of(inputs).get("generator"))
     workers, threads = workers_and_threads(params, inputs)
     tracking = params.tracking.model_copy(update={"threads": threads})
     each = params.model_copy(update={"tracking": tracking})
@@ -87,10 +87,9 @@ def work_on(
     return mapper(work, shards, workers=workers)
 
 
-def shard_size(size: int, params: Params) -> int:
-    """Tasks of a shard, of a stage of the first backbone that fixed it at ``size``."""
-    source = params.generator[params.domain][params.backbones[0]]
-    return max(size, LARGE) if isinstance(source, PretrainedParams) else size
+def shard_size(size: int, generator: object) -> int:
+    """Tasks of a shard, of a stage that fixed it at ``size``; ``generator``: its settings."""
+    return max(size, LARGE) if isinstance(generator, PretrainedParams) else size
 
 
 def workers_and_threads(params: Params, inputs: Mapping[str, Path]) -> tuple[int, int]:

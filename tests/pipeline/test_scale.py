@@ -45,6 +45,17 @@ def test_calls_tokens_and_prices_are_in_proportion(
     assert "evaluation@small-strong is not here" in printed
 
 
+def test_shards_of_a_model_of_the_hub_are_large(
+    measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As its evaluation has them, whether the model is here or not."""
+    given = load_params(PARAMS_FILE)
+    hub = given.model_copy(update={"domain": "grade_school", "backbones": ("smollm2",)})
+    monkeypatch.setattr("flows.scale.load_params", lambda path: hub)
+    scale("--problems", "100000", "--machines", "50")
+    assert "250 shards of 400, 5 a machine" in capsys.readouterr().out
+
+
 def test_storage_and_rows_are_those_of_the_last_evaluation(
     measured: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
