@@ -90,7 +90,6 @@ def loads(one: Solutions) -> Mapping[str, Load]:
 
 def recorded_solutions() -> Solutions:
     """Of Llama 3.2 1B on MATH-500, as recorded; tokens are those of SmolLM2."""
-
     said = [
         one.steps
         for run in runs(gated=False)
