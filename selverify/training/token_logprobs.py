@@ -72,14 +72,15 @@ def train_token_logprob_model(
         of_problems(solutions, part) for part in (problems[:half], problems[half:], held)
     )
     tuned = partial(_tuned, settings=settings, words=words, report=report, share=share)
-    gather = partial(_gather, generator, words=words, end_of_move=end_of_move)
+    gather = partial(_gather, generator=generator, words=words, end_of_move=end_of_move)
 
     # The longest first, and half of it each: two threads end together. Only one may load a model.
     parts = [*first, *second], first, second
     given = [(load_trainable(backbone), part) for part in parts]
     model, *halves = side_by_side(tuned, given, workers=2)
-    training = _padded([*gather(halves[0], second), *gather(halves[1], first)])
-    checked = _padded(gather(model, validation))
+    judged = (halves[0], second), (halves[1], first), (model, validation)
+    *crossed, unseen = side_by_side(gather, judged, workers=2)
+    training, checked = _padded([row for part in crossed for row in part]), _padded(unseen)
     head = TokenLogprobHead(model.config.hidden_size, settings.hidden)
     count = len(training.mask)
     lowest = fit(
@@ -130,20 +131,23 @@ def _tuned(
 
 @torch.inference_mode()
 def _gather(
-    generator: LlamaForCausalLM,
-    judge: LlamaForCausalLM,
-    solutions: Sequence[ValuedSolution],
+    given: tuple[LlamaForCausalLM, Sequence[ValuedSolution]],
+    stop: Event,
     *,
+    generator: LlamaForCausalLM,
     words: Words,
     end_of_move: str,
 ) -> list[tuple[Tensor, ...]]:
-    """For each solution the columns of ``_Data``: log probabilities of ``judge``, states of
-    ``generator``."""
+    """For each solution the columns of ``_Data``: log probabilities of the judge that it is given
+    with, states of ``generator``."""
+    judge, solutions = given
     end = words.ids[end_of_move]
     encoded = [encode(one.text, one.moves, words) for one in solutions]
     found: dict[int, tuple[Tensor, ...]] = {}
     order = sorted(range(len(encoded)), key=lambda row: length(encoded[row]))
     for start in range(0, len(order), _ROWS_AT_ONCE):
+        if stop.is_set():
+            raise CancelledError
         rows = order[start : start + _ROWS_AT_ONCE]
         tokens, lengths = pad([encoded[row] for row in rows], words)
         states = generator.model(input_ids=tokens).last_hidden_state

@@ -37,7 +37,7 @@ def model(request) -> LlamaForCausalLM:
 
 @pytest.fixture
 def decoder(model) -> Decoder:
-    return Decoder(model.model, capacity=16)
+    return Decoder(model.model, capacity=60)
 
 
 def reference(model: LlamaForCausalLM, sequence: tuple[int, ...]) -> torch.Tensor:
@@ -55,6 +55,28 @@ def test_prefixes_of_all_lengths_equal_transformers(model, decoder):
             alone = Decoder(model.model, capacity=1).prefixes([sequence])
             kept = prefix.take(torch.tensor([row])).keys_values[..., -len(sequence) :, :]
             torch.testing.assert_close(kept, alone.keys_values, **NEAR)
+
+
+def test_no_word_of_a_prefix_is_read_twice(model, monkeypatch):
+    """In whatever order prefixes come; what was used last is kept, with all that it begins with."""
+    decoder, read = Decoder(model.model, capacity=20), []
+    extend = decoder._extend
+
+    def counted(prefix, tokens, *, keep):
+        read.append(int(tokens.shape[0] * tokens.shape[2]))
+        return extend(prefix, tokens, keep=keep)
+
+    monkeypatch.setattr(decoder, "_extend", counted)
+    whole = tuple(range(1, 13))
+    sibling = (*whole[:8], 20, 21, 22, 22)
+    decoder.prefixes([whole, sibling, whole[:4], whole[:8]])
+    assert sum(read) == 16
+    for other in ((21, 4), (22, 5), (21, 4, 6)):  # the last one is too many
+        decoder.prefixes([whole])
+        decoder.prefixes([other])
+    assert sum(read) == 16 + 5
+    decoder.prefixes([(*whole, 9), sibling[:-1]])
+    assert sum(read) == 21 + 2 * 3  # two rows of three: one word and its padding, and the sibling
 
 
 def test_extension_equals_transformers(model, decoder):

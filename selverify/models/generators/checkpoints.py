@@ -26,7 +26,7 @@ from selverify.models.tokenizer import Words, load_words
 from selverify.models.verifiers.reward import TokenLogprobHead, ValueHead, token_logprobs
 from selverify.storage import check_digests, digest, write_digests
 
-_PREFIXES = 1536
+_KEPT_WORDS = 120_000
 _RANKER_SCHEMA = 7
 REWARD_HEAD = "reward_head.safetensors"
 
@@ -94,7 +94,7 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
         raise ArtifactError(f"{weights}: no such file; expected the weights beside config.json")
     with _readable(weights):
         model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    return Backbone(Decoder(model.model, capacity=_PREFIXES), words, digest(folder))
+    return Backbone(Decoder(model.model, capacity=_KEPT_WORDS), words, digest(folder))
 
 
 def save_reward_model(

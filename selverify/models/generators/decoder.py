@@ -23,13 +23,13 @@ from torch.nn import functional
 from transformers import LlamaModel
 
 from selverify.models.generators.branches import Fork, fork_of
+from selverify.models.generators.prefix_cache import Pieces, aligned, size_of
+from selverify.models.generators.reading import reading_order
 from selverify.models.generators.sampling import uniforms
 from selverify.models.parameter_count import parameters_of
 
 _AT_ONCE = 256
 """Prefixes that are computed together."""
-_LONGEST_MOVE = 16
-"""By how many words at most a prefix is continued from a kept one."""
 _Words = tuple[int, ...]
 
 
@@ -49,10 +49,19 @@ class _Layer:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One cached prefix: keys and values [layers, 2, H, T, D/H] and the last hidden state [D]."""
+    """One kept prefix: keys and values, the last hidden state [D], and which one it continues.
 
-    keys_values: Tensor
+    ``pieces``: those of ``before``, and its own.
+    """
+
+    pieces: Pieces
     last: Tensor
+    before: _Words
+
+    @property
+    def size(self) -> int:
+        """Its own words."""
+        return self.pieces[-1].shape[-2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +99,9 @@ class Sampled:
 
 
 class Decoder:
-    """Prefix sharing over one backbone; the newest ``capacity`` prefixes are kept.
+    """Prefix sharing over one backbone; the prefixes used last are kept.
 
+    ``capacity``: words of all that are kept, each counted once where prefixes begin alike.
     ``positions``: words that a prefix and what continues it may have together.
     """
 
@@ -112,33 +122,22 @@ class Decoder:
         self.positions = len(positions)
         self.capacity = capacity
         self._entries: OrderedDict[_Words, _Entry] = OrderedDict()
-        nothing = torch.empty((len(self.layers), 2, self.heads, 0, self.head_width))
-        self._empty = _Entry(nothing, torch.empty(self.width))
+        self._size = 0
 
     @torch.inference_mode()
     def prefixes(self, sequences: Sequence[_Words]) -> Prefix:
         """Keys and values of each sequence; parts that were seen before are not computed again."""
-        found: dict[_Words, _Entry] = {}
-        fresh: dict[int, list[tuple[int, _Words]]] = {}
-        for sequence in dict.fromkeys(sequences):
-            entry = self._entries.get(sequence)
-            if entry is not None:
-                self._entries.move_to_end(sequence)
-                found[sequence] = entry
-            else:
-                known = self._known(sequence)
-                # From their first word on, sequences of one length together: nothing is padded.
-                fresh.setdefault(0 if known else len(sequence), []).append((known, sequence))
-        computed: dict[_Words, _Entry] = {}
-        for _, group in sorted(fresh.items(), key=lambda pair: pair[0] == 0):
-            group.sort(key=lambda pair: (len(pair[1]) - pair[0], pair[0]))
-            for start in range(0, len(group), _AT_ONCE):
-                computed |= self._lengthen(group[start : start + _AT_ONCE])
-        self._entries.update(computed)
-        found |= computed
-        while len(self._entries) > self.capacity:
-            self._entries.popitem(last=False)
-        return self._stack([found[sequence] for sequence in sequences])
+        new = [words for words in dict.fromkeys(sequences) if words not in self._entries]
+        order = reading_order(new, kept_tokens=self.capacity)
+        for depth in sorted({depth for _, depth in order}):
+            self._read([words for words, (_, own) in zip(new, order, strict=True) if own == depth])
+        for words in dict.fromkeys(sequences):
+            self._touch(words)
+        prefix = self._stack([self._entries[words] for words in sequences])
+        while self._size > self.capacity:
+            _, oldest = self._entries.popitem(last=False)
+            self._size -= oldest.size
+        return prefix
 
     @torch.inference_mode()
     def extend(self, prefix: Prefix, tokens: Tensor) -> Tensor:
@@ -237,39 +236,58 @@ class Decoder:
         scores: Tensor = hidden @ self.embedding.T
         return scores
 
-    def _known(self, sequence: _Words) -> int:
-        """Length of the longest kept prefix among those that end where a move ends, else 0."""
-        for length in range(len(sequence) - 1, max(0, len(sequence) - _LONGEST_MOVE), -1):
-            if sequence[:length] in self._entries:
-                return length
-        return 0
+    def _touch(self, words: _Words) -> None:
+        """Mark a kept prefix as just used, then what it continues, which has to be kept longer."""
+        while words in self._entries:
+            self._entries.move_to_end(words)
+            words = self._entries[words].before
+
+    def _read(self, sequences: Sequence[_Words]) -> None:
+        """Keep sequences of which none begins with another."""
+        batches: dict[int, list[tuple[int, _Words]]] = {}
+        for words in sequences:
+            known = self._known(words)
+            # From their first word on, sequences of one length together: nothing is padded.
+            batches.setdefault(0 if known else len(words), []).append((known, words))
+        for group in batches.values():
+            group.sort(key=lambda pair: (len(pair[1]) - pair[0], pair[0]))
+            for start in range(0, len(group), _AT_ONCE):
+                computed = self._lengthen(group[start : start + _AT_ONCE])
+                self._entries.update(computed)
+                self._size += sum(entry.size for entry in computed.values())
+
+    def _known(self, words: _Words) -> int:
+        """Length of the longest kept prefix that ``words`` begin with, else 0."""
+        lengths = range(len(words) - 1, 0, -1)
+        return next((length for length in lengths if words[:length] in self._entries), 0)
 
     def _lengthen(self, group: Sequence[tuple[int, _Words]]) -> dict[_Words, _Entry]:
         """Entries of sequences of which the first words, as many as is said, are kept already."""
-        older = [self._entries.get(words[:known], self._empty) for known, words in group]
+        older = [self._entries.get(words[:known]) for known, words in group]
         new = [words[known:] for known, words in group]
         tokens = torch.zeros((len(new), 1, max(map(len, new))), dtype=torch.long)
         for row, words in enumerate(new):
             tokens[row, 0, : len(words)] = torch.tensor(words)
         hidden, kept = self._extend(self._stack(older), tokens, keep=True)
         keys_values = torch.stack(kept)[..., 0, :, :]  # [layers, 2, G, H, M, D/H]
-        return {
-            whole: _Entry(
-                torch.cat((entry.keys_values, keys_values[:, :, row, :, : len(words)]), -2),
-                hidden[row, 0, len(words) - 1].clone(),
-            )
-            for row, (entry, words, (_, whole)) in enumerate(zip(older, new, group, strict=True))
-        }
+        computed = {}
+        for row, (entry, words, (known, whole)) in enumerate(zip(older, new, group, strict=True)):
+            own = keys_values[:, :, row, :, : len(words)].clone()
+            pieces = (*entry.pieces, own) if entry else (own,)
+            last = hidden[row, 0, len(words) - 1].clone()
+            computed[whole] = _Entry(pieces, last, whole[:known])
+        return computed
 
-    def _stack(self, entries: Sequence[_Entry]) -> Prefix:
-        lengths = torch.tensor([entry.keys_values.shape[-2] for entry in entries])
-        longest = int(lengths.max())
-        shape = (len(self.layers), 2, len(entries), self.heads, longest, self.head_width)
-        keys_values = torch.zeros(shape)
-        for row, entry in enumerate(entries):
-            keys_values[:, :, row, :, longest - int(lengths[row]) :] = entry.keys_values
-        mask = torch.arange(longest) >= (longest - lengths)[:, None]
-        return Prefix(keys_values, mask, lengths, torch.stack([entry.last for entry in entries]))
+    def _stack(self, entries: Sequence[_Entry | None]) -> Prefix:
+        """Prefixes of a batch; None stands for the one without a word."""
+        known = [entry.pieces if entry else () for entry in entries]
+        keys_values, mask = aligned(known)
+        if keys_values is None:
+            shape = (len(self.layers), 2, len(known), self.heads, 0, self.head_width)
+            keys_values = torch.empty(shape)
+        last = [entry.last if entry else torch.zeros(self.width) for entry in entries]
+        lengths = torch.tensor(list(map(size_of, known)))
+        return Prefix(keys_values, mask.bool(), lengths, torch.stack(last))
 
     def _step(self, prefix: Prefix, own: Tensor, words: Tensor, step: int) -> Tensor:
         groups, rows = words.shape

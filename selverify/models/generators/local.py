@@ -16,6 +16,7 @@ from torch import Tensor
 from selverify.domains.base import Domain
 from selverify.models.generators.checkpoints import Backbone, RewardModel
 from selverify.models.generators.decoder import Decoder, Sampled
+from selverify.models.generators.reading import reading_order
 from selverify.models.generators.sampling import (
     Item,
     Replies,
@@ -36,6 +37,8 @@ from selverify.types import Sample, State, Verdict
 WORDS_AT_ONCE = 40_000
 GROUPS_AT_ONCE = 256
 _CONTINUATIONS_AT_ONCE = 64
+_SMALL, _PADDING = 500, 1.5
+"""A batch may have so many words, padding included, beside so many times those without padding."""
 _REMEMBERED = 500_000
 """Judged moves that are remembered; a derivation's are asked for again with each new move."""
 _Words = tuple[int, ...]
@@ -278,22 +281,31 @@ class LocalVerifier:
 def _read(
     decoder: Decoder, groups: Sequence[_Group]
 ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-    """Indices, last prefix states [G, D], hidden states [G, S, M, D] and words [G, S, M]."""
+    """Indices, last prefix states [G, D], hidden states [G, S, M, D] and words [G, S, M].
+
+    A prefix comes after those that it begins with.
+    """
     shapes = [(len(rows), max(map(len, rows))) for _, rows in groups]
+    sizes = [sum(map(len, rows)) for _, rows in groups]
+    prefixes = [prefix for prefix, _ in groups]
+    turns = reading_order(prefixes, kept_tokens=decoder.capacity)
 
     def padded(batch: Sequence[int]) -> tuple[int, ...]:
         return (len(batch), *(max(shapes[index][axis] for index in batch) for axis in (0, 1)))
 
     def fits(batch: Sequence[int]) -> bool:
-        return len(batch) <= GROUPS_AT_ONCE and math.prod(padded(batch)) <= WORDS_AT_ONCE
+        if len(batch) > GROUPS_AT_ONCE or turns[batch[0]] != turns[batch[-1]]:
+            return False
+        most = min(WORDS_AT_ONCE, _SMALL + _PADDING * sum(sizes[index] for index in batch))
+        return math.prod(padded(batch)) <= most
 
-    order = sorted(range(len(groups)), key=lambda i: (shapes[i], len(groups[i][0])))
+    order = sorted(range(len(groups)), key=lambda i: (turns[i], shapes[i], len(prefixes[i])))
     for chosen in in_batches(order, fits):
         tokens = torch.zeros(padded(chosen), dtype=torch.long)
         for line, index in enumerate(chosen):
             for row, words in enumerate(groups[index][1]):
                 tokens[line, row, : len(words)] = torch.tensor(words)
-        prefix = decoder.prefixes([groups[index][0] for index in chosen])
+        prefix = decoder.prefixes([prefixes[index] for index in chosen])
         yield chosen, prefix.last, decoder.extend(prefix, tokens), tokens
 
 
