@@ -30,6 +30,8 @@ from selverify.models.parameter_count import parameters_of
 
 _AT_ONCE = 256
 """Prefixes that are computed together."""
+_SMALL_PRODUCT = 400
+"""Below so many products of numbers, ``torch.bmm`` takes three times as long as a sum of them."""
 _Words = tuple[int, ...]
 
 
@@ -156,11 +158,11 @@ class Decoder:
         groups, rows, length = tokens.shape
         hidden = self.embedding[tokens].view(groups, rows * length, self.width)
         positions = prefix.lengths[:, None, None] + torch.arange(length)
-        positions = positions.expand(groups, rows, length).reshape(groups, -1)
+        turns = self._turns(positions.expand(groups, rows, length).reshape(groups, -1))
         causal = torch.ones(length, length).tril().bool()
         kept = []
         for index, layer in enumerate(self.layers):
-            query, key, value = self._project(layer, hidden, positions)
+            query, key, value = self._project(layer, hidden, turns)
             own = (groups, self.heads, rows, length, self.head_width)
             key, value = key.view(own), value.view(own)
             if keep:
@@ -292,9 +294,9 @@ class Decoder:
     def _step(self, prefix: Prefix, own: Tensor, words: Tensor, step: int) -> Tensor:
         groups, rows = words.shape
         hidden = self.embedding[words]
-        positions = (prefix.lengths + step)[:, None].expand(groups, rows)
+        turns = self._turns((prefix.lengths + step)[:, None].expand(groups, rows))
         for index, layer in enumerate(self.layers):
-            query, key, value = self._project(layer, hidden, positions)
+            query, key, value = self._project(layer, hidden, turns)
             own[index, 0, :rows, :, :, step] = key.permute(2, 0, 1, 3)
             own[index, 1, :rows, :, :, step] = value.permute(2, 0, 1, 3)
             past = query @ prefix.keys_values[index, 0].transpose(-1, -2)
@@ -304,13 +306,17 @@ class Decoder:
             weights = torch.cat((past, present[..., 0, :].permute(1, 2, 0, 3)), -1).softmax(-1)
             split = past.shape[-1]
             mixed = weights[..., :split] @ prefix.keys_values[index, 1]
-            said = weights[..., split:].permute(2, 0, 1, 3)[..., None, :] @ mine[1]
+            said = _product(weights[..., split:].permute(2, 0, 1, 3)[..., None, :], mine[1])
             mixed = mixed + said[..., 0, :].permute(1, 2, 0, 3)
             hidden = self._finish(layer, hidden, mixed)
         return self._norm(hidden, self.final_norm)
 
+    def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """By which cosines and sines words at ``positions`` [G, rows] are rotated."""
+        return self.cos[positions][:, None], self.sin[positions][:, None]
+
     def _project(
-        self, layer: _Layer, hidden: Tensor, positions: Tensor
+        self, layer: _Layer, hidden: Tensor, turns: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated and scaled queries, rotated keys, values, each [G, H, rows, D/H]."""
         groups, rows, _ = hidden.shape
@@ -321,7 +327,7 @@ class Decoder:
             part.view(groups, rows, self.heads, self.head_width).transpose(1, 2)
             for part in fused.chunk(3, -1)
         )
-        cos, sin = self.cos[positions][:, None], self.sin[positions][:, None]
+        cos, sin = turns
         query = (query * cos + _rotate(query) * sin) * self.head_width**-0.5
         return query, key * cos + _rotate(key) * sin, value.contiguous()
 
@@ -351,6 +357,13 @@ class Decoder:
             picked = picked.clamp_(max=logprobs.shape[-1] - 1)
         chosen = _of_rows(logprobs, columns).gather(-1, picked[..., None]).squeeze(-1)
         return picked.numpy(), chosen.double().numpy()
+
+
+def _product(row: Tensor, matrix: Tensor) -> Tensor:
+    """``row @ matrix`` for batches of a row each; PyTorch has no fast kernel for small ones."""
+    if row.shape[-1] * matrix.shape[-1] < _SMALL_PRODUCT:
+        return (row.mT * matrix).sum(-2, keepdim=True)
+    return row @ matrix
 
 
 def _rotate(values: Tensor) -> Tensor:
