@@ -21,7 +21,7 @@ from typing import Any, cast
 from uuid import UUID
 
 import httpx
-from prefect import Flow, flow, tags, task
+from prefect import Flow, flow, task
 from prefect.artifacts import (
     create_image_artifact,
     create_markdown_artifact,
@@ -105,22 +105,23 @@ def run_stage(name: str) -> dict[str, float]:
 def _run(body: Flow[[], dict[str, float]], run_name: str, named: Sequence[str]) -> dict[str, float]:
     """Run a flow under these tags, below the task run that the environment names, if one is.
 
-    Where it stands in Prefect is no reason to fail: else it stands by itself.
+    Where it stands in Prefect is no reason to fail: else it stands by itself. The run is made here:
+    tasks would take the tags of a context over, and ask the server for seconds whether a limit is
+    set on any.
     """
     created = None
-    if parent := os.environ.get(PARENT_TASK):
-        try:
-            with get_client(sync_client=True) as client:
+    with get_client(sync_client=True) as client:
+        if parent := os.environ.get(PARENT_TASK):
+            try:
                 tagged = (*named, *_above(client, UUID(parent)))
                 created = client.create_flow_run(
                     body, name=run_name, tags=tagged, parent_task_run_id=UUID(parent)
                 )
-        except (httpx.HTTPError, PrefectException, ValueError) as error:
-            log.warning("%s: not shown below its pipeline: %s", run_name, error)
-    if created is not None:
-        return cast(dict[str, float], run_flow(body, flow_run=created))
-    with tags(*named):
-        return body()
+            except (httpx.HTTPError, PrefectException, ValueError) as error:
+                log.warning("%s: not shown below its pipeline: %s", run_name, error)
+        if created is None:
+            created = client.create_flow_run(body, name=run_name, tags=named)
+    return cast(dict[str, float], run_flow(body, flow_run=created))
 
 
 def _above(client: SyncPrefectClient, parent: UUID) -> Iterator[str]:

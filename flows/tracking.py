@@ -32,7 +32,6 @@ from flows.server import without_secrets
 from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
 from selverify.errors import ParamsError, SchemaError, SelverifyError
 from selverify.params import Params, load_params
-from selverify.report.names import ORACLES
 from selverify.storage import digest
 
 log = logging.getLogger(__name__)
@@ -265,6 +264,8 @@ def comparison_page() -> str:
     Of all pipelines where outputs of the last one are missing. An oracle is no choice, and stands
     in no chart. Sorted by time, as by default, its list would show parent runs only.
     """
+    from selverify.report.names import ORACLES
+
     params = load_params(PARAMS_FILE)
     tracker = Tracker(params)
     wanted = ["params.fold = 'all'", *(f"params.method != '{name}'" for name in ORACLES)]

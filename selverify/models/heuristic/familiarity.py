@@ -6,7 +6,6 @@ Knows: hidden states of states. Does not know: how they were made, moves, labels
 from __future__ import annotations
 
 import torch
-from sklearn.covariance import LedoitWolf
 from torch import Tensor, nn
 
 _JITTER = 1e-9
@@ -34,6 +33,8 @@ class Familiarity(nn.Module):
         The share ``familiar`` of the held-out states lies within the limit. The covariance is
         shrunk (Ledoit and Wolf 2004): there may be fewer states than dimensions.
         """
+        from sklearn.covariance import LedoitWolf
+
         fitted = LedoitWolf(store_precision=False).fit(states.double().numpy())
         covariance = torch.from_numpy(fitted.covariance_)
         spread = covariance.diagonal().mean() + _JITTER  # states may be constant in a direction
