@@ -46,13 +46,15 @@ class Batches:
     """Random batches of at most ``rows`` of ``count`` examples, drawn anew in each of ``epochs``.
 
     The training ends after a ``share`` of all of them, within an epoch or not: a weak model stops
-    early, after one batch at least.
+    early, after one batch at least. ``draws``: from where the batches are drawn; None: PyTorch's
+    own generator, which all threads share.
     """
 
     count: int
     rows: int
     epochs: int
     share: float = 1.0
+    draws: torch.Generator | None = None
 
     @property
     def total(self) -> int:
@@ -66,7 +68,7 @@ class Batches:
 
     def epoch(self) -> Sequence[Tensor]:
         """The indices [at most ``rows``] of each batch of one epoch."""
-        return torch.split(torch.randperm(self.count), self.rows)
+        return torch.split(torch.randperm(self.count, generator=self.draws), self.rows)
 
 
 def fit(

@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import random
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from tempfile import TemporaryFile
+from threading import Event
 from typing import IO
 
 import numpy as np
@@ -29,8 +31,8 @@ from selverify.models.heuristic.hybrid import Heuristic, PrintedHead, Scorer, sc
 from selverify.models.verifiers.head import StepHead, read_of
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
-from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
-from selverify.training.reproducible import one_thread
+from selverify.training.fit import Batches, Epoch, ReportEpoch, Update, adamw, fit
+from selverify.training.reproducible import one_thread, side_by_side
 
 _DRAWS = 50
 _ROWS_PER_BATCH = 1024
@@ -43,6 +45,8 @@ _NO_ROWS = Embeddings(*(torch.empty(0) for _ in Embeddings._fields))
 EXPECTED = "expected score"
 PLAIN, WORDLESS, PRINTED = "plain residual", "wordless residual", "printed residual"
 """Heads that some uses do without, and how they are named while they are trained."""
+_Head = Callable[..., None]
+"""The training of one head, from the data to learn from and the data to check it by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,31 +226,41 @@ def train_policy(
     heuristic.familiarity.fit(*states, familiar=settings.familiar)
     _fit_distance(heuristic, data, settings, report)
     start = torch.random.get_rng_state()
-    fitted = partial(_fit_residual, data=data, checked=checked, settings=settings, report=report)
-    fitted(heuristic.residual, "residual", scorer=_ordered(heuristic, heuristic.residual, settings))
-    for name, head, *wanted in (
-        ("acceptance", heuristic.acceptance, data.accepted, checked.accepted),
-        (EXPECTED, heuristic.expected, data.scores, checked.scores),
-    ):
-        if name != EXPECTED or name in also:
-            parts = zip((data, checked), wanted, strict=True)
-            _fit_probability(name, head, *parts, settings=settings, report=report)
-    local = settings.model_copy(update={"trajectory_weight": 0.0})
-    for name, module, scorer, how in (
-        (PLAIN, heuristic.plain, _ordered(heuristic, heuristic.plain, local), local),
-        (
-            WORDLESS,
-            heuristic.wordless,
-            _ordered(heuristic, heuristic.wordless, settings),
-            settings,
-        ),
-        (PRINTED, heuristic.printed, heuristic.printed, settings),
-    ):
-        if name in also:
-            with torch.random.fork_rng(devices=()):
-                torch.random.set_rng_state(start)
-                fitted(module, name, scorer=scorer, settings=how)
+
+    def trained(heads: Sequence[_Head], stop: Event) -> None:
+        def told(epoch: Epoch) -> None:
+            if stop.is_set():
+                raise CancelledError
+            report(epoch)
+
+        draws = torch.Generator().set_state(start)
+        for head in heads:
+            head(data, checked, draws=draws, report=told)
+
+    side_by_side(trained, _heads(heuristic, settings, also), workers=2)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
+
+
+def _heads(heuristic: Heuristic, settings: Residual, also: Collection[str]) -> list[list[_Head]]:
+    """The heads that are trained one after the other, each first one from the same draws; the
+    longest of these trainings first."""
+    local = settings.model_copy(update={"trajectory_weight": 0.0})
+    ordered = partial(_ordered, heuristic, settings=settings)
+    residual = partial(_fit_residual, settings=settings)
+    probability = partial(_fit_probability, settings=settings)
+    plain, wordless, printed = heuristic.plain, heuristic.wordless, heuristic.printed
+    own: list[_Head] = [
+        partial(residual, heuristic.residual, "residual", scorer=ordered(heuristic.residual)),
+        partial(probability, heuristic.acceptance, "acceptance", of="accepted"),
+        partial(probability, heuristic.expected, EXPECTED, of="scores"),
+    ]
+    compared: dict[str, _Head] = {
+        PLAIN: partial(residual, plain, PLAIN, scorer=ordered(plain), settings=local),
+        WORDLESS: partial(residual, wordless, WORDLESS, scorer=ordered(wordless)),
+        PRINTED: partial(residual, printed, PRINTED, scorer=printed),
+    }
+    own = own if EXPECTED in also else own[:-1]
+    return [own, *([head] for name, head in compared.items() if name in also)]
 
 
 def reference_dispersion(heuristic: Heuristic, lists: MappedLists) -> dict[str, float]:
@@ -313,7 +327,7 @@ def _fit_distance(
     heuristic.distance.requires_grad_(False)
 
 
-def _ordered(heuristic: Heuristic, residual: PrintedHead, settings: Residual) -> Scorer:
+def _ordered(heuristic: Heuristic, residual: PrintedHead, *, settings: Residual) -> Scorer:
     """What L_rank orders while ``residual`` is trained."""
     return heuristic.with_residual(residual) if settings.rank_on == "hybrid" else residual
 
@@ -321,11 +335,12 @@ def _ordered(heuristic: Heuristic, residual: PrintedHead, settings: Residual) ->
 def _fit_residual(
     module: PrintedHead,
     name: str,
-    *,
-    scorer: Scorer,
     data: _Data,
     checked: _Data,
+    *,
+    scorer: Scorer,
     settings: Residual,
+    draws: torch.Generator,
     report: ReportEpoch,
 ) -> None:
     """Fit ``module`` so that ``scorer`` orders pairs.
@@ -335,13 +350,13 @@ def _fit_residual(
 
     def loss_of(chosen: Tensor) -> Tensor:
         loss = _rank_loss(scorer, data, data.pairs[chosen])
-        return loss + settings.trajectory_weight * _trajectory_loss(module, data, settings)
+        return loss + settings.trajectory_weight * _trajectory_loss(module, data, settings, draws)
 
     fit(
         name,
         module,
         loss_of,
-        Batches(len(data.pairs), _ROWS_PER_BATCH, settings.epochs),
+        Batches(len(data.pairs), _ROWS_PER_BATCH, settings.epochs, draws=draws),
         update=_update(module, settings),
         report=report,
         validation=lambda: _out_of_order(scorer, checked),
@@ -349,17 +364,21 @@ def _fit_residual(
 
 
 def _fit_probability(
-    name: str,
     head: StepHead,
-    learned: tuple[_Data, Tensor],
-    held: tuple[_Data, Tensor],
+    name: str,
+    data: _Data,
+    checked: _Data,
     *,
+    of: str,
     settings: Residual,
+    draws: torch.Generator,
     report: ReportEpoch,
 ) -> None:
-    """Fit the log odds of what the verifier said of all moves, by cross-entropy."""
-    data, wanted = learned
-    checked, held_wanted = held
+    """Fit the log odds of what the verifier said of all moves, by cross-entropy.
+
+    ``of``: a column of the data, ``accepted`` or ``scores``.
+    """
+    wanted, held_wanted = getattr(data, of), getattr(checked, of)
     loss = functional.binary_cross_entropy_with_logits
 
     def odds(rows: Embeddings) -> Tensor:
@@ -370,7 +389,7 @@ def _fit_probability(
         name,
         head,
         lambda chosen: loss(odds(data.take(chosen)), wanted[chosen]),
-        Batches(len(wanted), _ROWS_PER_BATCH // 4, settings.epochs),
+        Batches(len(wanted), _ROWS_PER_BATCH // 4, settings.epochs, draws=draws),
         update=_update(head, settings),
         report=report,
         validation=lambda: float(loss(checked.scores_of(odds), held_wanted)),
@@ -384,11 +403,14 @@ def _rank_loss(scorer: Scorer, data: _Data, pairs: Tensor) -> Tensor:
     ).mean()
 
 
-def _trajectory_loss(residual: PrintedHead, data: _Data, settings: Residual) -> Tensor:
+def _trajectory_loss(
+    residual: PrintedHead, data: _Data, settings: Residual, draws: torch.Generator
+) -> Tensor:
     """E[(r(w_i, m_i) - alpha g(w_i))^2] over a batch of committed moves (Eq. traj_loss)."""
     if not len(data.path_rows):
         return torch.zeros(())
-    chosen = torch.randint(len(data.path_rows), (min(_ROWS_PER_BATCH, len(data.path_rows)),))
+    size = (min(_ROWS_PER_BATCH, len(data.path_rows)),)
+    chosen = torch.randint(len(data.path_rows), size, generator=draws)
     predicted = residual(data.take(data.path_rows[chosen]))
     return functional.mse_loss(predicted, settings.trajectory_scale * data.path_steps[chosen])
 

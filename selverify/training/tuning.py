@@ -135,13 +135,12 @@ def tune(
 
 @dataclass(frozen=True, kw_only=True)
 class BatchesOfLike(Batches):
-    """Batches of examples whose ``lengths`` are alike, drawn by ``draws``.
+    """Batches of examples whose ``lengths`` are alike.
 
     Padded to the longest of its batch, a row then costs little more than it is long.
     """
 
     lengths: Sequence[int]
-    draws: torch.Generator
 
     def epoch(self) -> Sequence[Tensor]:
         """Sorted by length are the rows of a few batches together, so that batches stay random."""
