@@ -81,7 +81,7 @@ def run_stage(name: str) -> dict[str, float]:
         origin = present_origin(Path.cwd())
         run_name = f"{stage.name} at {origin.commit}"
 
-        @flow(name=stage.name, flow_run_name=run_name, **options)
+        @flow(name=stage.name, **options)
         def body() -> dict[str, float]:
             with terminal.quiet_once_terminated():
                 log.info("%s: started", stage.name)

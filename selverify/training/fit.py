@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass
+from threading import Event
 
 import torch
 from torch import Tensor, nn
@@ -81,6 +83,7 @@ def fit(
     report: ReportEpoch,
     validation: Callable[[], float] | None = None,
     keep_start: bool = False,
+    stop: Event | None = None,
 ) -> float:
     """Train ``module``; with a ``validation`` its weights are those of the epoch with the lowest.
 
@@ -88,19 +91,22 @@ def fit(
         loss_of: the mean loss of the examples of these indices.
         validation: the loss on held-out problems; None: the last weights stay.
         keep_start: whether the weights before the first epoch may be the best, too.
+        stop: ends the training before the next batch once it is set.
 
     Returns:
         The lowest loss on held-out problems; infinite without any.
 
     Raises:
         ProtocolError: a held-out loss is not a number.
+        CancelledError: it was stopped.
     """
     lowest, best = math.inf, copy.deepcopy(module.state_dict())
     if validation is not None and keep_start:
         lowest = _validated(validation)
     left, epoch = batches.learned, 0
     while left:
-        trained = [descend(module, loss_of(rows), update) for rows in batches.epoch()[:left]]
+        chosen = _until(stop, batches.epoch()[:left])
+        trained = [descend(module, loss_of(rows), update) for rows in chosen]
         left, epoch = left - len(trained), epoch + 1
         held = None if validation is None else _validated(validation)
         report(Epoch(part, epoch, sum(trained) / len(trained), held))
@@ -109,6 +115,13 @@ def fit(
     if validation is not None:
         module.load_state_dict(best)
     return lowest
+
+
+def _until(stop: Event | None, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    for batch in batches:
+        if stop is not None and stop.is_set():
+            raise CancelledError
+        yield batch
 
 
 def descend(module: nn.Module, loss: Tensor, update: Update) -> float:

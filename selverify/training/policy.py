@@ -11,7 +11,6 @@ import math
 import random
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +30,7 @@ from selverify.models.heuristic.hybrid import Heuristic, PrintedHead, Scorer, sc
 from selverify.models.verifiers.head import StepHead, read_of
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
-from selverify.training.fit import Batches, Epoch, ReportEpoch, Update, adamw, fit
+from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
 from selverify.training.reproducible import one_thread, side_by_side
 
 _DRAWS = 50
@@ -45,8 +44,8 @@ _NO_ROWS = Embeddings(*(torch.empty(0) for _ in Embeddings._fields))
 EXPECTED = "expected score"
 PLAIN, WORDLESS, PRINTED = "plain residual", "wordless residual", "printed residual"
 """Heads that some uses do without, and how they are named while they are trained."""
-_Head = Callable[..., None]
-"""The training of one head, from the data to learn from and the data to check it by."""
+_Training = Callable[..., None]
+"""Of one head, from the data to learn from and the data to check it by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,40 +226,37 @@ def train_policy(
     _fit_distance(heuristic, data, settings, report)
     start = torch.random.get_rng_state()
 
-    def trained(heads: Sequence[_Head], stop: Event) -> None:
-        def told(epoch: Epoch) -> None:
-            if stop.is_set():
-                raise CancelledError
-            report(epoch)
-
+    def trained(chain: Sequence[_Training], stop: Event) -> None:
         draws = torch.Generator().set_state(start)
-        for head in heads:
-            head(data, checked, draws=draws, report=told)
+        for training in chain:
+            training(data, checked, draws=draws, report=report, stop=stop)
 
-    side_by_side(trained, _heads(heuristic, settings, also), workers=2)
+    side_by_side(trained, _trainings(heuristic, settings, also), workers=2)
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
-def _heads(heuristic: Heuristic, settings: Residual, also: Collection[str]) -> list[list[_Head]]:
-    """The heads that are trained one after the other, each first one from the same draws; the
-    longest of these trainings first."""
+def _trainings(
+    heuristic: Heuristic, settings: Residual, also: Collection[str]
+) -> list[list[_Training]]:
+    """Chains of trainings, the longest first; every chain begins with the same draws, and within
+    one each training goes on with those of the one before."""
     local = settings.model_copy(update={"trajectory_weight": 0.0})
     ordered = partial(_ordered, heuristic, settings=settings)
     residual = partial(_fit_residual, settings=settings)
     probability = partial(_fit_probability, settings=settings)
     plain, wordless, printed = heuristic.plain, heuristic.wordless, heuristic.printed
-    own: list[_Head] = [
+    own: list[_Training] = [
         partial(residual, heuristic.residual, "residual", scorer=ordered(heuristic.residual)),
         partial(probability, heuristic.acceptance, "acceptance", of="accepted"),
-        partial(probability, heuristic.expected, EXPECTED, of="scores"),
     ]
-    compared: dict[str, _Head] = {
+    if EXPECTED in also:
+        own.append(partial(probability, heuristic.expected, EXPECTED, of="scores"))
+    compared: dict[str, _Training] = {
         PLAIN: partial(residual, plain, PLAIN, scorer=ordered(plain), settings=local),
         WORDLESS: partial(residual, wordless, WORDLESS, scorer=ordered(wordless)),
         PRINTED: partial(residual, printed, PRINTED, scorer=printed),
     }
-    own = own if EXPECTED in also else own[:-1]
-    return [own, *([head] for name, head in compared.items() if name in also)]
+    return [own, *([one] for name, one in compared.items() if name in also)]
 
 
 def reference_dispersion(heuristic: Heuristic, lists: MappedLists) -> dict[str, float]:
@@ -342,6 +338,7 @@ def _fit_residual(
     settings: Residual,
     draws: torch.Generator,
     report: ReportEpoch,
+    stop: Event,
 ) -> None:
     """Fit ``module`` so that ``scorer`` orders pairs.
 
@@ -360,6 +357,7 @@ def _fit_residual(
         update=_update(module, settings),
         report=report,
         validation=lambda: _out_of_order(scorer, checked),
+        stop=stop,
     )
 
 
@@ -373,6 +371,7 @@ def _fit_probability(
     settings: Residual,
     draws: torch.Generator,
     report: ReportEpoch,
+    stop: Event,
 ) -> None:
     """Fit the log odds of what the verifier said of all moves, by cross-entropy.
 
@@ -393,6 +392,7 @@ def _fit_probability(
         update=_update(head, settings),
         report=report,
         validation=lambda: float(loss(checked.scores_of(odds), held_wanted)),
+        stop=stop,
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from contextvars import copy_context
 from threading import Event
 from typing import TypeVar
 
@@ -46,7 +47,8 @@ def side_by_side(
     stop = Event()
     pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
     try:
-        trainings = [pool.submit(train, item, stop) for item in items]
+        # In the context of the caller, by which its log lines find where they belong.
+        trainings = [pool.submit(copy_context().run, train, item, stop) for item in items]
         for training in as_completed(trainings):
             training.result()  # the first that fails ends all
         return [training.result() for training in trainings]

@@ -121,11 +121,9 @@ def _tuned(
     ]
 
     def loss_of(rows: Tensor) -> Tensor:
-        if stop.is_set():
-            raise CancelledError
         return language_loss(model, *pad([examples[row] for row in rows.tolist()], words), words)
 
-    tune(model, settings, examples, loss_of, share=share, report=report)
+    tune(model, settings, examples, loss_of, share=share, report=report, stop=stop)
     return model
 
 

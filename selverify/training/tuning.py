@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Event
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +109,7 @@ def tune(
     share: float,
     report: ReportEpoch,
     validation: Callable[[], float] | None = None,
+    stop: Event | None = None,
 ) -> float:
     """Tune every weight of ``module`` on a ``share`` of the batches of ``examples``, by ``fit``.
 
@@ -130,6 +132,7 @@ def tune(
         report=report,
         validation=validation,
         keep_start=True,
+        stop=stop,
     )
 
 
@@ -141,6 +144,7 @@ class BatchesOfLike(Batches):
     """
 
     lengths: Sequence[int]
+    draws: torch.Generator = field(kw_only=True)
 
     def epoch(self) -> Sequence[Tensor]:
         """Sorted by length are the rows of a few batches together, so that batches stay random."""

@@ -1,5 +1,6 @@
 """The lean decoder against the slow obvious one: the transformers forward pass."""
 
+import random
 from collections.abc import Iterator
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from selverify.models.generators import decoder as decoding
 from selverify.models.generators.decoder import Decoder
 from selverify.models.generators.sampling import uniforms
 
@@ -79,6 +81,33 @@ def test_no_word_of_a_prefix_is_read_twice(model, monkeypatch):
     assert sum(read) == 21 + 2 * 3  # two rows of three: one word and its padding, and the sibling
 
 
+@pytest.mark.parametrize("capacity", [0, 1, 5, 20, 60])
+def test_what_is_kept_is_counted_whole_and_right(model, capacity):
+    """Whatever is asked for: a kept prefix has what it continues beside it, and shares it."""
+    rng, decoder = random.Random(capacity), Decoder(model.model, capacity=capacity)
+    for _ in range(40):
+        asked = [tuple(rng.choices((1, 2), k=rng.randint(1, 9))) for _ in range(rng.randint(1, 6))]
+        prefix = decoder.prefixes(asked)
+        for row, words in enumerate(asked):
+            torch.testing.assert_close(prefix.last[row], reference(model, words)[-1], **NEAR)
+        kept = decoder._entries
+        assert decoder._size == sum(entry.size for entry in kept.values()) <= capacity
+        for entry in kept.values():
+            before = kept[entry.before].pieces if entry.before else ()
+            assert entry.pieces[:-1] == before
+
+
+def test_a_far_prefix_is_not_read_beside_near_ones(model):
+    """Filled up to its length, the others would take its time, and run over the last position."""
+    decoder = Decoder(model.model, capacity=1000)
+    long, short = tuple(range(1, 23)) * 2 + tuple(range(1, 12)), (20, 4, 3, 9, 1)
+    decoder.prefixes([long, short])
+    asked = [(*long, 3), short + (4,) * 30]
+    prefix = decoder.prefixes(asked)
+    for row, words in enumerate(asked):
+        torch.testing.assert_close(prefix.last[row], reference(model, words)[-1], **NEAR)
+
+
 def test_extension_equals_transformers(model, decoder):
     """Hidden states of several continuations of ragged prefixes equal the plain forward pass."""
     tokens = torch.randint(3, 23, (len(SEQUENCES), 5, 4))
@@ -108,9 +137,11 @@ def test_greedy_sampling_equals_generate(model, decoder):
         assert sampled.words[row, 0, : sampled.lengths[row, 0]].tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("products", [0, 1_000_000])
 @pytest.mark.parametrize("keep", [False, True])
-def test_samples_do_not_depend_on_their_batch(model, decoder, keep):
+def test_samples_do_not_depend_on_their_batch(model, decoder, keep, products, monkeypatch):
     """Words follow from prefix and seed; the score is the sum of the words' log probabilities."""
+    monkeypatch.setattr(decoding, "_SMALL_PRODUCT", products)
     seeds = np.arange(24, dtype=np.uint64).reshape(3, 8) * np.uint64(977)
     rules = {"stops": [2, 5, 6], "limit": 10, "temperature": 1.0, "keep": keep}
     together = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules)

@@ -23,9 +23,10 @@ import pytest
 import stand_in
 from conftest import ROOT
 from mlflow import MlflowClient
-from prefect import flow
+from prefect import flow, task
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
+from prefect.context import TaskRunContext
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL as API_URL
 from prefect.settings import temporary_settings
@@ -36,7 +37,7 @@ from flows import mapping
 from flows.artifacts import shown
 from flows.preflight import name_sources
 from flows.server import PREFECT_API_URL
-from flows.stage_flow import _show, run_stage
+from flows.stage_flow import _run, _show, run_stage
 from flows.stages import Stage, load_stages
 from flows.tracking import Published
 from selverify.data.benchmark import Task
@@ -285,6 +286,23 @@ def check_links(prefect: Any, root: Path) -> None:
     assert digest(Path(folder)) in kept[f"{prefix}-links"].data
     problems = load_params(Path("params.yaml")).evaluation.problems
     assert kept[f"{prefix}-progress"].description == f"{ceil(problems / SHARD)} shards"
+
+
+def test_a_stage_has_tags_and_its_tasks_have_none(prefect: Any) -> None:
+    """Prefect asks the server before each task whether a limit is set on one of its tags."""
+
+    @task
+    def tags_of_task() -> list[str]:
+        return list(TaskRunContext.get().task_run.tags)
+
+    @flow(name="tagged")
+    def body() -> Any:
+        return {"flow": flow_run.id, "task": tags_of_task()}
+
+    found: dict[str, Any] = _run(body, "tagged at abc", ("report", "commit abc"))
+    run = prefect.read_flow_run(found["flow"])
+    assert (run.name, sorted(run.tags)) == ("tagged at abc", ["commit abc", "report"])
+    assert found["task"] == []
 
 
 def test_a_server_that_is_gone_costs_a_warning(caplog: pytest.LogCaptureFixture) -> None:

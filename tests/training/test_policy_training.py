@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -215,6 +216,18 @@ def test_what_is_left_out_changes_nothing_else() -> None:
     assert torch.equal(whole(rows), part(rows))
     assert torch.equal(whole.reject_probabilities(rows), part.reject_probabilities(rows))
     assert not torch.equal(whole.expected_losses(rows), part.expected_losses(rows))
+
+
+def test_heads_trained_at_once_are_those_of_one_after_the_other(monkeypatch) -> None:
+    """To the last bit: each draws its batches from a generator of its own."""
+    at_once = trained(lists(60)).state_dict()
+    monkeypatch.setattr(
+        policy,
+        "side_by_side",
+        lambda train, chains, workers: [train(one, Event()) for one in chains],
+    )
+    for name, weights in trained(lists(60)).state_dict().items():
+        assert torch.equal(weights, at_once[name]), name
 
 
 class InMemory(MappedLists):

@@ -3,9 +3,11 @@
 import random
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 import torch
@@ -612,6 +614,29 @@ def test_trainings_side_by_side_keep_their_order():
     """Results stand as their inputs do, each made on one thread."""
     made = side_by_side(lambda one, _: (one, torch.get_num_threads()), range(5), workers=2)
     assert made == [(number, 1) for number in range(5)]
+
+
+def test_trainings_side_by_side_are_in_the_context_of_the_caller():
+    """By which Prefect knows whose log lines they write."""
+    whose = ContextVar("whose")
+    whose.set("a stage")
+    assert side_by_side(lambda *_: whose.get(), range(3), workers=2) == ["a stage"] * 3
+
+
+def test_a_training_that_is_stopped_ends_before_its_next_batch():
+    """Also within an epoch."""
+    stop, learned = Event(), []
+    head = torch.nn.Linear(1, 1)
+
+    def loss_of(rows):
+        learned.append(rows)
+        stop.set()
+        return head(torch.ones(1, 1)).sum()
+
+    with pytest.raises(CancelledError):
+        update = adamw(head, rate=0.1, decay=0.0).step
+        fit("head", head, loss_of, Batches(8, 2, 5), update=update, report=print, stop=stop)
+    assert len(learned) == 1
 
 
 def test_batches_hold_each_example_once_and_pad_little():

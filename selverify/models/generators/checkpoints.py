@@ -27,6 +27,7 @@ from selverify.models.verifiers.reward import TokenLogprobHead, ValueHead, token
 from selverify.storage import check_digests, digest, write_digests
 
 _KEPT_WORDS = 120_000
+"""Keys and values of a prefix's words take 4 KiB each in the small backbone: half a gigabyte."""
 _RANKER_SCHEMA = 7
 REWARD_HEAD = "reward_head.safetensors"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selverify.domains.base import Domain
 from selverify.models.generators.checkpoints import Backbone, RewardModel
-from selverify.models.generators.decoder import Decoder, Sampled
+from selverify.models.generators.decoder import Decoder, Sampled, little_padding
 from selverify.models.generators.reading import reading_order
 from selverify.models.generators.sampling import (
     Item,
@@ -37,8 +37,6 @@ from selverify.types import Sample, State, Verdict
 WORDS_AT_ONCE = 40_000
 GROUPS_AT_ONCE = 256
 _CONTINUATIONS_AT_ONCE = 64
-_SMALL, _PADDING = 500, 1.5
-"""A batch may have so many words, padding included, beside so many times those without padding."""
 _REMEMBERED = 500_000
 """Judged moves that are remembered; a derivation's are asked for again with each new move."""
 _Words = tuple[int, ...]
@@ -296,8 +294,10 @@ def _read(
     def fits(batch: Sequence[int]) -> bool:
         if len(batch) > GROUPS_AT_ONCE or turns[batch[0]] != turns[batch[-1]]:
             return False
-        most = min(WORDS_AT_ONCE, _SMALL + _PADDING * sum(sizes[index] for index in batch))
-        return math.prod(padded(batch)) <= most
+        shape = padded(batch)
+        words, deepest = math.prod(shape), max(len(prefixes[index]) for index in batch)
+        small = words <= WORDS_AT_ONCE and deepest + shape[-1] <= decoder.positions
+        return small and little_padding(words, sum(sizes[index] for index in batch))
 
     order = sorted(range(len(groups)), key=lambda i: (turns[i], shapes[i], len(prefixes[i])))
     for chosen in in_batches(order, fits):
