@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError
-from selverify.models.sources import has_source, read_generator_source
+from selverify.models.sources import sources_of
 from selverify.params import Params
 from selverify.storage import DIGESTS, write_plain_json
 
@@ -170,20 +170,21 @@ def code_changed(root: Path) -> bool | None:
 def model_digests(params: Params, root: Path) -> Iterator[tuple[str, str]]:
     """The folders of the models that the parameters name, each with what tells it from others."""
     for backbone in params.backbones:
-        yield from _digest(root / "models" / f"{params.domain}-{backbone}", root)
+        yield from _digest("generator", root / "models" / f"{params.domain}-{backbone}", root)
         for strength in params.strengths:
             for part in ("verifier", "policy"):
-                yield from _digest(root / "models" / f"{backbone}-{strength}" / part, root)
+                yield from _digest(part, root / "models" / f"{backbone}-{strength}" / part, root)
 
 
-def _digest(folder: Path, root: Path) -> Iterator[tuple[str, str]]:
+def _digest(part: str, folder: Path, root: Path) -> Iterator[tuple[str, str]]:
     """Of all files of a model, by their digests; of a model from elsewhere what it is called."""
     name = folder.relative_to(root).as_posix()
     if (folder / DIGESTS).is_file():
         yield name, hashlib.sha256((folder / DIGESTS).read_bytes()).hexdigest()[:DIGITS]
-    elif has_source(folder):
-        source = read_generator_source(folder).model_dump()
-        yield name, " ".join(str(source[key]) for key in ("model", "revision") if source.get(key))
+    elif source := sources_of({part: folder}).get(part):
+        told = source.model_dump()
+        called = " ".join(str(told[key]) for key in ("model", "revision") if told.get(key))
+        yield name, called or str(told["kind"])
 
 
 def short_commit(root: Path) -> str:

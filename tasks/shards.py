@@ -84,7 +84,7 @@ def work_on(
     each = params.model_copy(update={"tracking": tracking})
     starts = range(0, len(tasks), size)
     shards = [Shard(each, inputs, tuple(tasks[start : start + size])) for start in starts]
-    return mapper(work, shards, workers=workers)
+    return mapper(work, shards, workers=workers) if shards else []
 
 
 def shard_size(size: int, generator: object) -> int:

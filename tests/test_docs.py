@@ -570,5 +570,9 @@ def test_the_page_says_where_its_numbers_come_from(project: Path) -> None:
         load_params(ROOT / "params.yaml").generator["math"]["served"],
     )
     (project / "models" / "a-small" / "digests.json").unlink()
-    text = stamp(project / "report", params, root=project).read_text(encoding="utf-8")
-    assert "<dt>models/a-small</dt><dd>meta-llama/Llama-3.2-1B-Instruct</dd>" in text
+    sources = load_params(ROOT / "params.yaml").verifier.source
+    for kind, called in (("countdown", "tool"), ("math", str(sources["math"].model))):
+        write_source(project / "models" / "small-strong" / "verifier", sources[kind])
+        text = stamp(project / "report", params, root=project).read_text(encoding="utf-8")
+        assert "<dt>models/a-small</dt><dd>meta-llama/Llama-3.2-1B-Instruct</dd>" in text
+        assert f"<dt>models/small-strong/verifier</dt><dd>{called}" in text

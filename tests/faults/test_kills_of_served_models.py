@@ -48,7 +48,7 @@ def test_no_key_is_written_anywhere(wholes: Wholes, record) -> None:
     checkout = wholes["served"].checkout
     key = pipelines.KEY.encode()
     files = [path for path in checkout.root.rglob("*") if path.is_file() and not path.is_symlink()]
-    prefect_home = sorted(checkout.root.parent.parent.glob("prefect*/**/*"))
+    prefect_home = sorted(checkout.root.parent.parent.glob("server*/**/*"))
     files += [path for path in prefect_home if path.is_file()]
     assert any(path.name == "mlflow.db" for path in files)
     assert any(path.name == "prefect.db" for path in files)

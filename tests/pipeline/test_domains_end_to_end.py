@@ -13,6 +13,7 @@ from small_pipeline import HEALTH, ROOT, copy_project, run_stages, set_params, s
 
 from flows import published
 from flows.execution import execute
+from flows.origin import present_origin, record_origin
 from selverify.errors import SchemaError
 from selverify.models.threshold import resolve_tau
 from selverify.training.rollouts import ValuedSolution
@@ -113,6 +114,8 @@ def check_pages(folder: Path, given: dict[str, Any]) -> None:
     commit(folder)
     other = {"source": "math500", "path": None, "problems": 10, "seed": 1}  # null in params.yaml
     set_params(folder, {**HEALTH, **given, "benchmark.math.transfer": other})
+    report = Path("results", "report")
+    record_origin(folder, report, present_origin(folder))  # as the stage under Prefect does
     published.fill_pages()
     git(folder, "checkout", "params.yaml")
     published.check_published()
