@@ -411,7 +411,7 @@ class VerifierParams(ParamsSection):
     ``targets``: the value of the state after a step (``soft``), whether it is above 0 (``hard``),
     the share of the value before that is left of it, where there was some (``relative``), or
     whether what was computed so far is part of the problem's written solution, without rollouts
-    (``written``).
+    (``written``). ``threshold``: how tau is chosen where it is not given (``models.threshold``).
     ``tune_*``: the backbone is tuned for so many epochs; that of token_logprobs on solutions up
     to their last step whose target is ``tune_value`` or more. ``share``: of its batches, after
     which every training of a model of that strength stops; one that stops early is the
@@ -423,6 +423,7 @@ class VerifierParams(ParamsSection):
     aggregation: dict[KeyName, Aggregation]
     source: dict[KeyName, AnyVerifier]
     targets: dict[KeyName, Literal["soft", "hard", "relative", "written"]]
+    threshold: Literal["youden", "median"]
     share: dict[str, Fraction]
     tune_epochs: NonNegative
     tune_rows: Positive

@@ -20,7 +20,7 @@ from selverify.experiment.inspection import inspect_samples
 from selverify.experiment.statistics import area_under_roc
 from selverify.models.assembly import OpenModels, load_generator_model, prompting_of
 from selverify.models.sources import read_generator_source, write_source
-from selverify.models.threshold import choose_threshold, leaves_tau, save_threshold
+from selverify.models.threshold import RULES, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
 from selverify.params import Params, PretrainedParams
 from selverify.search.backend import Backend
@@ -159,7 +159,7 @@ def _choose_tau(
         slice(one.fresh, len(one.moves) - (relative and _answers(models.domain, item)))
         for one, item in zip(held, items, strict=True)
     ]
-    threshold = choose_threshold(
+    threshold = RULES[params.verifier.threshold](
         [
             score
             for part, verdict in zip(chosen, verdicts, strict=True)
@@ -170,7 +170,8 @@ def _choose_tau(
         solvable=params.rollouts.explored_from,
     )
     save_threshold(folder, threshold)
-    return {f"threshold.{name}": float(value) for name, value in asdict(threshold).items()}
+    known = {name: value for name, value in asdict(threshold).items() if value is not None}
+    return {f"threshold.{name}": float(value) for name, value in known.items()}
 
 
 def _answers(domain: Domain, item: VerifyItem) -> bool:

@@ -69,6 +69,7 @@ _TOKEN = re.compile(
 )
 NUMERIC = frozenset("+-*/^!%(){}")
 OPERATIONS = frozenset("+-*/^")
+_BRACKETS = frozenset("([{")
 _ENDS = frozenset({".", ",", ";", "?", "\n", "="})
 AFTER_A_POINT = frozenset({")", '"', "'", ";", "\n", "}", "]"})
 ENDS_A_SENTENCE = frozenset({".", "?", "!", "\n"})
@@ -179,14 +180,15 @@ def find_claims(text: str) -> tuple[Claim, ...]:
 def canonical_answer(answer: str) -> str:
     """The same text for answers that are plainly equal: 1/2, 0.5 and \\frac12.
 
-    By the exact value where an answer is a number with one reading; otherwise without the spacing
-    and the spellings that mean nothing.
+    By the exact value where an answer is a number with one reading; otherwise, as a pair in
+    brackets always is, without the spacing and the spellings that mean nothing.
     """
     if answer.isascii() and answer.isdigit() and len(answer) < MAX_TOKENS:
         return str(int(answer))
     tokens = tuple(token.text for token in _tokens(answer[:MAX_CLAIM_TEXT]))
+    a_pair = _BRACKETS & {*tokens} and any("," in token for token in tokens)  # (100,200)
     try:
-        values = read_expression(tokens).values
+        values = frozenset() if a_pair else read_expression(tokens).values
     except NotNumeric:
         values = frozenset()
     return str(min(values)) if len(values) == 1 else " ".join(tokens)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import auc, roc_curve
+from sklearn.metrics import auc, roc_auc_score, roc_curve
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.params import Params
@@ -26,15 +26,16 @@ class Threshold:
     """Tau, and what it was chosen on.
 
     ``right`` and ``wrong`` are numbers of moves; ``right_accepted`` and ``wrong_accepted`` are the
-    shares of them that score tau or more; ``auc`` is the area under the curve of the two.
+    shares of them that score tau or more; ``auc`` is the area under the curve of the two. Without
+    moves of both kinds (``median_threshold``) the three are None.
     """
 
     tau: float
     right: int
     wrong: int
-    right_accepted: float
-    wrong_accepted: float
-    auc: float
+    right_accepted: float | None
+    wrong_accepted: float | None
+    auc: float | None
 
 
 def choose_threshold(
@@ -57,16 +58,14 @@ def choose_threshold(
     Raises:
         SchemaError: no move there is right, or none is wrong.
     """
-    values = np.asarray(before, np.float64)
-    counted = (values >= solvable) & (values > 0)
-    seen = np.asarray(scores, np.float64)[counted]
-    reached = np.asarray(after, np.float64)[counted] > 0
+    seen, reached = _counted(scores, before, after, solvable=solvable)
     right = int(reached.sum())
     if not 0 < right < len(reached):
         raise SchemaError(
             f"rollouts.values: at states of value {solvable:g} or more {right} moves are right and "
             f"{len(reached) - right} wrong, expected some of each; give the number as "
-            "exploration.tau, search.tau and evaluation.grid.tau, or value more problems"
+            "exploration.tau, search.tau and evaluation.grid.tau, set verifier.threshold to "
+            "median, or value more problems"
         )
     wrong_accepted, right_accepted, levels = roc_curve(reached, seen, drop_intermediate=False)
     # Levels fall from infinity, at which nothing is accepted.
@@ -81,6 +80,51 @@ def choose_threshold(
         wrong_accepted=float(wrong_accepted[best]),
         auc=float(auc(wrong_accepted, right_accepted)),
     )
+
+
+def median_threshold(
+    scores: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike, *, solvable: float
+) -> Threshold:
+    """The median score, whatever is right: for a generator that gets next to nothing right.
+
+    Half of the moves are then accepted, so that there is an order to learn, though it may say
+    nothing. Arguments as for ``choose_threshold``.
+
+    Raises:
+        SchemaError: there is no move.
+    """
+    every = np.asarray(scores, np.float64)
+    if not len(every):
+        raise SchemaError(
+            "rollouts.values: no move of a problem that the verifier's training left out, expected "
+            "some, whose median score is tau; value more problems, or more solutions of each"
+        )
+    tau = float(np.median(every))
+    seen, reached = _counted(scores, before, after, solvable=solvable)
+    right, wrong = seen[reached], seen[~reached]
+    both = len(right) > 0 and len(wrong) > 0
+    return Threshold(
+        tau=tau,
+        right=len(right),
+        wrong=len(wrong),
+        right_accepted=float((right >= tau).mean()) if both else None,
+        wrong_accepted=float((wrong >= tau).mean()) if both else None,
+        auc=float(roc_auc_score(reached, seen)) if both else None,
+    )
+
+
+def _counted(
+    scores: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike, *, solvable: float
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """Scores of the moves that count, and which of them are right."""
+    values = np.asarray(before, np.float64)
+    counted = (values >= solvable) & (values > 0)
+    seen = np.asarray(scores, np.float64)[counted]
+    return seen, np.asarray(after, np.float64)[counted] > 0
+
+
+RULES = {"youden": choose_threshold, "median": median_threshold}
+"""What ``verifier.threshold`` names."""
 
 
 def save_threshold(folder: Path, threshold: Threshold) -> None:

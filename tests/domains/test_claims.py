@@ -39,7 +39,8 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, Fraction]:
 @pytest.mark.parametrize(
     ("one", "other"),
     [("1/2", "0.5"), (r"\frac{1}{2}", r"\dfrac12"), ("007", "7"), (r"x + 1", r"x+1"),
-     (r"\left( 3, 4 \right)", "(3,4)"), ("1,000", "1000"), (r"\text{Evelyn}", "Evelyn")],
+     (r"\left( 3, 4 \right)", "(3,4)"), ("1,000", "1000"), ("1{,}000", "1000"),
+     (r"\text{Evelyn}", "Evelyn")],
 )  # fmt: skip
 def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> None:
     assert canonical_answer(one) == canonical_answer(other)
@@ -50,6 +51,7 @@ def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> N
     [
         *[("20%", "20"), ("(3,4)", "(4,3)"), ("3", "-3"), ("x^2", "x^3"), ("2/3", "3/2")],
         *[("x >= 3", "x <= 3"), ("x != 3", "x <= 3")],
+        *[("(100,200)", "100200"), (r"\{100,200\}", "100200"), ("(1,234)", "1234")],
     ],
 )
 def test_other_answers_vote_apart(one: str, other: str) -> None:

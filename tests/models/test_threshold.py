@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models import threshold
 from selverify.models.threshold import (
+    Threshold,
     known_tau,
     leaves_tau,
     load_threshold,
+    median_threshold,
     resolve_tau,
     save_threshold,
 )
@@ -81,6 +83,18 @@ def test_where_little_is_solved_rarely_solved_states_count() -> None:
 def test_without_both_kinds_the_number_must_be_given(after: list[float]) -> None:
     with pytest.raises(SchemaError, match="give the number as"):
         choose_threshold([0.2, 0.9], [1, 1], after)
+
+
+def test_the_median_needs_nothing_right() -> None:
+    """Of all moves, also of those at states from which nothing is reached."""
+    nothing = median_threshold([0.1, 0.2, 0.4, 0.9], [0, 0, 0, 0], [0, 0, 0, 0], solvable=0.0)
+    assert nothing == Threshold(pytest.approx(0.3), 0, 0, None, None, None)
+    some = median_threshold(
+        [0.1, 0.2, 0.4, 0.9, 0.3], [1, 1, 1, 1, 0], [0, 1, 0, 1, 0], solvable=0.5
+    )
+    assert some == Threshold(pytest.approx(0.3), 2, 2, 0.5, 0.5, 0.75)
+    with pytest.raises(SchemaError, match="no move of a problem that the verifier's training left"):
+        median_threshold([], [], [], solvable=0.0)
 
 
 @given(

@@ -92,6 +92,9 @@ def test_every_parameter_section_a_stage_reads_is_declared(stage: Stage) -> None
     """A changed parameter never leaves a stale result."""
     text = (ROOT / "tasks" / f"{stage.task}.py").read_text(encoding="utf-8")
     dotted = set(re.findall(r"\bparams\.(\w+)(?:\.(\w+))?", text))
+    if "Conditions(" in text:
+        methods = (ROOT / "selverify/experiment/methods.py").read_text(encoding="utf-8")
+        dotted |= set(re.findall(r"\bparams\.(\w+)(?:\.(\w+))?", methods))
     read = {section for section, _ in dotted} - NEUTRAL_SECTIONS
     if "leaves_tau(" in text:
         read |= {"exploration", "search", "evaluation"}

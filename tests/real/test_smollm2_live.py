@@ -60,7 +60,9 @@ def run(domain: str, values: Mapping[str, Any]) -> str:
 def test_math_runs_to_its_report(
     domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps of text, and JSON moves: chat template, stop conditions and Math-Verify, live."""
+    """Steps of text, and JSON moves: chat template, stop conditions and Math-Verify, live.
+
+    Ten of the profile's questions; next to nothing is right of any."""
     monkeypatch.chdir(tmp_path)
     stated = {
         key.replace(".math.", f".{domain}."): value
@@ -74,8 +76,9 @@ def test_math_runs_to_its_report(
         f"benchmark.{domain}.{split}.path": path
         for split, path in (("train", train), ("validation", train), ("test", test))
     }
-    report = run(domain, {**stated, **places, "domain": domain})
-    assert report.startswith(f"# Report: {domain}, 50 problems, N = 4")
+    few = {f"benchmark.{domain}.test.problems": 10, "evaluation.problems": 10}
+    report = run(domain, {**stated, **places, **few, "domain": domain})
+    assert report.startswith(f"# Report: {domain}, 10 problems, N = 4")
 
 
 def test_the_small_profile_runs_to_its_report(
@@ -86,8 +89,14 @@ def test_the_small_profile_runs_to_its_report(
     train, test = (str(PROBLEMS / f"gsm8k_{name}.jsonl.gz") for name in ("train", "test"))
     of_splits = {"train": train, "validation": train, "test": test, "further": train}
     places = {f"benchmark.grade_school.{name}.path": path for name, path in of_splits.items()}
-    report = run("grade_school", {**profile("smollm2-small"), **places})
-    assert report.startswith("# Report: grade_school, 100 problems, N = 16")
+    few = {
+        "benchmark.grade_school.train.problems": 300,
+        "benchmark.grade_school.further.problems": 100,
+        "benchmark.grade_school.test.problems": 30,
+        "evaluation.problems": 30,
+    }
+    report = run("grade_school", {**profile("smollm2-small"), **places, **few})
+    assert report.startswith("# Report: grade_school, 30 problems, N = 16")
     rates = read_rows(Path("data/difficulty/smollm2"), "difficulty", "difficulty")
     assert 0.02 < sum(row["pass_at_1"] for row in rates) / len(rates) < 0.5
     solved = load_policy("models/smollm2-strong").solve(

@@ -86,6 +86,7 @@ VERIFIER = VerifierParams(
     rank=2,
     targets={"word_problems": "soft"},
     share={"strong": 1.0, "weak": 0.5},
+    threshold="youden",
     tune_epochs=1,
     tune_rows=16,
     tune_rate=1e-3,
