@@ -69,7 +69,6 @@ _TOKEN = re.compile(
 )
 NUMERIC = frozenset("+-*/^!%(){}")
 OPERATIONS = frozenset("+-*/^")
-_BRACKETS = frozenset("([{")
 _ENDS = frozenset({".", ",", ";", "?", "\n", "="})
 AFTER_A_POINT = frozenset({")", '"', "'", ";", "\n", "}", "]"})
 ENDS_A_SENTENCE = frozenset({".", "?", "!", "\n"})
@@ -186,7 +185,7 @@ def canonical_answer(answer: str) -> str:
     if answer.isascii() and answer.isdigit() and len(answer) < MAX_TOKENS:
         return str(int(answer))
     tokens = tuple(token.text for token in _tokens(answer[:MAX_CLAIM_TEXT]))
-    a_pair = _BRACKETS & {*tokens} and any("," in token for token in tokens)  # (100,200)
+    a_pair = "(" in tokens and any("," in token for token in tokens)  # (100,200)
     try:
         values = frozenset() if a_pair else read_expression(tokens).values
     except NotNumeric:

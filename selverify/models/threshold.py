@@ -87,19 +87,23 @@ def median_threshold(
 ) -> Threshold:
     """The median score, whatever is right: for a generator that gets next to nothing right.
 
-    Half of the moves are then accepted, so that there is an order to learn, though it may say
-    nothing. Arguments as for ``choose_threshold``.
+    Half-way between the two scores that part the moves most evenly, so that some are accepted and
+    some rejected: there is then an order to learn, though it may say nothing. Arguments as for
+    ``choose_threshold``.
 
     Raises:
-        SchemaError: there is no move.
+        SchemaError: no two moves have different scores.
     """
     every = np.asarray(scores, np.float64)
-    if not len(every):
+    levels, counts = np.unique(every, return_counts=True)
+    if len(levels) < 2:
         raise SchemaError(
-            "rollouts.values: no move of a problem that the verifier's training left out, expected "
-            "some, whose median score is tau; value more problems, or more solutions of each"
+            f"rollouts.values: {len(every)} moves of problems that the verifier's training left "
+            f"out have {len(levels)} different scores, expected two or more, between which tau "
+            "lies; value more problems, or more solutions of each"
         )
-    tau = float(np.median(every))
+    below = int(np.abs(np.cumsum(counts[:-1]) - len(every) / 2).argmin())
+    tau = float((levels[below] + levels[below + 1]) / 2)
     seen, reached = _counted(scores, before, after, solvable=solvable)
     right, wrong = seen[reached], seen[~reached]
     both = len(right) > 0 and len(wrong) > 0

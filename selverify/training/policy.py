@@ -205,7 +205,8 @@ def train_policy(
     ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
     most held-out pairs rightly is kept. The acceptance is fitted to all labels, and the expected
     score to all scores. The residuals for comparison see the same batches as the first. Of these
-    and the expected score, those that ``also`` does not name are left as they are made.
+    and the expected score, those that ``also`` does not name are left as they are made. Two heads
+    are trained at a time, so ``report`` is called from two threads.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.

@@ -97,8 +97,9 @@ On {grading.WORKERS} processes. Math-Verify alone parses and compares with its o
     "training": (
         f"""## Training
 
-Each epoch counted, width {learning.WIDTH}, on one thread: all parts of a ranker together, and a
-reward model's head that learns from steps whose hidden states were kept with their samples.""",
+Each epoch counted, width {learning.WIDTH}: all parts of a ranker, two at a time and each on one
+thread, and on one thread a reward model's head that learns from steps whose hidden states were kept
+with their samples.""",
         learning.training,
     ),
     "logs": (
@@ -128,8 +129,9 @@ time a request that it took above; several drivers share the questions. "{scale.
 is what is verified where a selection comes first, as in ranked vote and selective vote.
 
 The simulation has {scale.SEARCHES:,} beam searches under way. Each accelerator answers
-{scale.AT_ONCE} requests of each model at once after a lognormal time with a median of
-{scale.MEDIAN} s, each reply goes into an SQLite cache before it is used, and the events are
+{scale.AT_ONCE} requests of each model at once (all states, or all steps, of one round of a search:
+larger ones than those computed above) after a lognormal time with a median of {scale.MEDIAN} s,
+each reply goes into an SQLite cache before it is used, and the events are
 written. Nothing is computed, and there is no network. A driver has a thread for each request in
 flight; where these are thousands it makes fewer requests a second, and needs more drivers than its
 processor time says.""",

@@ -164,7 +164,10 @@ def figure(what: str) -> float:
 
 
 class Server(PassingBackend):
-    """Another backend after the lognormal seconds that follow from the request, or at once."""
+    """Another backend after the lognormal seconds that follow from the request, or at once.
+
+    A request holds all states, or all steps, of one round of a search.
+    """
 
     def __init__(self, accelerators: int) -> None:
         super().__init__(FakeBackend(DOMAIN, PROPOSER, name="ones", seed=7, max_moves=MOVES))

@@ -40,6 +40,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, Fraction]:
     ("one", "other"),
     [("1/2", "0.5"), (r"\frac{1}{2}", r"\dfrac12"), ("007", "7"), (r"x + 1", r"x+1"),
      (r"\left( 3, 4 \right)", "(3,4)"), ("1,000", "1000"), ("1{,}000", "1000"),
+     (r"\boxed{1,000}", "1000"), (r"\frac{1,000}{3}", r"\frac{1000}{3}"),
      (r"\text{Evelyn}", "Evelyn")],
 )  # fmt: skip
 def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> None:
@@ -51,7 +52,7 @@ def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> N
     [
         *[("20%", "20"), ("(3,4)", "(4,3)"), ("3", "-3"), ("x^2", "x^3"), ("2/3", "3/2")],
         *[("x >= 3", "x <= 3"), ("x != 3", "x <= 3")],
-        *[("(100,200)", "100200"), (r"\{100,200\}", "100200"), ("(1,234)", "1234")],
+        *[("(100,200)", "100200"), (r"\left(100,200\right)", "100200"), ("(1,234)", "1234")],
     ],
 )
 def test_other_answers_vote_apart(one: str, other: str) -> None:

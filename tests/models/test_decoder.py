@@ -59,7 +59,7 @@ def test_prefixes_of_all_lengths_equal_transformers(model, decoder):
             torch.testing.assert_close(kept, alone.keys_values, **NEAR)
 
 
-def test_no_word_of_a_prefix_is_read_twice(model, monkeypatch):
+def test_what_continues_a_kept_prefix_is_read_from_there_on(model, monkeypatch):
     """In whatever order prefixes come; what was used last is kept, with all that it begins with."""
     decoder, read = Decoder(model.model, capacity=20), []
     extend = decoder._extend
@@ -97,13 +97,23 @@ def test_what_is_kept_is_counted_whole_and_right(model, capacity):
             assert entry.pieces[:-1] == before
 
 
-def test_a_far_prefix_is_not_read_beside_near_ones(model):
-    """Filled up to its length, the others would take its time, and run over the last position."""
-    decoder = Decoder(model.model, capacity=1000)
+def test_a_far_prefix_is_not_read_beside_near_ones(model, monkeypatch):
+    """Filled up to its length, the others would take its time, and run over the last position.
+
+    Beside it, the others are still read together."""
+    decoder, reads = Decoder(model.model, capacity=1000), []
     long, short = tuple(range(1, 23)) * 2 + tuple(range(1, 12)), (20, 4, 3, 9, 1)
     decoder.prefixes([long, short])
-    asked = [(*long, 3), short + (4,) * 30]
+    extend = decoder._extend
+
+    def counted(prefix, tokens, *, keep):
+        reads.append(len(tokens))
+        return extend(prefix, tokens, keep=keep)
+
+    monkeypatch.setattr(decoder, "_extend", counted)
+    asked = [(*long, 3), *[short + (word,) * 30 for word in (4, 5, 6)]]
     prefix = decoder.prefixes(asked)
+    assert sorted(reads) == [1, 3]
     for row, words in enumerate(asked):
         torch.testing.assert_close(prefix.last[row], reference(model, words)[-1], **NEAR)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import random
+from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 import torch
 from tiny_text_models import build
 
 from selverify.models.generators.pretrained import load_hub_model
+from selverify.models.generators.recorded_steps import Recorder
 from selverify.models.generators.shared_prefix import SharedPrefixes
 
 WIDTH, STEPS = 3, 80
@@ -41,3 +45,28 @@ def test_recorded_steps_are_those_that_are_run(tmp_path: Path, dtype: str, apart
             past.take(torch.tensor([[0, -1], [7, -1]], device="cuda"))
             rows = [rows[at] for at in (0, 7)]
     assert prefixes.recordings == 3
+
+
+class Failing(nullcontext):
+    """A recording that cannot be ended."""
+
+    def __exit__(self, *_: object) -> None:
+        raise RuntimeError("the recording was invalidated")
+
+
+def test_a_recording_that_fails_at_its_end_is_run_without(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning, and the work is done as if nothing could be recorded."""
+    graph = MagicMock()
+    graph.replay.side_effect = RuntimeError("replay without a successful capture")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda *_, **__: Failing())
+    for name in ("current_stream", "set_stream", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, MagicMock())
+    recorder, done = Recorder(), []
+    with caplog.at_level(logging.WARNING):
+        found = recorder.record(lambda: done.append(1) or (torch.ones(1), torch.zeros(1)))
+    assert found == (None, (torch.ones(1), torch.zeros(1)))
+    assert (len(done), recorder.works, recorder.recordings) == (2, False, 0)
+    assert "steps cannot be recorded" in caplog.text

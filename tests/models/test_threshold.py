@@ -92,9 +92,23 @@ def test_the_median_needs_nothing_right() -> None:
     some = median_threshold(
         [0.1, 0.2, 0.4, 0.9, 0.3], [1, 1, 1, 1, 0], [0, 1, 0, 1, 0], solvable=0.5
     )
-    assert some == Threshold(pytest.approx(0.3), 2, 2, 0.5, 0.5, 0.75)
-    with pytest.raises(SchemaError, match="no move of a problem that the verifier's training left"):
-        median_threshold([], [], [], solvable=0.0)
+    assert some == Threshold(pytest.approx(0.25), 2, 2, 0.5, 0.5, 0.75)
+
+
+@pytest.mark.parametrize(
+    ("scores", "tau"),
+    [([0, 0, 0, 0.5, 0.9], 0.25), ([0, 1, 1, 1], 0.5), ([0, 0.5, 0.5, 0.5, 1, 1], 0.75)],
+)
+def test_the_median_accepts_some_and_rejects_some(scores: list[float], tau: float) -> None:
+    """Also of scores of which most are the lowest or the highest."""
+    found = median_threshold(scores, [0] * len(scores), [0] * len(scores), solvable=0.0)
+    assert found.tau == tau
+
+
+@pytest.mark.parametrize("scores", [[], [0.5, 0.5]])
+def test_without_two_scores_there_is_no_median(scores: list[float]) -> None:
+    with pytest.raises(SchemaError, match=f"{len(scores)} moves .* expected two or more"):
+        median_threshold(scores, scores, scores, solvable=0.0)
 
 
 @given(

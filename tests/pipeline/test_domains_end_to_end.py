@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from flows.execution import execute
 from flows.origin import present_origin, record_origin
 from selverify.errors import SchemaError
 from selverify.models.threshold import resolve_tau
+from selverify.params import Params
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out
 from tasks import evaluation, verifier
@@ -37,7 +39,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_countdown_runs_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the benchmark to the report, with the backbone that is shipped.
 
-    The reward model learns from its share alone, and tau is chosen on problems that it left out.
+    The reward model learns from its share alone, and tau is chosen on problems that it left out;
+    it could be the median if nothing were right.
     """
     seen: dict[str, list[ValuedSolution]] = {}
     train, choose = verifier.TRAINERS["value"], verifier._choose_tau
@@ -46,9 +49,13 @@ def test_countdown_runs_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
         seen["train"] = solutions
         return train(solutions, *given, **options)
 
-    def choosing(solutions: list[ValuedSolution], *given: Any) -> dict[str, float]:
+    def choosing(solutions: list[ValuedSolution], params: Params, *places: Any) -> dict[str, float]:
         seen["tau"] = solutions
-        return choose(solutions, *given)
+        wrong = [replace(one, start=0.0, values=(0.0,) * len(one.values)) for one in solutions]
+        settings = params.verifier.model_copy(update={"threshold": "median"})
+        median = choose(wrong, params.model_copy(update={"verifier": settings}), *places)
+        assert set(median) == {"threshold.tau", "threshold.right", "threshold.wrong"}
+        return choose(solutions, params, *places)
 
     monkeypatch.setitem(verifier.TRAINERS, "value", training)
     monkeypatch.setattr(verifier, "_choose_tau", choosing)

@@ -18,6 +18,7 @@ from flows.folded_rows import fold, unfold
 from flows.published import MANIFEST, ROWS, Manifest, _laid_over
 from flows.readme import MAIN_SECTION
 from flows.stages import load_stages
+from selverify.errors import SchemaError
 from selverify.experiment.equal_cost import equal_cost, equal_cost_table
 from selverify.experiment.statistics import Bootstrap
 from selverify.params import check_params
@@ -92,6 +93,25 @@ def test_rows_are_the_same_when_they_have_been_folded(tmp_path: Path) -> None:
     unfold(tmp_path)
     assert path.read_bytes() == before
     assert {one.name for one in tmp_path.iterdir()} == {"outcomes.parquet", "transfer.parquet"}
+
+
+@pytest.mark.parametrize("other", [{"answers": "12"}, {"problems": "abc"}])
+def test_searches_of_another_evaluation_are_refused(tmp_path: Path, other: dict[str, str]) -> None:
+    """They would point at rows that are not there."""
+    for folder, given in (("one", {}), ("other", other)):
+        told = {"answers": "1", "problems": "ab", **given}
+        rows = [
+            {"sampling_seed": 1, "method": f"m{answer}", "setting": "", "n": 2}
+            | {"problem_id": problem, "answer": answer, "correct": True}
+            for problem, answer in product(told["problems"], told["answers"])
+        ]
+        for name in ("outcomes", "transfer"):
+            write_rows(tmp_path / folder, "evaluation", name, rows if name == "outcomes" else [])
+        fold(tmp_path / folder)
+    name = "outcomes-searches.parquet"
+    shutil.copy(tmp_path / "other" / name, tmp_path / "one" / name)
+    with pytest.raises(SchemaError, match=f"{name}: searches of other outcomes than"):
+        unfold(tmp_path / "one")
 
 
 def test_all_rows_together_are_small() -> None:

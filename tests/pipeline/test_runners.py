@@ -35,6 +35,7 @@ from small_pipeline import run_stages, set_params
 
 from flows import mapping
 from flows.artifacts import shown
+from flows.environment import PARENT_TASK
 from flows.preflight import name_sources
 from flows.server import PREFECT_API_URL
 from flows.stage_flow import _run, _show, run_stage
@@ -303,6 +304,23 @@ def test_a_stage_has_tags_and_its_tasks_have_none(prefect: Any) -> None:
     run = prefect.read_flow_run(found["flow"])
     assert (run.name, sorted(run.tags)) == ("tagged at abc", ["commit abc", "report"])
     assert found["task"] == []
+
+
+def test_a_stage_below_an_unknown_run_stands_by_itself(
+    prefect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where it stands in Prefect is no reason to fail."""
+    monkeypatch.setenv(PARENT_TASK, "no uuid")
+
+    @flow(name="alone")
+    def body() -> Any:
+        return {"flow": flow_run.id}
+
+    with caplog.at_level(logging.WARNING):
+        found: dict[str, Any] = _run(body, "alone at abc", ("report",))
+    run = prefect.read_flow_run(found["flow"])
+    assert (run.name, run.parent_task_run_id) == ("alone at abc", None)
+    assert "alone at abc: not shown below its pipeline" in caplog.text
 
 
 def test_a_server_that_is_gone_costs_a_warning(caplog: pytest.LogCaptureFixture) -> None:

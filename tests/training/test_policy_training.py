@@ -230,6 +230,23 @@ def test_heads_trained_at_once_are_those_of_one_after_the_other(monkeypatch) -> 
         assert torch.equal(weights, at_once[name]), name
 
 
+def test_an_interrupt_ends_both_heads_that_are_trained_at_once(monkeypatch) -> None:
+    """At their next batch, long before their last epoch."""
+    seen: list[str] = []
+
+    def interrupted(epoch: Epoch) -> None:
+        seen.append(epoch.part)
+        if {"residual", PLAIN} <= {*seen}:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(policy, "_fit_distance", lambda *_: None)
+    settings = SETTINGS.model_copy(update={"epochs": 3000})
+    with pytest.raises(KeyboardInterrupt):
+        train_policy(MappedLists(lists(20)), settings, report=interrupted)
+    assert {*seen} == {"residual", PLAIN}
+    assert len(seen) < 3000
+
+
 class InMemory(MappedLists):
     """The obvious version: all rows one below the other in memory, and scored together."""
 

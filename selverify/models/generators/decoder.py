@@ -129,7 +129,8 @@ class Decoder:
 
     @torch.inference_mode()
     def prefixes(self, sequences: Sequence[_Words]) -> Prefix:
-        """Keys and values of each sequence; parts that were seen before are not computed again."""
+        """Keys and values of each sequence; of one that continues a kept prefix, only what follows
+        is computed."""
         new = [words for words in dict.fromkeys(sequences) if words not in self._entries]
         depths = [depth for _, depth in reading_order(new, kept_tokens=self.capacity)]
         for depth in range(max(depths, default=-1) + 1):
@@ -248,11 +249,11 @@ class Decoder:
     def _read(self, sequences: Sequence[_Words]) -> None:
         """Keep sequences of which none begins with another."""
         known = {words: self._known(words) for words in sequences}
-        deepest = max(known.values())
         order = sorted(sequences, key=lambda words: (len(words) - known[words], known[words]))
 
         def fits(batch: Sequence[_Words]) -> bool:
             new = [len(words) - known[words] for words in batch]
+            deepest = max(known[words] for words in batch)
             small = len(new) <= _AT_ONCE and deepest + new[-1] <= self.positions
             return small and little_padding(len(new) * new[-1], sum(new))
 

@@ -139,6 +139,7 @@ class Recorder:
                 found = work()
         except RuntimeError as error:
             torch.cuda.set_stream(stream)
+            found = None  # also where only the end of the recording failed
             # Nothing is freed while something is recorded, so memory may be short only then.
             short = isinstance(error, torch.OutOfMemoryError) or "ALLOC_FAILED" in str(error)
             if not short:
