@@ -42,6 +42,8 @@ POINT_COLUMNS = (
 )
 ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
     # Spinning threads starve each other as soon as anything else uses a core.
     "OMP_WAIT_POLICY": "PASSIVE",
     "GOMP_SPINCOUNT": "20000",
@@ -450,13 +452,9 @@ def _frontier_table(points: pd.DataFrame) -> Table:
 
 
 def _quieten() -> None:
-    """Before torch is imported: no telemetry, no spinning threads, no loading bars."""
+    """Before torch and transformers are imported: no telemetry, spinning threads, loading bars."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
 
 
 def _load(models: Path, device: str) -> TrainedPolicy:

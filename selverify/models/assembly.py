@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from selverify.domains import domain_by_name, generated_by_name
 from selverify.domains.base import Domain, GeneratedDomain
 from selverify.errors import ParamsError
-from selverify.models.generators.causal import CausalModel
 from selverify.models.generators.checkpoints import (
     RankerCheckpoint,
     load_backbone,
@@ -27,7 +26,6 @@ from selverify.models.generators.checkpoints import (
     load_reward_model,
 )
 from selverify.models.generators.local import LocalGenerator, LocalVerifier
-from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.served_states import ServedStates
 from selverify.models.heuristic.embedding import Embed
 from selverify.models.heuristic.ranker import TrainedRanker
@@ -45,6 +43,10 @@ from selverify.params import PretrainedParams, PretrainedVerifier, Sampling, Ser
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
 from selverify.search.requests import Complete, Propose, Rank, Verify
 from selverify.types import State
+
+if TYPE_CHECKING:
+    from selverify.models.generators.causal import CausalModel
+    from selverify.models.generators.pretrained import HubModel
 
 EMBEDDED_AT = 2 / 3
 """Share of a hub model's layers after which its states embed moves: later ones are about the next
@@ -226,6 +228,8 @@ def open_generator(
     prompting, shown = prompting_of(domain, source.prompt)
     if isinstance(source, Served):
         return _served(domain, source, prompting, shown, sampling=sampling, seed=seed)
+    from selverify.models.generators.causal import CausalModel
+
     pretrained = load_generator_model(source, folder, dtype=source.dtype, device=device)
     causal = partial(
         CausalModel,
@@ -271,6 +275,8 @@ def load_generator_model(
     Raises:
         ParamsError, ArtifactError, SchemaError: as ``load_hub_model``.
     """
+    from selverify.models.generators.pretrained import load_hub_model
+
     check_device(device)
     own = () if source.tuning is None else (folder,)
     return load_hub_model(
@@ -329,7 +335,7 @@ def _server_modules() -> tuple[Any, Any]:
         ParamsError: it is not installed.
     """
     try:
-        from selverify.models.generators import client, served  # noqa: PLC0415
+        from selverify.models.generators import client, served
     except ImportError as error:
         raise ParamsError(
             "generator: given a server, expected the extra that asks it to be installed: "

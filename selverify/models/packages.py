@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from filelock import FileLock
 from huggingface_hub import constants
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
-from transformers.utils import logging as transformers_logging
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.storage import atomic_path, check_digests, write_digests
+
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
 
 PREFIX = "package:"
 """What the name of a model begins with where a package ships it."""
@@ -154,6 +155,8 @@ def _convert(source: Path, folder: Path) -> None:
 
 def _read(source: Path) -> tuple[Any, LlamaForCausalLM]:
     """The tokenizer, and the model as one that nobody quantised: it could not be saved else."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
         model = AutoModelForCausalLM.from_pretrained(
@@ -181,6 +184,8 @@ def _read(source: Path) -> tuple[Any, LlamaForCausalLM]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without progress bars: those of transformers, and others that write to stderr."""
+    from transformers.utils import logging as transformers_logging
+
     shown = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:

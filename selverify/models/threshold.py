@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import auc, roc_auc_score, roc_curve
 
 from selverify.errors import ParamsError, SchemaError
 from selverify.params import Params
@@ -67,6 +66,8 @@ def choose_threshold(
             "exploration.tau, search.tau and evaluation.grid.tau, set verifier.threshold to "
             "median, or value more problems"
         )
+    from sklearn.metrics import auc, roc_curve
+
     wrong_accepted, right_accepted, levels = roc_curve(reached, seen, drop_intermediate=False)
     # Levels fall from infinity, at which nothing is accepted.
     gain = (right_accepted - wrong_accepted)[1:]
@@ -104,6 +105,8 @@ def median_threshold(
         )
     below = int(np.abs(np.cumsum(counts[:-1]) - len(every) / 2).argmin())
     tau = float((levels[below] + levels[below + 1]) / 2)
+    from sklearn.metrics import roc_auc_score
+
     seen, reached = _counted(scores, before, after, solvable=solvable)
     right, wrong = seen[reached], seen[~reached]
     both = len(right) > 0 and len(wrong) > 0

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from selverify.errors import ArtifactError, SchemaError
 
@@ -33,6 +32,8 @@ class Words:
 
     def save(self, folder: Path) -> None:
         """Write ``tokenizer.json`` and its configuration, as transformers reads them."""
+        from transformers import PreTrainedTokenizerFast
+
         core = Tokenizer(models.WordLevel(vocab=self.ids, unk_token=PAD))
         core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         tokenizer = PreTrainedTokenizerFast(

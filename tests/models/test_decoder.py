@@ -37,9 +37,13 @@ def model(request) -> LlamaForCausalLM:
     return made
 
 
+def decoder_of(model: LlamaForCausalLM, *, capacity: int) -> Decoder:
+    return Decoder(model.config.to_dict(), model.state_dict(), capacity=capacity)
+
+
 @pytest.fixture
 def decoder(model) -> Decoder:
-    return Decoder(model.model, capacity=60)
+    return decoder_of(model, capacity=60)
 
 
 def reference(model: LlamaForCausalLM, sequence: tuple[int, ...]) -> torch.Tensor:
@@ -54,14 +58,14 @@ def test_prefixes_of_all_lengths_equal_transformers(model, decoder):
         prefix = decoder.prefixes(sequences)
         for row, sequence in enumerate(sequences):
             torch.testing.assert_close(prefix.last[row], reference(model, sequence)[-1], **NEAR)
-            alone = Decoder(model.model, capacity=1).prefixes([sequence])
+            alone = decoder_of(model, capacity=1).prefixes([sequence])
             kept = prefix.take(torch.tensor([row])).keys_values[..., -len(sequence) :, :]
             torch.testing.assert_close(kept, alone.keys_values, **NEAR)
 
 
 def test_what_continues_a_kept_prefix_is_read_from_there_on(model, monkeypatch):
     """In whatever order prefixes come; what was used last is kept, with all that it begins with."""
-    decoder, read = Decoder(model.model, capacity=20), []
+    decoder, read = decoder_of(model, capacity=20), []
     extend = decoder._extend
 
     def counted(prefix, tokens, *, keep):
@@ -84,7 +88,7 @@ def test_what_continues_a_kept_prefix_is_read_from_there_on(model, monkeypatch):
 @pytest.mark.parametrize("capacity", [0, 1, 5, 20, 60])
 def test_what_is_kept_is_counted_whole_and_right(model, capacity):
     """Whatever is asked for: a kept prefix has what it continues beside it, and shares it."""
-    rng, decoder = random.Random(capacity), Decoder(model.model, capacity=capacity)
+    rng, decoder = random.Random(capacity), decoder_of(model, capacity=capacity)
     for _ in range(40):
         asked = [tuple(rng.choices((1, 2), k=rng.randint(1, 9))) for _ in range(rng.randint(1, 6))]
         prefix = decoder.prefixes(asked)
@@ -101,7 +105,7 @@ def test_a_far_prefix_is_not_read_beside_near_ones(model, monkeypatch):
     """Filled up to its length, the others would take its time, and run over the last position.
 
     Beside it, the others are still read together."""
-    decoder, reads = Decoder(model.model, capacity=1000), []
+    decoder, reads = decoder_of(model, capacity=1000), []
     long, short = tuple(range(1, 23)) * 2 + tuple(range(1, 12)), (20, 4, 3, 9, 1)
     decoder.prefixes([long, short])
     extend = decoder._extend
@@ -210,3 +214,19 @@ def test_uniforms_are_uniform():
     assert drawn.max() < 1.0
     assert abs(drawn.mean() - 0.5) < 0.01
     assert abs(drawn.std() - 12**-0.5) < 0.005
+
+
+def test_what_is_missing_of_a_model_is_named(model):
+    """A tensor, or a number of the configuration."""
+    weights = model.state_dict()
+    del weights["model.layers.2.mlp.up_proj.weight"]
+    with pytest.raises(KeyError, match=r"mlp\.up_proj\.weight"):
+        Decoder(model.config.to_dict(), weights, capacity=60)
+    with pytest.raises(KeyError, match="num_attention_heads"):
+        Decoder({}, model.state_dict(), capacity=60)
+
+
+def test_the_angles_are_those_of_transformers(model, decoder):
+    """To the last bit: scores that are kept were computed with theirs."""
+    angles = torch.outer(torch.arange(64).float(), model.model.rotary_emb.inv_freq)
+    assert torch.equal(decoder.cos, torch.cat((angles, angles), -1).cos())

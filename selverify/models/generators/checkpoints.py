@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional
-from transformers import LlamaForCausalLM
 
 from selverify.errors import ArtifactError, SchemaError
 from selverify.models.generators.decoder import Decoder
@@ -26,6 +25,10 @@ from selverify.models.tokenizer import Words, load_words
 from selverify.models.verifiers.reward import TokenLogprobHead, ValueHead, token_logprobs
 from selverify.storage import check_digests, digest, write_digests
 
+if TYPE_CHECKING:
+    from transformers import LlamaForCausalLM
+
+_ARCHITECTURE = "LlamaForCausalLM"
 _KEPT_WORDS = 120_000
 """Keys and values of a prefix's words take 4 KiB each in the small backbone: half a gigabyte."""
 _RANKER_SCHEMA = 7
@@ -86,16 +89,21 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
     check_digests(folder)
     words = load_words(folder, vocabulary)
     described, weights = folder / "config.json", folder / "model.safetensors"
-    found = _json(described).get("architectures", [None])[0]
-    if found != LlamaForCausalLM.__name__:
-        raise SchemaError(
-            f"{described}: architecture {found}, expected {LlamaForCausalLM.__name__}"
-        )
+    config = _json(described)
+    found = config.get("architectures", [None])[0]
+    if found != _ARCHITECTURE:
+        raise SchemaError(f"{described}: architecture {found}, expected {_ARCHITECTURE}")
     if not weights.is_file():
         raise ArtifactError(f"{weights}: no such file; expected the weights beside config.json")
     with _readable(weights):
-        model = LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    return Backbone(Decoder(model.model, capacity=_KEPT_WORDS), words, digest(folder))
+        read = load_file(weights)
+    try:
+        decoder = Decoder(config, read, capacity=_KEPT_WORDS)
+    except KeyError as error:
+        raise SchemaError(
+            f"{folder}: no {error} in config.json and model.safetensors, expected all of a Llama"
+        ) from error
+    return Backbone(decoder, words, digest(folder))
 
 
 def save_reward_model(

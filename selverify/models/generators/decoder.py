@@ -13,26 +13,26 @@ M new words, H heads, D width.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
-from transformers import LlamaModel
 
 from selverify.models.generators.branches import Fork, fork_of
 from selverify.models.generators.prefix_cache import Pieces, aligned, size_of
 from selverify.models.generators.reading import reading_order
 from selverify.models.generators.sampling import in_batches, uniforms
-from selverify.models.parameter_count import parameters_of
 
 _AT_ONCE = 256
 """Prefixes that are computed together."""
 _SMALL_PRODUCT = 400
 """Below so many products of numbers, ``torch.bmm`` has no fast kernel."""
 _SMALL, _PADDING = 500, 1.5
+_MODEL = "model."
 _Words = tuple[int, ...]
 
 
@@ -108,18 +108,31 @@ class Decoder:
     ``positions``: words that a prefix and what continues it may have together.
     """
 
-    def __init__(self, model: LlamaModel, *, capacity: int) -> None:
-        config = model.config
-        self.parameters = parameters_of(model)
-        self.heads = int(config.num_attention_heads)
-        self.width = int(config.hidden_size)
+    def __init__(
+        self, config: Mapping[str, Any], weights: Mapping[str, Tensor], *, capacity: int
+    ) -> None:
+        """``config`` and ``weights``: of a Llama, as ``config.json`` and ``model.safetensors`` name
+        them. They are read without transformers, which takes seconds to import.
+
+        Raises:
+            KeyError: one of them is missing.
+        """
+        own = {
+            name.removeprefix(_MODEL): weight.detach().float().clone()
+            for name, weight in weights.items()
+            if name.startswith(_MODEL)
+        }
+        self.parameters = sum(weight.numel() for weight in own.values())
+        self.heads = int(config["num_attention_heads"])
+        self.width = int(config["hidden_size"])
         self.head_width = self.width // self.heads
-        self.epsilon = float(config.rms_norm_eps)
-        self.embedding = model.embed_tokens.weight.detach()
-        self.final_norm = model.norm.weight.detach()
-        self.layers = [_fuse(layer) for layer in model.layers]
-        positions = torch.arange(int(config.max_position_embeddings), dtype=torch.float32)
-        angles = torch.outer(positions, model.rotary_emb.inv_freq.float())
+        self.epsilon = float(config["rms_norm_eps"])
+        self.embedding = own["embed_tokens.weight"]
+        self.final_norm = own["norm.weight"]
+        self.layers = [_fuse(own, number) for number in range(int(config["num_hidden_layers"]))]
+        positions = torch.arange(int(config["max_position_embeddings"]), dtype=torch.float32)
+        pairs = torch.arange(0, self.head_width, 2).float() / self.head_width
+        angles = torch.outer(positions, 1 / float(config["rope_parameters"]["rope_theta"]) ** pairs)
         self.cos = torch.cat((angles, angles), -1).cos()
         self.sin = torch.cat((angles, angles), -1).sin()
         self.positions = len(positions)
@@ -381,8 +394,11 @@ def _rotate(values: Tensor) -> Tensor:
     return torch.cat((-second, first), -1)
 
 
-def _fuse(layer: torch.nn.Module) -> _Layer:
-    weights = {name: weight.detach() for name, weight in layer.named_parameters()}
+def _fuse(model: Mapping[str, Tensor], number: int) -> _Layer:
+    layer = f"layers.{number}."
+    weights = {
+        name.removeprefix(layer): weight for name, weight in model.items() if name.startswith(layer)
+    }
     biased = "self_attn.q_proj.bias" in weights
     return _Layer(
         weights["input_layernorm.weight"],

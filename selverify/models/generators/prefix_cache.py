@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
+
+if TYPE_CHECKING:
+    from transformers import DynamicCache
 
 _FACTOR, _MODULUS = 0x9E3779B97F4A7C15, (1 << 61) - 1
 

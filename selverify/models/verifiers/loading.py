@@ -15,7 +15,6 @@ import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
-from transformers import AutoTokenizer
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.packages import PREFIX, package_folder
@@ -83,6 +82,8 @@ def load_tokenizer(folder: Path) -> Any:
         ArtifactError: there is none.
     """
     try:
+        from transformers import AutoTokenizer
+
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise ArtifactError(
