@@ -46,7 +46,9 @@ def run(domain: str, values: Mapping[str, Any]) -> str:
     if (ROOT / model).exists():  # with an adapter
         os.symlink(ROOT / model, model)
     stated = yaml.safe_load((ROOT / PARAMS_FILE).read_text(encoding="utf-8"))
-    params = check_params(lay(stated, values), PARAMS_FILE)
+    grid = {axis: values[f"evaluation.grid.{axis}"][0] for axis in ("proposals", "skip_below")}
+    logged = {f"search.{axis}": value for axis, value in grid.items()}  # one of the outcomes
+    params = check_params(lay(stated, {**values, **logged}), PARAMS_FILE)
     name_sources(params, load_stages(params, ROOT / PIPELINE_FILE))
     stages = run_stages(params)
     check_totals(
@@ -62,7 +64,7 @@ def test_math_runs_to_its_report(
 ) -> None:
     """Steps of text, and JSON moves: chat template, stop conditions and Math-Verify, live.
 
-    Ten of the profile's questions; next to nothing is right of any."""
+    On a few of the profile's questions; next to nothing is right of any."""
     monkeypatch.chdir(tmp_path)
     stated = {
         key.replace(".math.", f".{domain}."): value
@@ -76,9 +78,10 @@ def test_math_runs_to_its_report(
         f"benchmark.{domain}.{split}.path": path
         for split, path in (("train", train), ("validation", train), ("test", test))
     }
-    few = {f"benchmark.{domain}.test.problems": 10, "evaluation.problems": 10}
-    report = run(domain, {**stated, **places, **few, "domain": domain})
-    assert report.startswith(f"# Report: {domain}, 10 problems, N = 4")
+    sizes = {"train": 16, "validation": 4, "test": 6}
+    few = {f"benchmark.{domain}.{name}.problems": size for name, size in sizes.items()}
+    report = run(domain, {**stated, **places, **few, "evaluation.problems": 6, "domain": domain})
+    assert report.startswith(f"# Report: {domain}, 6 problems, N = 4")
 
 
 def test_the_small_profile_runs_to_its_report(
