@@ -243,7 +243,7 @@ def test_an_interrupt_ends_both_heads_that_are_trained_at_once(monkeypatch) -> N
     settings = SETTINGS.model_copy(update={"epochs": 3000})
     with pytest.raises(KeyboardInterrupt):
         train_policy(MappedLists(lists(20)), settings, report=interrupted)
-    assert {*seen} == {"residual", PLAIN}
+    assert {"residual", PLAIN} <= {*seen}
     assert len(seen) < 3000
 
 
