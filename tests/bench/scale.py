@@ -147,7 +147,7 @@ def rates() -> Mapping[str, float]:
     question = len(load_prompt("math_steps").examples[0].question)
     tokens = len(accelerator.STEP.format(0, 1)) + question / accelerator.SIBLINGS
     return {
-        "write": figure("ours, prompts kept, recorded steps, 1,024 rows"),
+        "write": figure("ours, prompts kept, 1,024 rows"),
         "read": figure("step tokens, siblings together") * tokens / larger,
         "products": figure("matrix products alone, 1,024 rows") / larger,
         "request": figure("processor time of the driver a request") / 1e3,
