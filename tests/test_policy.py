@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import selverify
 from selverify.domains import GENERATED
@@ -244,3 +246,32 @@ def test_the_front_door_opens_without_torch():
         _ = selverify.load_polcy
     code = "import sys, selverify, selverify.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_models_that_were_trained_here_open_without_transformers(tiny_models):
+    """Importing it takes seconds, in every process of every stage."""
+    opens = f"from selverify.policy import load_policy; load_policy({str(tiny_models)!r})"
+    code = f"import sys; {opens}; sys.exit('transformers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("angles", "missing", "message"),
+    [
+        (None, None, "rope_parameters None, expected rope_type default"),
+        ({"rope_type": "llama3"}, None, "'llama3'}, expected rope_type default"),
+        ({"rope_type": "default"}, None, "no 'rope_theta' in config.json"),
+        ({"rope_theta": 1e4}, "model.layers.0.mlp.up_proj.weight", "no 'model.layers.0.mlp.up_p"),
+    ],
+)
+def test_a_backbone_that_is_no_whole_llama_is_refused(models, angles, missing, message):
+    """What the decoder would compute otherwise, or cannot."""
+    backbone = models.parent / "word_problems-small"
+    config, weights = backbone / "config.json", backbone / "model.safetensors"
+    stated = {**json.loads(config.read_text(encoding="utf-8")), "rope_parameters": angles}
+    config.write_text(json.dumps(stated), encoding="utf-8")
+    kept = {name: tensor for name, tensor in load_file(weights).items() if name != missing}
+    save_file(kept, weights)
+    write_digests(backbone)
+    with pytest.raises(SchemaError, match=re.escape(message)):
+        load_policy(models)

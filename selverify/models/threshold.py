@@ -86,7 +86,7 @@ def choose_threshold(
 def median_threshold(
     scores: npt.ArrayLike, before: npt.ArrayLike, after: npt.ArrayLike, *, solvable: float
 ) -> Threshold:
-    """The median score, whatever is right: for a generator that gets next to nothing right.
+    """The middle of the scores, whatever is right: for a generator that gets next to nothing right.
 
     Half-way between the two scores that part the moves most evenly, so that some are accepted and
     some rejected: there is then an order to learn, though it may say nothing. Arguments as for

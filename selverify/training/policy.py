@@ -206,7 +206,7 @@ def train_policy(
     most held-out pairs rightly is kept. The acceptance is fitted to all labels, and the expected
     score to all scores. The residuals for comparison see the same batches as the first. Of these
     and the expected score, those that ``also`` does not name are left as they are made. Two heads
-    are trained at a time, so ``report`` is called from two threads.
+    are trained at a time, so ``report`` is called from two threads at once.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.

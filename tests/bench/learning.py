@@ -39,7 +39,7 @@ from read_parquet('{path}') group by event order by event
 
 
 def training(repeats: int) -> list[Row]:
-    """Candidates and epoch a second, two heads at a time; steps and epoch, on one thread."""
+    """Candidates a second of each epoch, two heads at a time; steps a second, on one thread."""
     torch.set_num_threads(1)
     lists = list(_lists(STATES))
     settings = test_policy_training.SETTINGS.model_copy(update={"epochs": EPOCHS, "hidden": 64})

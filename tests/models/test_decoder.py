@@ -220,7 +220,7 @@ def test_what_is_missing_of_a_model_is_named(model):
     """A tensor, or a number of the configuration."""
     weights = model.state_dict()
     del weights["model.layers.2.mlp.up_proj.weight"]
-    with pytest.raises(KeyError, match=r"mlp\.up_proj\.weight"):
+    with pytest.raises(KeyError, match=r"model\.layers\.2\.mlp\.up_proj\.weight"):
         Decoder(model.config.to_dict(), weights, capacity=60)
     with pytest.raises(KeyError, match="num_attention_heads"):
         Decoder({}, model.state_dict(), capacity=60)

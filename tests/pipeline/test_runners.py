@@ -306,7 +306,7 @@ def test_a_stage_has_tags_and_its_tasks_have_none(prefect: Any) -> None:
     assert found["task"] == []
 
 
-def test_a_stage_below_an_unknown_run_stands_by_itself(
+def test_a_stage_below_what_is_no_run_stands_by_itself(
     prefect: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where it stands in Prefect is no reason to fail."""

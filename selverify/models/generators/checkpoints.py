@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from transformers import LlamaForCausalLM
 
 _ARCHITECTURE = "LlamaForCausalLM"
+_ANGLES = "default"
 _KEPT_WORDS = 120_000
 """Keys and values of a prefix's words take 4 KiB each in the small backbone: half a gigabyte."""
 _RANKER_SCHEMA = 7
@@ -84,7 +85,8 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
 
     Raises:
         ArtifactError: a file of the checkpoint is missing.
-        SchemaError: the tokenizer or the architecture is another one, or a file is damaged.
+        SchemaError: the tokenizer or the architecture is another one, a setting or a tensor is
+            missing, or a file is damaged.
     """
     check_digests(folder)
     words = load_words(folder, vocabulary)
@@ -93,6 +95,9 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
     found = config.get("architectures", [None])[0]
     if found != _ARCHITECTURE:
         raise SchemaError(f"{described}: architecture {found}, expected {_ARCHITECTURE}")
+    angles = config.get("rope_parameters")
+    if not isinstance(angles, dict) or angles.get("rope_type", _ANGLES) != _ANGLES:
+        raise SchemaError(f"{described}: rope_parameters {angles}, expected rope_type {_ANGLES}")
     if not weights.is_file():
         raise ArtifactError(f"{weights}: no such file; expected the weights beside config.json")
     with _readable(weights):

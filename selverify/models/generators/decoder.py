@@ -118,7 +118,7 @@ class Decoder:
             KeyError: one of them is missing.
         """
         own = {
-            name.removeprefix(_MODEL): weight.detach().float().clone()
+            name: weight.detach().float().clone()
             for name, weight in weights.items()
             if name.startswith(_MODEL)
         }
@@ -127,8 +127,8 @@ class Decoder:
         self.width = int(config["hidden_size"])
         self.head_width = self.width // self.heads
         self.epsilon = float(config["rms_norm_eps"])
-        self.embedding = own["embed_tokens.weight"]
-        self.final_norm = own["norm.weight"]
+        self.embedding = own[f"{_MODEL}embed_tokens.weight"]
+        self.final_norm = own[f"{_MODEL}norm.weight"]
         self.layers = [_fuse(own, number) for number in range(int(config["num_hidden_layers"]))]
         positions = torch.arange(int(config["max_position_embeddings"]), dtype=torch.float32)
         pairs = torch.arange(0, self.head_width, 2).float() / self.head_width
@@ -395,20 +395,18 @@ def _rotate(values: Tensor) -> Tensor:
 
 
 def _fuse(model: Mapping[str, Tensor], number: int) -> _Layer:
-    layer = f"layers.{number}."
-    weights = {
-        name.removeprefix(layer): weight for name, weight in model.items() if name.startswith(layer)
-    }
-    biased = "self_attn.q_proj.bias" in weights
+    layer = f"{_MODEL}layers.{number}."
+    attention, forward = f"{layer}self_attn.", f"{layer}mlp."
+    biased = f"{attention}q_proj.bias" in model
     return _Layer(
-        weights["input_layernorm.weight"],
-        torch.cat([weights[f"self_attn.{name}_proj.weight"] for name in "qkv"]),
-        torch.cat([weights[f"self_attn.{name}_proj.bias"] for name in "qkv"]) if biased else None,
-        weights["self_attn.o_proj.weight"],
-        weights["self_attn.o_proj.bias"] if biased else None,
-        weights["post_attention_layernorm.weight"],
-        torch.cat([weights["mlp.gate_proj.weight"], weights["mlp.up_proj.weight"]]),
-        weights["mlp.down_proj.weight"],
+        model[f"{layer}input_layernorm.weight"],
+        torch.cat([model[f"{attention}{name}_proj.weight"] for name in "qkv"]),
+        torch.cat([model[f"{attention}{name}_proj.bias"] for name in "qkv"]) if biased else None,
+        model[f"{attention}o_proj.weight"],
+        model[f"{attention}o_proj.bias"] if biased else None,
+        model[f"{layer}post_attention_layernorm.weight"],
+        torch.cat([model[f"{forward}{name}_proj.weight"] for name in ("gate", "up")]),
+        model[f"{forward}down_proj.weight"],
     )
 
 
