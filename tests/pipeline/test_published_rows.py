@@ -15,7 +15,7 @@ import yaml
 from pandas import isna
 
 from flows.folded_rows import fold, unfold
-from flows.published import MANIFEST, ROWS, Manifest, _laid_over
+from flows.published import MANIFEST, ROWS, Manifest, _equal, _laid_over
 from flows.readme import MAIN_SECTION
 from flows.stages import load_stages
 from selverify.errors import SchemaError
@@ -119,3 +119,23 @@ def test_all_rows_together_are_small() -> None:
     assert PAGES
     files = [one for one in (ROOT / ROWS).rglob("*") if one.is_file()]
     assert sum(one.stat().st_size for one in files) <= MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("name", "computed", "equal"),
+    [
+        ("drawn.csv", "method,accuracy\nhull,0.7147776640360349\n", True),
+        ("drawn.csv", "method,accuracy\nhull,0.714778\n", False),
+        ("drawn.csv", "method,accuracy\nfull,0.714777664036035\n", False),
+        ("drawn.csv", "method,accuracy\n", False),
+        ("drawn.svg", "method,accuracy\nhull,0.7147776640360349\n", False),
+    ],
+)
+def test_numbers_of_a_drawn_table_may_differ_in_their_last_digit(
+    tmp_path: Path, name: str, computed: str, equal: bool
+) -> None:
+    """A page measured on one processor is checked on another."""
+    here, there = tmp_path / name, tmp_path / f"computed-{name}"
+    here.write_text("method,accuracy\nhull,0.714777664036035\n", encoding="utf-8")
+    there.write_text(computed, encoding="utf-8")
+    assert _equal(here, there) is equal
