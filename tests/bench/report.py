@@ -122,7 +122,8 @@ which is a Python process of its own and sets their pace.""",
 
 What {scale.QUESTIONS} questions of MATH-500 take with N = {scale.N}, a generator of 1B and a
 verifier of 8B. Both models use all accelerators one after the other, which are as fast as the one
-below: the generator as measured there, the verifier as the one there that reads step tokens, slower
+below was when this was computed: the generator as measured there, the verifier as the one there
+that reads step tokens, slower
 by its parameters. Solutions are as long as those recorded of Llama 3.2 1B, in tokens of SmolLM2. A
 beam search asks a server for {scale.WIDTH} steps of a state at once. A driver takes the processor
 time a request that it took above; several drivers share the questions. "{scale.FEW} of {scale.N}"

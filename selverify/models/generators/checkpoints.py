@@ -85,8 +85,8 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
 
     Raises:
         ArtifactError: a file of the checkpoint is missing.
-        SchemaError: the tokenizer or the architecture is another one, a setting or a tensor is
-            missing, or a file is damaged.
+        SchemaError: the tokenizer, the architecture or the rotary angles are other ones, a setting
+            or a tensor is missing, or a file is damaged.
     """
     check_digests(folder)
     words = load_words(folder, vocabulary)
