@@ -250,13 +250,17 @@ def equal_cost_table(entries: EqualCost, bootstrap: Bootstrap) -> pd.DataFrame:
         problems, positive where the method is better), each with the ends of its 95 % interval,
         which holds the choices fixed; p (:func:`statistics.sign_flip`); mean costs, which may pass
         B on the held-out problems; accuracy_mean and accuracy_sd over the repetitions with an entry
-        (the deviation divides by their number); settings, those of each fold joined by " | ". NaN
-        where for some fold no point is cheap enough.
+        (the deviation divides by their number), and of the difference over them the mean, least and
+        greatest (repeated, repeated_low, repeated_high); settings, those of each fold joined by
+        " | ". NaN where for some fold no point is cheap enough.
     """
     difference = entries.correct - entries.correct[-1]
-    difference[-1] = np.nan
+    apart = entries.repeated - entries.repeated[:, -1:]
+    difference[-1] = apart[:, -1] = np.nan
     named = itertools.product(entries.entrants, entries.levels)
-    repeated = pd.DataFrame(entries.repeated.reshape(len(entries.repeated), -1))
+    repeated, over = (
+        pd.DataFrame(each.reshape(len(each), -1)) for each in (entries.repeated, apart)
+    )
     return pd.concat(
         [
             pd.DataFrame(named, columns=["method", "level"]),
@@ -269,6 +273,9 @@ def equal_cost_table(entries: EqualCost, bootstrap: Bootstrap) -> pd.DataFrame:
         **{name: _flat(each).mean(axis=-1) for name, each in entries.costs.items()},
         accuracy_mean=repeated.mean(),
         accuracy_sd=repeated.std(ddof=0),
+        repeated=over.mean(),
+        repeated_low=over.min(),
+        repeated_high=over.max(),
         settings=entries.settings,
     )
 

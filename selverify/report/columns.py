@@ -205,6 +205,11 @@ def difference_to_hull(levels: Iterable[int]) -> tuple[Column, ...]:
     return (_METHOD, *_by_level(levels, ".difference", _points_ranged))
 
 
+def repeated_difference(levels: Iterable[int]) -> tuple[Column, ...]:
+    """That difference on average over the repetitions, with the least and the greatest."""
+    return (_METHOD, *_by_level(levels, ".repeated", _points_ranged))
+
+
 def gain_columns(levels: Iterable[int]) -> tuple[Column, ...]:
     """The difference to the hull of each group of problems, one column a level."""
     shown = Column("Problems", "group", verbatim)

@@ -66,6 +66,19 @@ FREE, DEAR = pooled_rows("a", [1, 1, 0, 0], 0), pooled_rows("b", [1, 1, 1, 1], 4
 FULL = pooled_rows("full", [1, 1, 1, 0], 1)
 
 
+def test_the_difference_over_two_divisions_by_hand() -> None:
+    """Full is right on three of four. In the second division a is right on all of one fold, so
+    nothing is spent on the other, where it is always wrong: the hull is right on half."""
+    entries = entries_of(FREE, DEAR, FULL, folds=np.array([[0, 1, 0, 1], [0, 0, 1, 1]]))
+    found = rows_of(entries, "full").loc[1]
+    assert found["difference"] == pytest.approx(0.75 - 0.625)
+    over = found[["repeated", "repeated_low", "repeated_high"]].tolist()
+    assert over == pytest.approx([0.1875, 0.125, 0.25])
+    hull = rows_of(entries, HULL).loc[1]
+    assert hull["accuracy_mean"] == pytest.approx((0.625 + 0.5) / 2)
+    assert hull[["repeated", "repeated_low", "repeated_high"]].isna().all()
+
+
 def test_a_mixture_between_two_baselines_by_hand() -> None:
     """On each fold a solves half for nothing and b all for 4: at B = 1 a quarter goes to b.
 
