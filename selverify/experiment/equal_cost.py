@@ -250,9 +250,9 @@ def equal_cost_table(entries: EqualCost, bootstrap: Bootstrap) -> pd.DataFrame:
         problems, positive where the method is better), each with the ends of its 95 % interval,
         which holds the choices fixed; p (:func:`statistics.sign_flip`); mean costs, which may pass
         B on the held-out problems; accuracy_mean and accuracy_sd over the repetitions with an entry
-        (the deviation divides by their number), and of the difference over them the mean, least and
-        greatest (repeated, repeated_low, repeated_high); settings, those of each fold joined by
-        " | ". NaN where for some fold no point is cheap enough.
+        (the deviation divides by their number); difference_mean, difference_min and difference_max
+        over the same; settings, those of each fold joined by " | ". NaN where for some fold no
+        point is cheap enough.
     """
     difference = entries.correct - entries.correct[-1]
     apart = entries.repeated - entries.repeated[:, -1:]
@@ -273,9 +273,9 @@ def equal_cost_table(entries: EqualCost, bootstrap: Bootstrap) -> pd.DataFrame:
         **{name: _flat(each).mean(axis=-1) for name, each in entries.costs.items()},
         accuracy_mean=repeated.mean(),
         accuracy_sd=repeated.std(ddof=0),
-        repeated=over.mean(),
-        repeated_low=over.min(),
-        repeated_high=over.max(),
+        difference_mean=over.mean(),
+        difference_min=over.min(),
+        difference_max=over.max(),
         settings=entries.settings,
     )
 

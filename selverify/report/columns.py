@@ -36,6 +36,13 @@ def _lowest_to_highest(record: TableRow, name: str) -> str:
     return f"{_percent(record, f'{name}_min')} to {_percent(record, f'{name}_max')}"
 
 
+def _mean_of_points(record: TableRow, name: str) -> str:
+    mean, least, greatest = (
+        number(record, f"{name}_{one}", scale=100, signed=True) for one in ("mean", "min", "max")
+    )
+    return mean if mean == "-" else f"{mean} ({least} to {greatest})"
+
+
 def _interval(record: TableRow, name: str) -> str:
     """The ends of a target's interval; a count has none."""
     low, high = (number(record, end, digits=3) for end in ("low", "high"))
@@ -205,9 +212,9 @@ def difference_to_hull(levels: Iterable[int]) -> tuple[Column, ...]:
     return (_METHOD, *_by_level(levels, ".difference", _points_ranged))
 
 
-def repeated_difference(levels: Iterable[int]) -> tuple[Column, ...]:
+def difference_over_repetitions(levels: Iterable[int]) -> tuple[Column, ...]:
     """That difference on average over the repetitions, with the least and the greatest."""
-    return (_METHOD, *_by_level(levels, ".repeated", _points_ranged))
+    return (_METHOD, *_by_level(levels, ".difference", _mean_of_points))
 
 
 def gain_columns(levels: Iterable[int]) -> tuple[Column, ...]:

@@ -50,9 +50,10 @@ _DIFFERENCE_NOTE = (
     "the outcomes of a random choice are expectations."
 )
 _REPEATED_NOTE = (
-    "The tables above show one division of the problems into folds, the first of "
-    "`evaluation.repetitions`. Here is the mean of the difference over all, in brackets the "
-    "least and the greatest: what the choice of folds does, not what other problems would."
+    "Settings are chosen anew for each of the `evaluation.repetitions` random divisions of the "
+    "problems into folds; the other tables show the first. The mean over those divisions in which "
+    "each fold has an entry, in brackets the least and the greatest. This is what the choice of "
+    "folds does, not what other problems would do."
 )
 _GAINS_NOTE = (
     "Ours minus the hull on each quarter of the problems, those of the same number together; the "
@@ -264,10 +265,8 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
     ours = wide(calls[calls["method"].isin(our_methods())], "method", "level")
     title = "Difference to the hull for at most B verifier calls"
     yield ReportTable(title, columns.difference_to_hull(calls["level"]), ours, _DIFFERENCE_NOTE)
-    shown = columns.repeated_difference(calls["level"])
-    yield ReportTable(
-        "Mean difference to the hull over all divisions into folds", shown, ours, _REPEATED_NOTE
-    )
+    shown = columns.difference_over_repetitions(calls["level"])
+    yield ReportTable(f"{title}, over all divisions into folds", shown, ours, _REPEATED_NOTE)
     by_parts = calls[calls["method"].isin(PART_SETS)]
     yield ReportTable(
         "What each part gains: accuracy for at most B verifier calls, %",

@@ -69,14 +69,27 @@ FULL = pooled_rows("full", [1, 1, 1, 0], 1)
 def test_the_difference_over_two_divisions_by_hand() -> None:
     """Full is right on three of four. In the second division a is right on all of one fold, so
     nothing is spent on the other, where it is always wrong: the hull is right on half."""
-    entries = entries_of(FREE, DEAR, FULL, folds=np.array([[0, 1, 0, 1], [0, 0, 1, 1]]))
-    found = rows_of(entries, "full").loc[1]
-    assert found["difference"] == pytest.approx(0.75 - 0.625)
-    over = found[["repeated", "repeated_low", "repeated_high"]].tolist()
-    assert over == pytest.approx([0.1875, 0.125, 0.25])
-    hull = rows_of(entries, HULL).loc[1]
-    assert hull["accuracy_mean"] == pytest.approx((0.625 + 0.5) / 2)
-    assert hull[["repeated", "repeated_low", "repeated_high"]].isna().all()
+    folds = np.array([[0, 1, 0, 1], [0, 0, 1, 1]])
+    entries = entries_of(FREE, DEAR, FULL, levels=(1, 4), folds=folds)
+    found = rows_of(entries, "full")
+    assert found["difference"].tolist() == pytest.approx([0.75 - 0.625, 0.75 - 1.0])
+    assert found["difference_mean"].tolist() == pytest.approx([0.1875, 0.0])
+    assert found["difference_min"].tolist() == pytest.approx([0.125, -0.25])
+    assert found["difference_max"].tolist() == pytest.approx([0.25, 0.25])
+    hull = rows_of(entries, HULL)
+    assert hull["accuracy_mean"].tolist() == pytest.approx([(0.625 + 0.5) / 2, 0.75])
+    assert hull[["difference_mean", "difference_min", "difference_max"]].isna().all(axis=None)
+
+
+def test_a_division_without_an_entry_is_left_out_of_the_mean() -> None:
+    """Each fold of the first division has a problem on which full is cheap; in the second, one fold
+    has none, and for that one nothing is chosen."""
+    full = pooled_rows("full", [1, 1, 1, 0], [1, 1, 3, 3])
+    folds = np.array([[0, 1, 0, 1], [0, 0, 1, 1]])
+    entries = entries_of(FREE, DEAR, full, levels=(2,), folds=folds)
+    found = rows_of(entries, "full").loc[2]
+    assert np.isnan(entries.repeated[1, entries.entrants.index("full")]).all()
+    assert found["difference_mean"] == found["difference_min"] == found["difference"]
 
 
 def test_a_mixture_between_two_baselines_by_hand() -> None:
