@@ -51,9 +51,9 @@ _DIFFERENCE_NOTE = (
 )
 _REPEATED_NOTE = (
     "Settings are chosen anew for each of the `evaluation.repetitions` random divisions of the "
-    "problems into folds; the other tables show the first. The mean over those divisions in which "
-    "each fold has an entry, in brackets the least and the greatest. This is what the choice of "
-    "folds does, not what other problems would do."
+    "problems into folds; the other tables at equal cost show the first. The mean over those "
+    "divisions in which each fold has an entry, in brackets the least and the greatest. This is "
+    "what the choice of folds does, not what other problems would do."
 )
 _GAINS_NOTE = (
     "Ours minus the hull on each quarter of the problems, those of the same number together; the "
