@@ -26,7 +26,7 @@ test: $(INSTALLED)
 soak: $(INSTALLED)
 	@OMP_NUM_THREADS=1 $(FLOWS) exec python -m pytest tests -m soak --numprocesses 2 --dist loadfile
 
-# Ten million random inputs, shared out over every parser of text that models or users write; what breaks a promise is kept.
+# Ten million random inputs, shared out over parsers of text that models or users write; what breaks a promise is kept.
 fuzz: $(INSTALLED)
 	@$(FLOWS) exec python tests/fuzz/run.py
 
