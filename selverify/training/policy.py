@@ -40,6 +40,8 @@ _ROWS_AT_ONCE = 16_384
 rows may sum in another order."""
 _MOST_STATES = 32_768
 """That the familiarity is learned from, and as many for its limit; scikit-learn copies them."""
+_ROUNDING = 0.1
+"""Of the largest number of a row: less than that is rounding, in bfloat16 too."""
 _NO_ROWS = Embeddings(*(torch.empty(0) for _ in Embeddings._fields))
 EXPECTED = "expected score"
 PLAIN, WORDLESS, PRINTED = "plain residual", "wordless residual", "printed residual"
@@ -78,6 +80,7 @@ class MappedLists:
 
         Raises:
             ArtifactError: the files cannot be made, or their disk is full.
+            SchemaError: z_w or z_w* of the moves of one list differ by more than rounding.
         """
         self.items: list[LabelledList] = []
         widths = [torch.Size()] * len(Embeddings._fields)
@@ -85,7 +88,7 @@ class MappedLists:
             files = [stack.enter_context(_unnamed()) for _ in Embeddings._fields]
             for item in lists:
                 for file, name, column in zip(files, Embeddings._fields, item.rows, strict=True):
-                    kept = column[0] if name in SHARED else column
+                    kept = _shared(column, name, item.problem_id) if name in SHARED else column
                     _write(file, kept.float().numpy().tobytes())
                 widths = [column.shape[1:] for column in item.rows]
                 self.items.append(replace(item, rows=_NO_ROWS))
@@ -111,6 +114,17 @@ class MappedLists:
     def states(self, places: Sequence[int]) -> Tensor:
         """z_w of the lists at ``places``, or of evenly spaced ones of too many: [lists, D]."""
         return self._columns.state[list(places[:: math.ceil(len(places) / _MOST_STATES) or 1])]
+
+
+def _shared(column: Tensor, name: str, problem_id: str) -> Tensor:
+    """The row [D] that all moves of a list have in this column."""
+    first = column[0]
+    if (column - first).abs().max() > _ROUNDING * first.abs().max():
+        raise SchemaError(
+            f"{problem_id}: given moves of one state with different rows of {name!r}, expected "
+            "the same row"
+        )
+    return first
 
 
 def _unnamed() -> IO[bytes]:

@@ -33,7 +33,7 @@ from selverify.audit.log import RecordedList
 from selverify.domains.countdown import SIGNS
 from selverify.models.generators.checkpoints import load_backbone
 from selverify.models.generators.local import LocalGenerator
-from selverify.models.heuristic.embedding import Embeddings
+from selverify.models.heuristic.embedding import SHARED, Embeddings
 from selverify.models.verifiers.reward import SEEN
 from selverify.params import Sampling
 from selverify.search.requests import RankItem
@@ -121,8 +121,13 @@ def _said(asked: Sequence[tuple[RankItem | None, list[int], int]]) -> list[Embed
     for item, places, count in asked:
         rows = _silent(count, width)
         if item is not None:
-            for column, part in zip(rows, known[_key(item)], strict=True):
-                column[places] = part
+            own = known[_key(item)]
+            for name in Embeddings._fields:
+                column, part = getattr(rows, name), getattr(own, name)
+                if name in SHARED:
+                    column[:] = part[:1]
+                else:
+                    column[places] = part
         found.append(rows)
     return found
 
@@ -139,10 +144,12 @@ def _silent(count: int, width: int) -> Embeddings:
 
 
 def _beside(facts: Sequence[Tensor], said: Embeddings) -> Embeddings:
-    """Facts and hidden states side by side; the last column marks a move that cannot be said."""
+    """Facts and hidden states side by side; the last column marks a move that cannot be said, of
+    state and goal a state at which no move can."""
     silent = (said.logprob == UNSAYABLE).to(torch.float32)[:, None]
+    whole = silent.amin(0).expand_as(silent)
     state, move, after, goal = (
-        torch.cat((own, getattr(said, name), silent), -1)
+        torch.cat((own, getattr(said, name), whole if name in SHARED else silent), -1)
         for own, name in zip(facts, STATES, strict=True)
     )
     return Embeddings(state, move, after, goal, said.token_logprobs, said.logprob)

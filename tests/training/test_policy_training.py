@@ -330,6 +330,20 @@ def test_lists_come_one_by_one_and_leave_nothing_behind(monkeypatch, tmp_path) -
     assert not mapped_files()
 
 
+def test_moves_of_one_state_share_their_state() -> None:
+    """Else all would be learned with the first one's."""
+    item = lists(1)[0]
+    almost = item.rows.state * (1 + 0.01 * torch.rand(6, 4))
+    MappedLists([replace(item, rows=item.rows._replace(state=almost))])
+    for name in ("state", "goal"):
+        other = getattr(item.rows, name).clone()
+        other[3] = 0.0
+        with pytest.raises(
+            SchemaError, match=f"p0: .* different rows of '{name}', expected the same"
+        ):
+            MappedLists([replace(item, rows=item.rows._replace(**{name: other}))])
+
+
 def test_a_full_disk_is_a_sentence() -> None:
     """Where embeddings are kept there may be less space than they take."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
