@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.error import URLError
@@ -15,6 +16,10 @@ from hypothesis import settings
 # of a second takes half a minute.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+
+# Tests in a shell's background would start processes that ignore the interrupts they are sent.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes says more of what else the machine does.
 settings.register_profile("patient", deadline=None)

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -161,8 +162,12 @@ def test_a_kill_leaves_no_orphan(tmp_path: Path, victim: str) -> None:
 
 
 @pytest.mark.soak
-def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
-    """Nobody could wait for its result; half an output is removed."""
+@pytest.mark.parametrize("interrupts", [signal.SIG_DFL, signal.SIG_IGN])
+def test_a_stage_ends_with_a_killed_dvc(
+    interrupts: signal.Handlers, project: Project, api: str
+) -> None:
+    """Nobody could wait for its result; half an output is removed. In a shell's background, where
+    interrupts are ignored, too."""
     mark = project.root / "mark"
     (project.root / "tasks" / "first.py").write_text(BLOCKING.format(mark=str(mark)))
     repro = psutil.Popen(
@@ -170,6 +175,7 @@ def test_a_stage_ends_with_a_killed_dvc(project: Project, api: str) -> None:
         cwd=project.root,
         # A shell that waits for the stage, where the machine's is one: it outlives DVC.
         env={**clean_environment(project.root), PREFECT_API_URL: api, "SHELL": "/bin/sh"},
+        preexec_fn=partial(signal.signal, signal.SIGINT, interrupts),
     )
     try:
         wait_until(lambda: mark.is_file() and mark.read_text())
