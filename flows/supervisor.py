@@ -109,11 +109,11 @@ def end_with_starter(mark: str, run: str | None) -> None:
     ancestors = psutil.Process().parents()
     gone = run is not None and run not in {str(one.pid) for one in ancestors}
     watched = _up_to_first_without(mark, ancestors)
-    hear_interrupts()
+    _hear_interrupts()
     Thread(target=_interrupt_without, args=(watched, gone, _signals_seen()), daemon=True).start()
 
 
-def hear_interrupts() -> None:
+def _hear_interrupts() -> None:
     """Hear SIGINT, on which each of our tools tidies up, where it was inherited as ignored.
 
     A shell without job control starts what runs in its background like that.
