@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from rows import Row, median
+from torch import nn
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "faults")]
 
@@ -27,6 +28,7 @@ from random_llama import SEED, tokens_of, writer
 
 from selverify.domains.math_steps import MathSteps
 from selverify.models.generators.causal import CausalModel
+from selverify.models.generators.int8 import MOST, Int8Linear
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.prompting import Prompting, load_prompt
 from selverify.models.verifiers.head import HeadVerifier, StepHead
@@ -58,16 +60,16 @@ def measure(repeats: int) -> list[Row]:
         "`generate`, all prompts in one batch": partial(
             in_one_batch, plain, prompts, samples=SAMPLES, tokens=TOKENS
         ),
-        "ours, prompts read": lambda: _proposed(_model(engine), states, 0),
     }
-    others = "ours, prompts kept", *LLAMA * Path(BINARY).is_file(), "matrix products alone"
+    others = "ours, prompts read", "ours, prompts kept"
+    others += *LLAMA * Path(BINARY).is_file(), "matrix products alone"
     rates: dict[str, list[float]] = {name: [] for name in (*ways, *others)}
     for _ in range(repeats):
         for name, way in ways.items():
             rates[name].append(_rate(way))
         model = _model(engine)
-        _proposed(model, states, 0)
-        rates["ours, prompts kept"].append(_rate(partial(_proposed, model, states, SAMPLES)))
+        for name, start in (("ours, prompts read", 0), ("ours, prompts kept", SAMPLES)):
+            rates[name].append(_rate(partial(_proposed, model, states, start)))
         alone = partial(products, engine, rows=PROMPTS * SAMPLES, tokens=TOKENS)
         rates["matrix products alone"].append(_rate(alone))
         if Path(BINARY).is_file():
@@ -202,25 +204,30 @@ def _llama_rates(prompts: list[torch.Tensor]) -> tuple[float, float]:
 
 @torch.inference_mode()
 def products(pretrained: HubModel, *, rows: int, tokens: int, words: bool = True) -> int:
-    """The products of every layer for ``tokens`` tokens of all rows, and nothing else; ``words``:
-    also those of the output layer."""
-    model = pretrained.model
-    layers = [
-        one
-        for one in model.modules()
-        if getattr(one, "in_features", 0)
-        and not [*one.children()]
-        and (words or one is not model.get_output_embeddings())
-    ]
-    kind = torch.float32 if pretrained.dtype == torch.int8 else pretrained.dtype
+    """The products of every layer for ``tokens`` tokens of all rows, and nothing else, rounding
+    to 8 bits neither; ``words``: also those of the output layer."""
+    model, output = pretrained.model, pretrained.model.get_output_embeddings()
+    of_words = [output] if words else []
+    linears = [*(one for one in _leaves(model, nn.Linear) if one is not output), *of_words]
+    integers = [one.weight for one in _leaves(model, Int8Linear)]
     given = {
-        size: torch.randn(rows, size, device=model.device, dtype=kind)
-        for size in {one.in_features for one in layers}
+        one: torch.randn(rows, one.in_features, device=model.device, dtype=one.weight.dtype)
+        for one in linears
+    }
+    codes = {
+        size: torch.randint(-MOST, MOST + 1, (rows, size), dtype=torch.int8)
+        for size in {len(weight) for weight in integers}
     }
     for _ in range(tokens):
-        for one in layers:
-            one(given[one.in_features])
+        for weight in integers:
+            torch._int_mm(codes[len(weight)], weight)
+        for one in linears:
+            one(given[one])
     return rows * tokens
+
+
+def _leaves(model: nn.Module, kind: type[Any]) -> list[Any]:
+    return [one for one in model.modules() if isinstance(one, kind) and not [*one.children()]]
 
 
 def _beams(start: State, length: int) -> list[VerifyItem]:

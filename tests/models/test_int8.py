@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from selverify.errors import ParamsError
-from selverify.models.generators.int8 import Int8Linear, round_linears, rounded
+from selverify.models.generators.int8 import Int8Linear, Sibling, round_linears, rounded
 from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.generators.shared_prefix import SharedPrefixes
 from selverify.models.parameter_count import parameters_of
@@ -67,6 +67,35 @@ def test_a_model_in_int8_is_near_the_one_in_float32_and_shares_prefixes(llama: P
     past = SharedPrefixes(rough, capacity=100, depth=1.0).read(prompts)
     apart = float((past.logits[2] - found[0, -1]).abs().max())
     assert apart < 0.05 * float(expected.abs().max())
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_layers_that_are_given_the_same_x_give_what_each_gives_alone(bias: bool) -> None:
+    torch.manual_seed(3)
+    attention = nn.Module()
+    for name, outputs in (("q_proj", 24), ("k_proj", 8), ("v_proj", 8), ("o_proj", 16)):
+        attention.add_module(name, nn.Linear(16, outputs, bias=bias))
+    alone = {name: Int8Linear(one) for name, one in attention.named_children()}  # type: ignore[arg-type]
+    round_linears(attention)
+    x, other = torch.randn(2, 5, 3, 16)
+    asked = [
+        *(("q_proj", x), ("k_proj", x), ("v_proj", x), ("o_proj", x)),
+        *(("k_proj", other), ("q_proj", x), ("k_proj", other), ("v_proj", x), ("v_proj", other)),
+    ]
+    for name, given in asked:
+        assert torch.equal(attention.get_submodule(name)(given), alone[name](given))
+    siblings = [one for one in attention.modules() if isinstance(one, Sibling)]
+    assert [name for name, one in attention.named_children() if one in siblings] == list(alone)[:3]
+    assert parameters_of(attention) == sum(parameters_of(one) for one in alone.values())
+
+
+def test_layers_of_other_sizes_or_without_a_bias_stay_apart() -> None:
+    attention = nn.Module()
+    for name, inputs, bias in (("q_proj", 8, True), ("k_proj", 8, False), ("v_proj", 8, False)):
+        attention.add_module(name, nn.Linear(inputs, 4, bias=bias))
+    attention.add_module("gate_proj", nn.Linear(8, 4))
+    round_linears(attention)
+    assert all(isinstance(one, Int8Linear) for one in attention.children())
 
 
 def test_int8_is_for_processors_and_for_linear_layers(llama: Path) -> None:

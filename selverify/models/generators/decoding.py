@@ -288,13 +288,14 @@ def _drawn(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for rows whose weights are held at once."""
     top = logits.amax(-1, keepdim=True)
-    weights = (logits - top).exp_()
+    below = logits - top
+    weights = below.exp()
     total = weights.sum(-1)
     if temperature == 0.0:
         picked = logits.argmax(-1)
     else:
         if temperature != 1.0:
-            weights = ((logits - top) / temperature).exp_()
+            weights = below.div_(temperature).exp_()
         picked = _inverted(weights, uniform)
     picked = torch.where(forced == NONE, picked, forced)
     behind = logits.gather(-1, picked[:, None]).squeeze(-1) - top.squeeze(-1)
@@ -304,7 +305,9 @@ def _drawn(
 def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
     """The first word up to which the weights [B, V] sum to more than that share of them."""
     words = weights.shape[1]
-    blocks = torch.nn.functional.pad(weights, (0, -words % BLOCK)).view(len(weights), -1, BLOCK)
+    if words % BLOCK:
+        weights = torch.nn.functional.pad(weights, (0, -words % BLOCK))
+    blocks = weights.view(len(weights), -1, BLOCK)
     sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
     target = (uniform * sums[:, -1])[:, None]
     block = torch.searchsorted(sums, target, right=True).clamp(max=sums.shape[1] - 1)

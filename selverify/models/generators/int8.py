@@ -10,6 +10,8 @@ what is read with it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -17,19 +19,25 @@ from selverify.errors import ParamsError
 
 MOST = 127
 _TINY = 1e-12
+SIBLINGS = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
+"""Layers of a module that are given the same x, as models of the Llama kind name them."""
 
 
 class Int8Linear(nn.Module):
-    """y = x W^T + b, with W rounded to 255 levels an output, and x to 255 a token."""
+    """y = x W^T + b, with W rounded to 255 levels an output, and x to 255 a token.
+
+    Of several layers: the outputs of one after those of the other.
+    """
 
     scale: Tensor
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, *linears: nn.Linear) -> None:
         super().__init__()
-        codes, scale = rounded(linear.weight.detach().float())
+        codes, scale = rounded(torch.cat([one.weight.detach().float() for one in linears]))
         self.weight = nn.Parameter(codes.t().contiguous(), requires_grad=False)
         self.register_buffer("scale", scale.squeeze(1))
-        self.bias = linear.bias
+        biases: list[Tensor] = [one.bias for one in linears if one.bias is not None]
+        self.bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs] in float32 of x [..., inputs]."""
@@ -38,6 +46,37 @@ class Int8Linear(nn.Module):
         if self.bias is not None:
             product += self.bias
         return product.view(*x.shape[:-1], -1)
+
+
+class Siblings:
+    """Layers that are given the same x one after another: the first one called computes all."""
+
+    def __init__(self, *linears: nn.Linear) -> None:
+        self._whole = Int8Linear(*linears)
+        self._sizes = [one.out_features for one in linears]
+        self._held: tuple[Tensor, Sequence[Tensor]] | None = None
+        self.layers = [Sibling(self._whole, self, place) for place in range(len(linears))]
+
+    def output(self, x: Tensor, place: int) -> Tensor:
+        """That of the layer at ``place``; held for the others until the last one has its own."""
+        held = self._held
+        if held is None or held[0] is not x:
+            held = x, self._whole(x).split_with_sizes(self._sizes, -1)
+        self._held = held if place + 1 < len(self._sizes) else None
+        return held[1][place]
+
+
+class Sibling(nn.Module):
+    """One of ``Siblings``, in its layer's place."""
+
+    def __init__(self, whole: Int8Linear, siblings: Siblings, place: int) -> None:
+        super().__init__()
+        self.whole = whole  # the weights, which belong to the model
+        self._siblings, self._place = siblings, place
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[..., outputs] in float32 of x [..., inputs]."""
+        return self._siblings.output(x, self._place)
 
 
 def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,11 +91,20 @@ def round_linears(module: nn.Module) -> None:
     Raises:
         ParamsError: there is none.
     """
-    found = [(name, one) for name, one in module.named_modules() if isinstance(one, nn.Linear)]
+    found = {name: one for name, one in module.named_modules() if isinstance(one, nn.Linear)}
     if not found:
         raise ParamsError(
             f"dtype: given int8 for {type(module).__name__}, which has no linear layers of torch; "
             "expected auto, bfloat16, float16 or float32"
         )
-    for name, linear in found:
+    for parent in {name.rpartition(".")[0]: None for name in found}:
+        for names in SIBLINGS:
+            own = [f"{parent}.{name}".lstrip(".") for name in names]
+            layers = [found[name] for name in own if name in found]
+            kinds = {(one.in_features, one.bias is None) for one in layers}
+            if len(layers) == len(own) and len(kinds) == 1:
+                for name, layer in zip(own, Siblings(*layers).layers, strict=True):
+                    module.set_submodule(name, layer)
+                    del found[name]
+    for name, linear in found.items():
         module.set_submodule(name, Int8Linear(linear))

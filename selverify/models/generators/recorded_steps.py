@@ -87,33 +87,26 @@ class FixedMemory(Memory):
         fits = width % 8 == 0 and width <= WIDEST
         return half and fits and torch.cuda.get_device_capability(places.device) >= OLDEST_DEVICE
 
-    def grid(self, heads: int) -> Grid:
-        """Of queries of so many heads of keys."""
-        return FixedGrid(self)
+    def _new_grid(self, heads: int) -> Grid:
+        return FixedGrid(self, heads)
 
 
 class FixedGrid(Grid):
     """Brings rows to their places and back by what ``memory`` says when a step is played."""
 
-    def __init__(self, memory: FixedMemory) -> None:
+    def __init__(self, memory: FixedMemory, heads: int) -> None:
+        self.heads = heads
         self._memory = memory
         self._group = memory.live // memory.rows
-        self._rows = len(memory.live)
 
     def product(self, given: Tensor, shared: Tensor) -> Tensor:
-        """[B * heads, m, N] of rows [B * heads, m, K] with [G or 1, heads, K, N]."""
+        """[heads, B, m, N] of rows [heads, B, m, K] with [G or 1, heads, K, N]."""
         groups, heads, size, found = shared.shape
-        rows = given.view(self._rows, heads, -1, size)
-        if groups > 1:
-            rows = rows[self._memory.slot_of]
-        several = rows.shape[2]
-        rows = rows.view(groups, -1, heads, several, size).transpose(1, 2)
-        product = torch.matmul(rows.reshape(groups, heads, -1, size), shared)
-        product = product.view(groups, heads, -1, several, found).transpose(1, 2)
-        product = product.reshape(-1, heads, several, found)
-        if groups > 1:
-            product = product[self._memory.live]
-        return product.flatten(0, 1)
+        several = given.shape[2]
+        rows = given[:, self._memory.slot_of] if groups > 1 else given
+        rows = rows.reshape(heads, groups, -1, size).transpose(0, 1)
+        product = torch.matmul(rows, shared).transpose(0, 1).reshape(heads, -1, several, found)
+        return product[:, self._memory.live] if groups > 1 else product
 
 
 class Recorder:

@@ -161,13 +161,19 @@ class Memory:
     stays: Tensor | None = None
     """[G]: which of the groups there were at first each one is, where keys and values that they
     share stay when groups leave; None: they do not."""
+    _grid: Grid | None = None
 
     def merges(self, level: Level) -> bool:
         """Whether what is seen of a level is computed by itself."""
         return False
 
     def grid(self, heads: int) -> Grid:
-        """Of queries of so many heads of keys."""
+        """Of queries of so many heads of keys; made for the first layer of a pass."""
+        if self.layers <= 1 or self._grid is None or self._grid.heads != heads:
+            self._grid = self._new_grid(heads)
+        return self._grid
+
+    def _new_grid(self, heads: int) -> Grid:
         return Grid(self, heads)
 
 
@@ -261,78 +267,87 @@ def attention(
     ``key`` and ``value`` [B, heads, n, width] are of the same n tokens, which are remembered. One
     softmax goes over the scores of all levels and of the row's own tokens up to each one; of levels
     that are computed by themselves the sums are merged as their weights are.
+
+    Own tokens lie row by row; scores lie head by head, [heads, B, m, places] of m queries a row,
+    so that those of a level that all rows share are one product a head.
     """
     batch, heads, new, width = query.shape
     kinds = key.shape[1]
     keys, values = memory.own.add(layer, key, value)
     asked = (query * scaling).reshape(batch * kinds, -1, width)
-    own = torch.bmm(asked, keys.transpose(1, 2)).float()
+    own = torch.bmm(asked, keys.transpose(1, 2)).float().view(batch, kinds, -1, keys.shape[1])
     unseen = memory.own.unseen(batch, new, own)
     if unseen is not None:
         own.view(batch, kinds, -1, new, own.shape[-1]).add_(unseen)
     grid = memory.grid(kinds)
     levels = [level for level in memory.levels if not memory.merges(level)]
-    scores = [grid.scores(level, layer, asked) for level in levels]
-    weights = torch.cat((*scores, own), -1)
+    sizes = [*(level.places.shape[-2] for level in levels), own.shape[-1]]
+    asked = asked.view(batch, kinds, -1, width).transpose(0, 1).contiguous()
+    weights = own.new_empty((*asked.shape[:-1], sum(sizes)))
+    *parts, last = weights.split_with_sizes(sizes, -1)
+    for level, part in zip(levels, parts, strict=True):
+        grid.scores(level, layer, asked, part)
+    last.copy_(own.transpose(0, 1))
     total = weights.logsumexp(-1, keepdim=True) if len(levels) < len(memory.levels) else weights
     weights = weights.softmax(-1).to(value.dtype)
-    *parts, last = torch.split(weights, [one.shape[-1] for one in (*scores, own)], -1)
-    mixed = torch.bmm(last, values)
+    *parts, last = weights.split_with_sizes(sizes, -1)
+    last = last.transpose(0, 1).reshape(batch * kinds, -1, sizes[-1])
+    mixed = torch.bmm(last, values).view(batch, kinds, -1, width)
     for level, part in zip(levels, parts, strict=True):
-        mixed += grid.product(part, level.places[layer, 1])
+        mixed += grid.product(part, level.places[layer, 1]).transpose(0, 1)
     for level in filter(memory.merges, memory.levels):
         found, sums = _whole(level, layer, asked)
-        mixed = mixed.lerp(found, (sums - total).sigmoid().to(mixed.dtype))
+        share = (sums - total).sigmoid().to(mixed.dtype)
+        mixed = mixed.lerp(found.transpose(0, 1), share.transpose(0, 1))
         total = torch.logaddexp(total, sums)
     mixed = mixed.view(batch, kinds, -1, new, width).permute(0, 3, 1, 2, 4)
     return mixed.reshape(batch, new, heads, width)
 
 
 def _whole(level: Level, layer: int, asked: Tensor) -> tuple[Tensor, Tensor]:
-    """What queries [B * heads, m, width] see of a level that all share, and the logarithm of the
-    sum of their weights [B * heads, m, 1], by a kernel that keeps no scores."""
+    """What queries [heads, B, m, width] see of a level that all share, and the logarithm of the
+    sum of their weights [heads, B, m, 1], by a kernel that keeps no scores."""
     keys, values = level.places[layer]
-    heads, (_, several, width) = keys.shape[1], asked.shape
-    given = asked.view(-1, heads, several, width).transpose(0, 1).reshape(1, heads, -1, width)
     attend = (
         torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
         if asked.device.type == "cpu"
         else torch.ops.aten._scaled_dot_product_flash_attention
     )
-    found, sums, *_ = attend(given, keys, values, scale=1.0)
-    back = (one.view(heads, -1, several, size) for one, size in ((found, width), (sums, 1)))
-    rows, total = (one.transpose(0, 1).reshape(-1, several, one.shape[-1]) for one in back)
-    return rows, total
+    found, sums, *_ = attend(asked.flatten(1, 2)[None], keys, values, scale=1.0)
+    return found.view(asked.shape), sums.view(*asked.shape[:-1], 1)
 
 
 class Grid:
     """Where the rows [B] are among the places [G, heads, S] of their groups."""
 
     def __init__(self, memory: Memory, heads: int) -> None:
-        self._shape = memory.groups, heads, memory.rows
+        self.heads = heads
+        self._groups, self._width = memory.groups, memory.rows
         self._group, row = memory.live // memory.rows, memory.live % memory.rows
-        head = torch.arange(heads, device=row.device)
-        places = (self._group[:, None] * heads + head) * memory.rows + row[:, None]
-        self._places = places.flatten()
+        head = torch.arange(heads, device=row.device)[:, None]
+        self._places = ((self._group * heads + head) * memory.rows + row).flatten()
+        self._rows = row.new_zeros(memory.groups * heads * memory.rows).index_copy_(
+            0, self._places, torch.arange(len(self._places), device=row.device)
+        )
 
-    def scores(self, level: Level, layer: int, asked: Tensor) -> Tensor:
-        """[B * heads, m, P] in float32 of queries [B * heads, m, width]."""
-        scores = self.product(asked, level.places[layer, 0].transpose(-1, -2)).float()
+    def scores(self, level: Level, layer: int, asked: Tensor, out: Tensor) -> None:
+        """Write to ``out`` [heads, B, m, P] in float32 those of queries [heads, B, m, width]."""
+        keys = level.places[layer, 0].transpose(-1, -2)
+        if len(keys) == 1 and asked.dtype == out.dtype:
+            torch.bmm(asked.flatten(1, 2), keys[0], out=out.view(len(out), -1, out.shape[-1]))
+        else:
+            out.copy_(self.product(asked, keys))
         if level.bias is not None:
             bias = level.bias if len(level.bias) == 1 else level.bias[self._group]
-            scores.view(len(self._group), -1, *scores.shape[1:]).add_(bias[:, None, None])
-        return scores
+            out.add_(bias[:, None])
 
     def product(self, given: Tensor, shared: Tensor) -> Tensor:
-        """[B * heads, m, N] of rows [B * heads, m, K] with what groups share, [G or 1, heads, K,
-        N]: few large products, with room for rows that are not there."""
-        groups, heads, rows = self._shape
-        several, size = given.shape[1:]
+        """[heads, B, m, N] of rows [heads, B, m, K] with what groups share, [G or 1, heads, K, N]:
+        few large products, with room for rows that are not there."""
+        several, found = given.shape[2], shared.shape[-1]
         if len(shared) == 1:
-            given = given.view(-1, heads, several, size).transpose(0, 1).reshape(heads, -1, size)
-            found = torch.matmul(given, shared[0]).view(heads, -1, several, shared.shape[-1])
-            return found.transpose(0, 1).flatten(0, 1)
-        room = given.new_zeros((groups * heads * rows, several, size))
-        room.index_copy_(0, self._places, given)
-        found = torch.matmul(room.view(groups, heads, rows * several, size), shared)
-        return found.view(len(room), several, -1)[self._places]
+            return torch.bmm(given.flatten(1, 2), shared[0]).view(len(given), -1, several, found)
+        room = given.flatten(0, 1).index_select(0, self._rows)
+        room = room.view(self._groups, self.heads, self._width * several, -1)
+        product = torch.matmul(room, shared).view(-1, several, found)
+        return product.index_select(0, self._places).view(self.heads, -1, several, found)
