@@ -204,15 +204,15 @@ def _llama_rates(prompts: list[torch.Tensor]) -> tuple[float, float]:
 
 @torch.inference_mode()
 def products(pretrained: HubModel, *, rows: int, tokens: int, words: bool = True) -> int:
-    """The products of every layer for ``tokens`` tokens of all rows, and nothing else, rounding
-    to 8 bits neither; ``words``: also those of the output layer."""
+    """The products of every layer for ``tokens`` tokens of all rows, and nothing else: what they
+    multiply in 8 bits is there as such. ``words``: also those of the output layer."""
     model, output = pretrained.model, pretrained.model.get_output_embeddings()
     of_words = [output] if words else []
     linears = [*(one for one in _leaves(model, nn.Linear) if one is not output), *of_words]
     integers = [one.weight for one in _leaves(model, Int8Linear)]
     given = {
-        one: torch.randn(rows, one.in_features, device=model.device, dtype=one.weight.dtype)
-        for one in linears
+        size: torch.randn(rows, size, device=model.device, dtype=output.weight.dtype)
+        for size in {one.in_features for one in linears}
     }
     codes = {
         size: torch.randint(-MOST, MOST + 1, (rows, size), dtype=torch.int8)
@@ -222,7 +222,7 @@ def products(pretrained: HubModel, *, rows: int, tokens: int, words: bool = True
         for weight in integers:
             torch._int_mm(codes[len(weight)], weight)
         for one in linears:
-            one(given[one])
+            one(given[one.in_features])
     return rows * tokens
 
 

@@ -76,7 +76,8 @@ same searches by a call.""",
 SmolLM2-135M, {hub.PROMPTS} prompts with the examples of `math_steps`, {hub.SAMPLES} samples each
 of {hub.TOKENS} tokens. `generate` is that of transformers, in float32; ours computes in int8;
 llama.cpp's server has the package's own file and takes all prompts at once. The matrix products
-alone are those of our layers, for as many rows and tokens.""",
+alone are those of our layers, in int8, and of the output layer, in float32, for as many rows and
+tokens.""",
         hub.measure,
     ),
     "scores": (

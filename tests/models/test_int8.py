@@ -80,13 +80,29 @@ def test_layers_that_are_given_the_same_x_give_what_each_gives_alone(bias: bool)
     x, other = torch.randn(2, 5, 3, 16)
     asked = [
         *(("q_proj", x), ("k_proj", x), ("v_proj", x), ("o_proj", x)),
-        *(("k_proj", other), ("q_proj", x), ("k_proj", other), ("v_proj", x), ("v_proj", other)),
+        *(("k_proj", other), ("q_proj", x), ("q_proj", x), ("v_proj", x), ("k_proj", x)),
     ]
     for name, given in asked:
         assert torch.equal(attention.get_submodule(name)(given), alone[name](given))
+    together = attention.get_submodule("q_proj")._siblings  # type: ignore[union-attr]
+    assert together._held is None
     siblings = [one for one in attention.modules() if isinstance(one, Sibling)]
     assert [name for name, one in attention.named_children() if one in siblings] == list(alone)[:3]
     assert parameters_of(attention) == sum(parameters_of(one) for one in alone.values())
+
+
+def test_siblings_are_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
+    mlp, x = nn.Module(), torch.randn(3, 8)
+    for name in ("up_proj", "gate_proj"):
+        mlp.add_module(name, nn.Linear(8, 4))
+    round_linears(mlp)
+    sizes, multiply = [], torch._int_mm
+    monkeypatch.setattr(
+        torch, "_int_mm", lambda a, b: sizes.append(tuple(b.shape)) or multiply(a, b)
+    )
+    for name in ("up_proj", "gate_proj"):
+        mlp.get_submodule(name)(x)
+    assert sizes == [(8, 8)]
 
 
 def test_layers_of_other_sizes_or_without_a_bias_stay_apart() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import random
+import weakref
 from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import MagicMock
@@ -45,6 +47,27 @@ def test_recorded_steps_are_those_that_are_run(tmp_path: Path, dtype: str, apart
             past.take(torch.tensor([[0, -1], [7, -1]], device="cuda"))
             rows = [rows[at] for at in (0, 7)]
     assert prefixes.recordings == 3
+
+
+@torch.inference_mode()
+def test_room_that_is_given_up_is_freed_at_once(tmp_path: Path) -> None:
+    """Not when the garbage collector comes by: it may be most of an accelerator's memory."""
+    pretrained = load_hub_model(
+        str(build(tmp_path, "llama")), revision=None, dtype="float32", device="cpu"
+    )
+    prefixes = SharedPrefixes(pretrained, capacity=1000, depth=1.0, fixed=True)
+    past = prefixes.read(PROMPTS)
+    prefixes.expect(past, rows=len(PROMPTS), width=1)
+    gc.disable()
+    try:
+        for _ in range(2):
+            prefixes.step(past, torch.zeros(len(PROMPTS), dtype=torch.long))
+        assert past.steps is not None
+        seen = weakref.ref(past.steps._memory)
+        del past
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 class Failing(nullcontext):

@@ -289,7 +289,7 @@ def _drawn(
     """The same for rows whose weights are held at once."""
     top = logits.amax(-1, keepdim=True)
     below = logits - top
-    weights = below.exp()
+    weights = below.exp_() if temperature in (0.0, 1.0) else below.exp()
     total = weights.sum(-1)
     if temperature == 0.0:
         picked = logits.argmax(-1)

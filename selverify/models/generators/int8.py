@@ -1,6 +1,7 @@
 """Linear layers that multiply in 8-bit integers, for processors (LLM.int8, Dettmers et al. 2022).
 
-Knows: rounding of weights and of what goes through them. Does not know: models, tokens, attention.
+Knows: rounding of weights and of what goes through them, which layers are given the same. Does not
+know: tokens, attention.
 
 Processors with instructions for it (VNNI, AMX) multiply these some four times as fast as float32
 numbers.
@@ -9,8 +10,6 @@ what is read with it.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -49,29 +48,30 @@ class Int8Linear(nn.Module):
 
 
 class Siblings:
-    """Layers that are given the same x one after another: the first one called computes all."""
+    """Layers, all with a bias or none, that are given the same x one after another: the first one
+    called computes all, and what the others have not taken yet is held."""
 
     def __init__(self, *linears: nn.Linear) -> None:
-        self._whole = Int8Linear(*linears)
+        self.whole = Int8Linear(*linears)
         self._sizes = [one.out_features for one in linears]
-        self._held: tuple[Tensor, Sequence[Tensor]] | None = None
-        self.layers = [Sibling(self._whole, self, place) for place in range(len(linears))]
+        self._held: tuple[Tensor, dict[int, Tensor]] | None = None
 
     def output(self, x: Tensor, place: int) -> Tensor:
-        """That of the layer at ``place``; held for the others until the last one has its own."""
+        """That of the layer at ``place``."""
         held = self._held
-        if held is None or held[0] is not x:
-            held = x, self._whole(x).split_with_sizes(self._sizes, -1)
-        self._held = held if place + 1 < len(self._sizes) else None
-        return held[1][place]
+        if held is None or held[0] is not x or place not in held[1]:
+            held = x, dict(enumerate(self.whole(x).split_with_sizes(self._sizes, -1)))
+        found = held[1].pop(place)
+        self._held = held if held[1] else None
+        return found
 
 
 class Sibling(nn.Module):
     """One of ``Siblings``, in its layer's place."""
 
-    def __init__(self, whole: Int8Linear, siblings: Siblings, place: int) -> None:
+    def __init__(self, siblings: Siblings, place: int) -> None:
         super().__init__()
-        self.whole = whole  # the weights, which belong to the model
+        self.whole = siblings.whole  # the weights, which belong to the model
         self._siblings, self._place = siblings, place
 
     def forward(self, x: Tensor) -> Tensor:
@@ -86,7 +86,7 @@ def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def round_linears(module: nn.Module) -> None:
-    """Put an ``Int8Linear`` in the place of every linear layer inside ``module``.
+    """Put layers that multiply in 8 bits in the place of all linear ones inside ``module``.
 
     Raises:
         ParamsError: there is none.
@@ -103,8 +103,9 @@ def round_linears(module: nn.Module) -> None:
             layers = [found[name] for name in own if name in found]
             kinds = {(one.in_features, one.bias is None) for one in layers}
             if len(layers) == len(own) and len(kinds) == 1:
-                for name, layer in zip(own, Siblings(*layers).layers, strict=True):
-                    module.set_submodule(name, layer)
+                siblings = Siblings(*layers)
+                for place, name in enumerate(own):
+                    module.set_submodule(name, Sibling(siblings, place))
                     del found[name]
     for name, linear in found.items():
         module.set_submodule(name, Int8Linear(linear))

@@ -95,18 +95,19 @@ class FixedGrid(Grid):
     """Brings rows to their places and back by what ``memory`` says when a step is played."""
 
     def __init__(self, memory: FixedMemory, heads: int) -> None:
+        # Not the memory itself: it would be freed late, and the room of its rows with it.
         self.heads = heads
-        self._memory = memory
+        self._live, self._slots = memory.live, memory.slot_of
         self._group = memory.live // memory.rows
 
     def product(self, given: Tensor, shared: Tensor) -> Tensor:
         """[heads, B, m, N] of rows [heads, B, m, K] with [G or 1, heads, K, N]."""
         groups, heads, size, found = shared.shape
         several = given.shape[2]
-        rows = given[:, self._memory.slot_of] if groups > 1 else given
+        rows = given[:, self._slots] if groups > 1 else given
         rows = rows.reshape(heads, groups, -1, size).transpose(0, 1)
         product = torch.matmul(rows, shared).transpose(0, 1).reshape(heads, -1, several, found)
-        return product[:, self._memory.live] if groups > 1 else product
+        return product[:, self._live] if groups > 1 else product
 
 
 class Recorder:

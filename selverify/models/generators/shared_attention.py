@@ -161,17 +161,22 @@ class Memory:
     stays: Tensor | None = None
     """[G]: which of the groups there were at first each one is, where keys and values that they
     share stay when groups leave; None: they do not."""
-    _grid: Grid | None = None
+    laid: Grid | None = None
+    """The grid of this pass."""
+
+    def begin(self) -> None:
+        """Another forward pass comes."""
+        self.layers, self.laid = 0, None
 
     def merges(self, level: Level) -> bool:
         """Whether what is seen of a level is computed by itself."""
         return False
 
     def grid(self, heads: int) -> Grid:
-        """Of queries of so many heads of keys; made for the first layer of a pass."""
-        if self.layers <= 1 or self._grid is None or self._grid.heads != heads:
-            self._grid = self._new_grid(heads)
-        return self._grid
+        """Of queries of so many heads of keys; all layers of a pass have one."""
+        if self.laid is None or self.laid.heads != heads:
+            self.laid = self._new_grid(heads)
+        return self.laid
 
     def _new_grid(self, heads: int) -> Grid:
         return Grid(self, heads)

@@ -229,7 +229,7 @@ class SharedPrefixes:
     ) -> tuple[Tensor, Tensor]:
         """Logits of all tokens, or of the last one only (a vocabulary is wide), hidden states of
         all; both in float32."""
-        memory.layers = 0
+        memory.begin()
         states: list[Tensor] = []
         reading = self._read_after.register_forward_hook(
             lambda layer, given, out: states.append(self._state_of(out))
