@@ -140,7 +140,9 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
             future = pool.submit(work, shard)
             # The executor watches the processes that it has when it is given something to do.
             pool.submit(int)
-        except RuntimeError as error:
+            if len(pool._processes or ()) == workers:
+                _close_our_sending_end(pool)
+        except (RuntimeError, OSError) as error:
             raise ProtocolError(f"{work.__name__}: no worker, for another shard failed") from error
         try:
             return future.result()
@@ -156,12 +158,24 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
                 yield call
             except BaseException:
                 ours.close()
+                _close_our_sending_end(pool)
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
     finally:
         for end in (ours, lifeline, lines):
             end.close()
+
+
+def _close_our_sending_end(pool: ProcessPoolExecutor) -> None:
+    """Of the pipe of results, on which only workers send, once they are all there or none will be.
+
+    A worker that ends while it sends a result leaves a part of it, and the executor would wait for
+    the rest as long as anybody could send it.
+    """
+    results: Any = pool._result_queue
+    if results is not None:  # else the executor has ended
+        results._writer.close()
 
 
 @contextmanager

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -104,26 +106,68 @@ def test_a_killed_worker_is_told() -> None:
         map_shards(wait_or_die, (0, 1), workers=2)
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
-    """Neither a killed parent nor an interrupted one leaves a process behind."""
-    folder = str(tmp_path)
-    code = (
-        "from tasks.shards import map_shards; from test_shards import say_who_and_wait\n"
-        f"if __name__ == '__main__': map_shards(say_who_and_wait, ({folder!r},) * 2, workers=2)"
+def send_a_part(of: str) -> None:
+    """As a worker that is killed, or whose stage is interrupted, while it sends a large result."""
+    frame = sys._getframe()
+    while "result_queue" not in frame.f_locals:
+        assert frame.f_back is not None
+        frame = frame.f_back
+    writer = frame.f_locals["result_queue"]._writer
+    os.write(writer.fileno(), (1000).to_bytes(4, "big") + b"a part")
+    if of == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    say_who_and_wait(of)
+
+
+def test_a_worker_that_is_killed_while_it_sends_is_told(tmp_path: Path) -> None:
+    """Nobody waits for the rest of its result."""
+    with parent_of(tmp_path, "send_a_part, ('killed',) * 2") as parent:
+        said = parent.communicate(timeout=60)[1]
+    assert "one of 2 worker processes died" in said
+
+
+def test_an_interrupt_while_a_worker_sends_ends_a_stage(tmp_path: Path) -> None:
+    """In seconds, so that it tidies up before it is ended by force."""
+    folder = tmp_path / "who"
+    folder.mkdir()
+    with parent_of(tmp_path, f"send_a_part, ({str(folder)!r},) * 2") as parent:
+        wait_until(lambda: len(list(folder.iterdir())) == 2)
+        parent.send_signal(signal.SIGINT)
+        said = parent.communicate(timeout=30)[1]
+    assert said.rstrip().endswith("KeyboardInterrupt")
+
+
+@contextmanager
+def parent_of(folder: Path, mapped: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that maps shards on two workers."""
+    script = folder / "parent.py"
+    script.write_text(
+        "from tasks.shards import map_shards; from test_shards import say_who_and_wait, send_a_part\n"
+        f"if __name__ == '__main__': map_shards({mapped}, workers=2)"
     )
-    script = tmp_path.parent / f"parent-{how}.py"
-    script.write_text(code)
     here = Path(__file__)
     paths = os.pathsep.join((str(here.parent), str(here.parents[1]), str(ROOT)))
     parent = subprocess.Popen(
-        [sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, stderr=subprocess.DEVNULL
+        [sys.executable, script],
+        env={**os.environ, "PYTHONPATH": paths},
+        stderr=subprocess.PIPE,
+        text=True,
     )
-    wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-    workers = [psutil.Process(int(path.name)) for path in tmp_path.iterdir()]
     try:
+        yield parent
+    finally:
+        parent.kill()
+        parent.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent(tmp_path: Path, how: signal.Signals) -> None:
+    """Neither a killed parent nor an interrupted one leaves a process behind."""
+    folder = tmp_path / "who"
+    folder.mkdir()
+    with parent_of(tmp_path, f"say_who_and_wait, ({str(folder)!r},) * 2") as parent:
+        wait_until(lambda: len(list(folder.iterdir())) == 2)
+        workers = [psutil.Process(int(path.name)) for path in folder.iterdir()]
         parent.send_signal(how)
         parent.wait(30)
         wait_until(lambda: not any(map(lives, workers)))
-    finally:
-        parent.kill()
