@@ -142,7 +142,8 @@ def parent_of(folder: Path, mapped: str) -> Iterator[subprocess.Popen[str]]:
     """A process that maps shards on two workers."""
     script = folder / "parent.py"
     script.write_text(
-        "from tasks.shards import map_shards; from test_shards import say_who_and_wait, send_a_part\n"
+        "from tasks.shards import map_shards\n"
+        "from test_shards import say_who_and_wait, send_a_part\n"
         f"if __name__ == '__main__': map_shards({mapped}, workers=2)"
     )
     here = Path(__file__)
