@@ -135,13 +135,15 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
         workers, mp_context=context, initializer=_start, initargs=(lines, lifeline)
     )
 
+    closing = threading.Lock()  # twice at once would close what has the same number by then
+
     def call(work: Callable[[Any], Any], shard: Any) -> Any:
         try:
             future = pool.submit(work, shard)
             # The executor watches the processes that it has when it is given something to do.
             pool.submit(int)
             if len(pool._processes or ()) == workers:
-                _close_our_sending_end(pool)
+                _close_our_sending_end(pool, closing)
         except (RuntimeError, OSError) as error:
             raise ProtocolError(f"{work.__name__}: no worker, for another shard failed") from error
         try:
@@ -158,7 +160,7 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
                 yield call
             except BaseException:
                 ours.close()
-                _close_our_sending_end(pool)
+                _close_our_sending_end(pool, closing)
                 raise
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -167,15 +169,16 @@ def processes(workers: int) -> Iterator[Callable[[Callable[[Any], Any], Any], An
             end.close()
 
 
-def _close_our_sending_end(pool: ProcessPoolExecutor) -> None:
+def _close_our_sending_end(pool: ProcessPoolExecutor, closing: threading.Lock) -> None:
     """Of the pipe of results, on which only workers send, once they are all there or none will be.
 
     A worker that ends while it sends a result leaves a part of it, and the executor would wait for
     the rest as long as anybody could send it.
     """
     results: Any = pool._result_queue
-    if results is not None:  # else the executor has ended
-        results._writer.close()
+    with closing:
+        if results is not None and not results._writer.closed:  # None: the executor has ended
+            results._writer.close()
 
 
 @contextmanager
