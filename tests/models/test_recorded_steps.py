@@ -32,19 +32,19 @@ def test_recorded_steps_are_those_that_are_run(tmp_path: Path, dtype: str, apart
     prefixes = SharedPrefixes(pretrained, capacity=1000, depth=1.0)
     past = prefixes.read(PROMPTS)
     prefixes.expect(past, rows=len(PROMPTS) * WIDTH, width=WIDTH)
-    grid = torch.arange(len(PROMPTS), device="cuda")[:, None].expand(-1, WIDTH)
+    grid = torch.arange(len(PROMPTS))[:, None].expand(-1, WIDTH)
     past.take(grid)
     rows = [prompt for prompt in PROMPTS for _ in range(WIDTH)]
     rng = random.Random(1)
     for step in range(STEPS):
         tokens = [rng.randrange(261) for _ in rows]
-        prefixes.step(past, torch.tensor(tokens, device="cuda"))
+        prefixes.step(past, torch.tensor(tokens))
         rows = [(*row, token) for row, token in zip(rows, tokens, strict=True)]
         for at in (0, 4, 8) if step <= STEPS // 2 else (0, 1):  # of every group
             expected = pretrained.model(torch.tensor([rows[at]], device="cuda")).logits[0, -1]
             assert (past.logits[at] - expected).abs().max() <= apart * expected.abs().max()
         if step == STEPS // 2:  # in the order of their slots
-            past.take(torch.tensor([[0, -1], [7, -1]], device="cuda"))
+            past.take(torch.tensor([[0, -1], [7, -1]]))
             rows = [rows[at] for at in (0, 7)]
     assert prefixes.recordings == 3
 

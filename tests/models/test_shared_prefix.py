@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,12 @@ from tiny_text_models import build
 from torch import Tensor
 
 from selverify.errors import ParamsError
-from selverify.models.generators import decoding, shared_attention, shared_prefix
+from selverify.models.generators import (
+    decoding,
+    flash_attention,
+    shared_attention,
+    shared_prefix,
+)
 from selverify.models.generators.decoding import Decoding, Words, draw
 from selverify.models.generators.prefix_cache import KeptPrefixes
 from selverify.models.generators.pretrained import HubModel, load_hub_model
@@ -70,16 +76,19 @@ def test_hidden_states_are_those_after_a_share_of_the_layers(
 
 @pytest.mark.parametrize("capacity", [1, 60, 10_000])
 @pytest.mark.parametrize("at_once", [7, 4096])
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("way", ["packed", "fixed", "kernel"])
 def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
-    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, capacity: int, at_once: int, fixed: bool
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, capacity: int, at_once: int, way: str
 ) -> None:
     """With examples that all share, without; what is kept, what is not; in parts; rows dropped; at
-    slots of their own, as on an accelerator."""
+    slots of their own, as on an accelerator, and with all that is put before its kernel."""
+    if way == "kernel":
+        monkeypatch.setattr(flash_attention, "fits", lambda _: True)
+        monkeypatch.setattr(flash_attention, "flash", slow_flash)
     monkeypatch.setattr(shared_prefix, "READ_AT_ONCE", at_once)
     monkeypatch.setattr(shared_prefix, "READ_AT_LEAST", 1)
     monkeypatch.setattr(shared_attention, "ROOM", 2)
-    prefixes = SharedPrefixes(pretrained, capacity=capacity, depth=1.0, fixed=fixed)
+    prefixes = SharedPrefixes(pretrained, capacity=capacity, depth=1.0, fixed=way != "packed")
     rng = random.Random(5)
     prompts = [(*EXAMPLES, *(rng.randrange(WORDS) for _ in range(size))) for size in (1, 9, 4)]
     for some in (prompts, [(3, 4), *prompts], [(*one, 8, 9) for one in prompts], prompts[:1]):
@@ -107,6 +116,24 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
             whole = logits_of(pretrained, text)
             known.update({text[: size + 1]: logits for size, logits in enumerate(whole)})
         near(found[text], known[text])
+
+
+def slow_flash(
+    asked: Tensor, keys: Tensor, values: Tensor, texts: flash_attention.Texts
+) -> tuple[Tensor, Tensor]:
+    """What the kernel computes, a text and a head at a time."""
+    found, sums = torch.full_like(asked, torch.nan), asked.new_full(asked.shape[1::-1], torch.nan)
+    queries, begins = texts.queries.tolist(), texts.keys.tolist()
+    several = asked.shape[1] // keys.shape[1]
+    for text, (start, stop) in enumerate(pairwise(queries)):
+        first, last = begins[text : text + 2]
+        last = last if texts.used is None else first + int(texts.used[text])
+        for head in range(asked.shape[1]):
+            own = slice(first, last), head // several
+            scores = asked[start:stop, head] @ keys[own].T
+            found[start:stop, head] = scores.softmax(-1) @ values[own]
+            sums[head, start:stop] = scores.logsumexp(-1)
+    return found, sums
 
 
 WIDEST = 3

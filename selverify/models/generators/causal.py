@@ -166,11 +166,11 @@ class CausalModel(SamplingGenerator):
         states of their goals."""
         past = self._prefixes.read([group.prompt for group in groups])
         device, width = past.logits.device, max(len(group.rows) for group in groups)
-        counts = torch.tensor([len(group.rows) for group in groups], device=device)
-        own = torch.arange(len(groups), device=device).repeat_interleave(counts)
+        counts, own = torch.tensor([len(group.rows) for group in groups]), torch.arange(len(groups))
+        grid = own[:, None].expand(-1, width)
+        own = own.repeat_interleave(counts).to(device)
         state, first = past.hidden[own], past.logits[own]
-        grid = torch.arange(len(groups), device=device)[:, None].expand(-1, width)
-        past.take(grid.where(torch.arange(width, device=device) < counts[:, None], NONE))
+        past.take(grid.where(torch.arange(width) < counts[:, None], NONE))
         said = [torch.tensor(row) for group in groups for row in group.rows]
         tokens = pad_sequence(said, batch_first=True).to(device)
         logits, hidden = self._prefixes.extend(past, tokens)

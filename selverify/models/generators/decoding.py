@@ -145,32 +145,40 @@ class Decoding:
         moves = None if self._moves is None else self._moves.closed()
         return Drawn(*numbers, self._said, self._behind, moves)
 
-    def _of_rows(self, places: np.ndarray) -> Tensor:
-        """Which row of ``past`` the rows at ``places`` [G, S], but for ``NONE``, are part of."""
-        lines, rows = (places != NONE).nonzero()
-        found = self._at[lines, self._columns[lines, rows]]
-        return torch.from_numpy(found).to(self._past.logits.device)
+    def _rows_with_logits(self) -> tuple[np.ndarray, Tensor]:
+        """The rows that are there, and the logits of each: as ``past`` holds them, where its rows
+        stay at their slots and each is one of these."""
+        rows, logits = self._place[self._place != NONE], self._past.logits
+        lines, columns = (self._place != NONE).nonzero()
+        at = self._at[lines, self._columns[lines, columns]]
+        order = at.argsort()
+        if self._past.steps is not None and np.array_equal(at[order], np.arange(len(logits))):
+            return rows[order], logits
+        return rows, logits[torch.from_numpy(at).to(logits.device, non_blocking=True)]
 
     def _pick(self, step: int) -> np.ndarray:
         """The next token of every row [G, S] that is there; noted."""
-        rows = self._place[self._place != NONE]
+        rows, logits = self._rows_with_logits()
         forced = np.full(len(rows), NONE)
         for at, row in enumerate(rows) if self._queues else ():
             if queue := self._queues.get(row):
                 forced[at] = queue.pop(0)
-        logits = self._past.logits[self._of_rows(self._place)]
-        uniform = torch.from_numpy(uniforms(self._seeds[rows], step)).to(logits.device)
-        known = torch.from_numpy(forced).to(logits.device)
+        # So that it is drawn while an accelerator is at work, nothing here waits for it.
+        uniform, known = (
+            torch.from_numpy(part).to(logits.device, non_blocking=True)
+            for part in (uniforms(self._seeds[rows], step), forced)
+        )
         places, said, behind = draw(
             logits,
             uniform,
             temperature=self._temperature,
             forced=torch.where(known == NONE, NONE, self._words.places[known]),
         )
-        self._tokens[rows, step] = self._words.ids[places].cpu().numpy()
+        found = torch.stack((self._words.ids[places].double(), said.double(), behind.double()))
+        tokens, said, behind = found.cpu()
+        self._tokens[rows, step] = tokens.long().numpy()
         self._lengths[rows] = step + 1
-        self._said[rows, step] = said.cpu()
-        self._behind[rows, step] = behind.cpu()
+        self._said[rows, step], self._behind[rows, step] = said.float(), behind.float()
         free = forced == NONE
         self._logprobs[rows[free]] += self._said[rows[free], step].double().numpy()
         picked: np.ndarray = np.where(self._place != NONE, self._tokens[self._place, step], 0)
@@ -212,14 +220,13 @@ class Decoding:
         at = used.nonzero()[0], columns[used]
         grid = np.full((len(used), columns.max() + 1), NONE)
         grid[at] = fork.groups[at[0]] * width + fork.parents[used]
-        device = self._past.lengths.device
-        order = self._past.take(torch.from_numpy(grid).to(device)).cpu().numpy()
+        order = self._past.take(torch.from_numpy(grid)).numpy()
         parents = self._at.ravel()[grid.ravel()[order]]
         self._at = np.zeros(grid.shape, np.int64)
         self._at.ravel()[order] = np.arange(len(order))
         words = np.zeros(grid.shape, np.int64)
         words[at] = fork.words[used]
-        self._prefixes.step(self._past, torch.from_numpy(words.ravel()[order]).to(device))
+        self._prefixes.step(self._past, torch.from_numpy(words.ravel()[order]))
         if self._moves is not None:
             lines, rows = (fork.first & closed)[fork.groups].nonzero()
             columns = self._at[lines, self._columns[lines, rows]]
@@ -288,7 +295,7 @@ def _drawn(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for rows whose weights are held at once."""
     top = logits.amax(-1, keepdim=True)
-    below = logits - top
+    below = logits - top.float()
     weights = below.exp_() if temperature in (0.0, 1.0) else below.exp()
     total = weights.sum(-1)
     if temperature == 0.0:
@@ -298,7 +305,7 @@ def _drawn(
             weights = below.div_(temperature).exp_()
         picked = _inverted(weights, uniform)
     picked = torch.where(forced == NONE, picked, forced)
-    behind = logits.gather(-1, picked[:, None]).squeeze(-1) - top.squeeze(-1)
+    behind = (logits.gather(-1, picked[:, None]).float() - top).squeeze(-1)
     return picked, behind - total.log(), behind
 
 
@@ -308,7 +315,9 @@ def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
     if words % BLOCK:
         weights = torch.nn.functional.pad(weights, (0, -words % BLOCK))
     blocks = weights.view(len(weights), -1, BLOCK)
-    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    # An accelerator adds the words of a block pairwise, in float32 twice as fast.
+    exact = torch.float64 if weights.device.type == "cpu" else None
+    sums = blocks.sum(-1, dtype=exact).cumsum(-1, dtype=torch.float64)
     target = (uniform * sums[:, -1])[:, None]
     block = torch.searchsorted(sums, target, right=True).clamp(max=sums.shape[1] - 1)
     rows = torch.arange(len(weights), device=weights.device)[:, None]

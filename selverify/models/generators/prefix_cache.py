@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from transformers import DynamicCache
 
-_FACTOR, _MODULUS = 0x9E3779B97F4A7C15, (1 << 61) - 1
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 Pieces = tuple[Tensor, ...]
 """Keys and values of a prefix, one after another: [layers, 2, heads, T, D / heads] each."""
@@ -117,8 +117,5 @@ def right_aligned(sizes: Sequence[int], *, multiple: int = 1) -> Tensor:
 
 def _hashes(tokens: Sequence[int]) -> list[int]:
     """A hash of each prefix of ``tokens``, the empty one first."""
-    return list(accumulate(tokens, _hash, initial=0))
-
-
-def _hash(before: int, token: int) -> int:
-    return (before * _FACTOR + token + 1) % _MODULUS
+    powers = np.full(len(tokens), _FACTOR).cumprod()
+    return [0, *((np.array(tokens, np.uint64) + np.uint64(1)) * powers).cumsum().tolist()]

@@ -19,19 +19,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from selverify.models.generators import shared_attention
+from selverify.models.generators import flash_attention, shared_attention
+from selverify.models.generators.flash_attention import FlashAttention, Places
 from selverify.models.generators.shared_attention import (
     MASKED,
     Grid,
-    Level,
     Memory,
     OwnTokens,
     Past,
 )
 
 _log = logging.getLogger(__name__)
-WIDEST, OLDEST_DEVICE = 256, (8, 0)
-"""The widest head, and the least capability of a device, that flash attention is for."""
 FEWER = 4
 """Slots are given up when a step uses less than one in so many."""
 Run = Callable[[Tensor, Tensor, Memory], tuple[Tensor, Tensor]]
@@ -46,6 +44,7 @@ class FixedTokens(OwnTokens):
         self.layers = [layer[:, :rows] for layer in own.layers]
         like = self.layers[0]
         self.at = torch.zeros(1, dtype=torch.long, device=like.device)
+        """The place of the next token."""
         self.used = torch.full((like.shape[3],), MASKED, device=like.device)
         self.used[: own.size] = 0.0
 
@@ -70,22 +69,40 @@ class FixedMemory(Memory):
     """
 
     def __init__(self, past: Past, *, rows: int, groups: int, width: int) -> None:
-        live, slots = (past.memory.live.new_zeros(size) for size in (rows, groups * width))
         own = FixedTokens(past.memory.own, rows)
+        sizes = rows, groups * width, rows, rows, 1
+        self.given = torch.zeros(sum(sizes), dtype=torch.long, device=own.used.device)
+        """All that the processor says of a step, so that it is said at once."""
+        live, self.slot_of, tokens, positions, own.at = self.given.split_with_sizes(sizes)
+        self.read = tokens[:, None], positions[:, None]
         super().__init__(past.memory.levels, own, groups, width, live)
-        self.tokens, self.slot_of = own, slots
+        self.tokens = own
+        self._flash: FlashAttention | None = None
+        self._places: Places | None = None
 
-    def merges(self, level: Level) -> bool:
-        """What all share, which is most of what is seen: an accelerator has kernels for it, but
-        in float32."""
-        places = level.places
-        if level.bias is not None or places.shape[2] > 1:
-            return False
-        if not places.is_cuda:
-            return True
-        half, width = places.dtype in (torch.float16, torch.bfloat16), places.shape[-1]
-        fits = width % 8 == 0 and width <= WIDEST
-        return half and fits and torch.cuda.get_device_capability(places.device) >= OLDEST_DEVICE
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scaling: float
+    ) -> Tensor:
+        """As ``attention``, by a kernel that keeps no scores where one is for these numbers."""
+        if not flash_attention.fits(key):
+            return super().attend(layer, query, key, value, scaling=scaling)
+        batch, heads, new, width = query.shape
+        kinds = key.shape[1]
+        own = self.tokens.add(layer, key, value)
+        asked = (query * scaling).reshape(batch, kinds, -1, width)
+        if self._flash is None:
+            self._flash = FlashAttention(
+                self.levels, width=self.rows, rows=batch, room=own[0].shape[1], heads=asked.shape[2]
+            )
+        if self._places is None:
+            self._places = Places(self.live, self.slot_of, kinds=kinds, width=self.rows)
+        seen = self._flash(layer, asked, own, self.tokens.used, self._places)
+        return seen.view(batch, new, heads, width)
+
+    def begin(self) -> None:
+        """Another forward pass comes."""
+        super().begin()
+        self._places = None
 
     def _new_grid(self, heads: int) -> Grid:
         return FixedGrid(self, heads)
@@ -167,34 +184,36 @@ class RecordedSteps:
         self._recorder = recorder
         self._most, self._width, self._groups = rows, width, past.memory.groups
         self._memory: FixedMemory | None = None
-        past.memory.stays = torch.arange(past.memory.groups, device=past.logits.device)
+        past.memory.stays = torch.arange(past.memory.groups)
         self._settle(past, rows, shared_attention.ROOM)
 
     def step(self, past: Past, tokens: Tensor, positions: Tensor) -> None:
-        """One more token [B] after every row, at positions [B]."""
+        """One more token [B] after every row, at positions [B]; both are on the processor."""
         memory, used = past.memory, len(tokens)
         room = memory.own.layers[0].shape[3]
-        if used > len(self._tokens):  # rows that agreed until now
-            self._settle(past, min(self._most, max(used, 2 * len(self._tokens))), room)
-        elif used * FEWER <= len(self._tokens):
+        if used > self._rows:  # rows that agreed until now
+            self._settle(past, min(self._most, max(used, 2 * self._rows)), room)
+        elif used * FEWER <= self._rows:
             self._settle(past, 2 * used, room)
         if memory.own.size == room:
-            self._settle(past, len(self._tokens), 2 * room)
+            self._settle(past, self._rows, 2 * room)
         fixed, stays = self._memory, memory.stays
         assert fixed is not None and stays is not None
         places = stays[memory.live // memory.rows] * self._width + memory.live % memory.rows
-        fixed.live[:used] = places
-        fixed.slot_of[places] = torch.arange(used, device=places.device)
-        fixed.tokens.at.fill_(memory.own.size)
+        slot_of = torch.zeros(len(fixed.slot_of), dtype=torch.long)
+        slot_of[places] = torch.arange(used)
+        ended = torch.zeros(self._rows - used, dtype=torch.long)
+        at = torch.tensor([memory.own.size])
+        given = torch.cat((places, ended, slot_of, tokens, ended, positions, ended, at))
+        fixed.given.copy_(given, non_blocking=True)
         fixed.tokens.used[memory.own.size] = 0.0
-        self._tokens[:used, 0], self._positions[:used, 0] = tokens, positions
         logits, hidden = self._played()
         past.logits, past.hidden = logits[:used], hidden[:used]
         memory.own.size += 1
 
     def _settle(self, past: Past, rows: int, room: int) -> None:
         """Buffers for so many rows, and room for so many tokens of each."""
-        own, device = past.memory.own, past.logits.device
+        own = past.memory.own
         self._memory = None  # its room is given up
         self._graph: torch.cuda.CUDAGraph | None = None
         self._found: tuple[Tensor, Tensor] | None = None
@@ -202,13 +221,13 @@ class RecordedSteps:
         if not own.layers or own.layers[0].shape[3] != room:
             own.settle(past.memory.levels[0].places, self._most, room)
         self._memory = FixedMemory(past, rows=rows, groups=self._groups, width=self._width)
-        self._tokens, self._positions = torch.zeros((2, rows, 1), dtype=torch.long, device=device)
+        self._rows = rows
 
     def _played(self) -> tuple[Tensor, Tensor]:
         """Logits and hidden states of a step with what the buffers hold."""
         assert self._memory is not None
         work, recorder = (
-            partial(self._run, self._tokens, self._positions, self._memory),
+            partial(self._run, *self._memory.read, self._memory),
             self._recorder,
         )
         if self._graph is not None and self._found is not None:

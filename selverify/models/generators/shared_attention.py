@@ -49,10 +49,12 @@ class Level:
         memory cost more than what is done with them.
         """
         size, left = self.places.shape[2], len(groups)
-        if size == 1 or torch.equal(groups, torch.arange(size, device=groups.device)):
+        if size == 1 or torch.equal(groups, torch.arange(size)):
             return self
+        moved = bool((groups.diff() <= 0).any())
+        groups = groups.to(self.places.device)
         bias = None if self.bias is None else self.bias[groups]
-        if bool((groups.diff() <= 0).any()):
+        if moved:
             return Level(self.places[:, :, groups], bias)
         for layer in self.places:
             layer[:, :left] = layer[:, groups]
@@ -113,7 +115,8 @@ class OwnTokens:
         """Copy what some rows hold to other rows; none of those is a source."""
         if not len(places):
             return
-        rows = 1 + int(places.max())
+        rows, device = 1 + int(places.max()), self.layers[0].device
+        places, sources = (part.to(device, non_blocking=True) for part in (places, sources))
         for layer, old in enumerate(self.layers):
             if old.shape[1] < rows:
                 self._grow(layer, max(rows, 2 * old.shape[1]), old.shape[3])
@@ -148,7 +151,8 @@ class Memory:
     """What a forward pass sees beside its own tokens.
 
     ``groups`` and ``rows`` are G and S, the grid; ``live`` [B] are the places in it of the rows
-    that are read, in the order in which they are read.
+    that are read, in the order in which they are read. ``live`` and ``stays`` are on the processor:
+    an accelerator waits while rows are counted.
     """
 
     levels: tuple[Level, ...]
@@ -168,9 +172,11 @@ class Memory:
         """Another forward pass comes."""
         self.layers, self.laid = 0, None
 
-    def merges(self, level: Level) -> bool:
-        """Whether what is seen of a level is computed by itself."""
-        return False
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, *, scaling: float
+    ) -> Tensor:
+        """As ``attention``."""
+        return attention(self, layer, query, key, value, scaling=scaling)
 
     def grid(self, heads: int) -> Grid:
         """Of queries of so many heads of keys; all layers of a pass have one."""
@@ -186,9 +192,11 @@ class Memory:
 class Past:
     """Rows of G groups, at most S of each: place s of group g of the grid is g * S + s.
 
-    ``lengths`` [G] are those of the prompts, to which each row adds ``memory.own.size`` tokens;
+    ``lengths`` [G] are those of the prompts, on the processor; each row adds ``memory.own.size``
+    tokens;
     ``logits`` [B, V] predict the next one of the rows, ``hidden`` [B, D] is the state after the
-    last one, at the depth that is read; both in float32, in the order of ``memory.live``.
+    last one, at the depth that is read; in the order of ``memory.live`` and in float32, but for the
+    logits of recorded steps, which are in the model's numbers.
     """
 
     memory: Memory
@@ -201,7 +209,7 @@ class Past:
     @torch.inference_mode()
     def take(self, grid: Tensor) -> Tensor:
         """Go on with rows that continue those at the places ``grid`` [G', S'] of the old grid,
-        ``NONE`` where no row is; several may continue one.
+        ``NONE`` where no row is; several may continue one. ``grid`` is on the processor.
 
         The rows of a group stay together; where the groups are as many as before, some may be
         empty. ``logits`` and ``hidden`` are those of the old rows until the next step.
@@ -210,7 +218,7 @@ class Past:
             ``memory.live`` [B]: the place of each row in the new grid.
         """
         memory, wanted = self.memory, grid != NONE
-        groups, olds = grid.amax(1) // memory.rows, torch.arange(len(grid), device=grid.device)
+        groups, olds = grid.amax(1) // memory.rows, torch.arange(len(grid))
         if len(grid) == memory.groups:
             groups = groups.where(groups >= 0, olds)
         places = wanted.flatten().nonzero().flatten()
@@ -233,13 +241,12 @@ class Past:
         memory, count = self.memory, len(places)
         if not memory.own.size:
             return places
-        news = torch.arange(count, device=places.device)
-        olds = torch.arange(len(memory.live), device=places.device)
+        news, olds = torch.arange(count), torch.arange(len(memory.live))
         slots = places.new_zeros(memory.groups * memory.rows).index_copy_(0, memory.live, olds)
         slots = slots[parents]
         firsts = torch.full_like(olds, count).scatter_reduce_(0, slots, news, "amin")
         stays = (firsts[slots] == news) & (slots < count)
-        taken = torch.zeros(count, dtype=torch.bool, device=places.device)
+        taken = torch.zeros(count, dtype=torch.bool)
         taken[slots[stays]] = True
         free = (~taken).nonzero().flatten()
         memory.own.move(slots[~stays], free)
@@ -256,7 +263,7 @@ def _attend(
         out, _ = sdpa_attention_forward(module, query, key, value, mask, **more)
         return out, None
     memory.layers += 1
-    out = attention(memory, module.layer_idx, query, key, value, scaling=more["scaling"])
+    out = memory.attend(module.layer_idx, query, key, value, scaling=more["scaling"])
     return out, None
 
 
@@ -270,8 +277,7 @@ def attention(
     """What each token sees, [B, n, all heads, width], of queries [B, all heads, n, width].
 
     ``key`` and ``value`` [B, heads, n, width] are of the same n tokens, which are remembered. One
-    softmax goes over the scores of all levels and of the row's own tokens up to each one; of levels
-    that are computed by themselves the sums are merged as their weights are.
+    softmax goes over the scores of all levels and of the row's own tokens up to each one.
 
     Own tokens lie row by row; scores lie head by head, [heads, B, m, places] of m queries a row,
     so that those of a level that all rows share are one product a head.
@@ -285,41 +291,21 @@ def attention(
     if unseen is not None:
         own.view(batch, kinds, -1, new, own.shape[-1]).add_(unseen)
     grid = memory.grid(kinds)
-    levels = [level for level in memory.levels if not memory.merges(level)]
-    sizes = [*(level.places.shape[-2] for level in levels), own.shape[-1]]
+    sizes = [*(level.places.shape[-2] for level in memory.levels), own.shape[-1]]
     asked = asked.view(batch, kinds, -1, width).transpose(0, 1).contiguous()
     weights = own.new_empty((*asked.shape[:-1], sum(sizes)))
     *parts, last = weights.split_with_sizes(sizes, -1)
-    for level, part in zip(levels, parts, strict=True):
+    for level, part in zip(memory.levels, parts, strict=True):
         grid.scores(level, layer, asked, part)
     last.copy_(own.transpose(0, 1))
-    total = weights.logsumexp(-1, keepdim=True) if len(levels) < len(memory.levels) else weights
     weights = weights.softmax(-1).to(value.dtype)
     *parts, last = weights.split_with_sizes(sizes, -1)
     last = last.transpose(0, 1).reshape(batch * kinds, -1, sizes[-1])
     mixed = torch.bmm(last, values).view(batch, kinds, -1, width)
-    for level, part in zip(levels, parts, strict=True):
+    for level, part in zip(memory.levels, parts, strict=True):
         mixed += grid.product(part, level.places[layer, 1]).transpose(0, 1)
-    for level in filter(memory.merges, memory.levels):
-        found, sums = _whole(level, layer, asked)
-        share = (sums - total).sigmoid().to(mixed.dtype)
-        mixed = mixed.lerp(found.transpose(0, 1), share.transpose(0, 1))
-        total = torch.logaddexp(total, sums)
     mixed = mixed.view(batch, kinds, -1, new, width).permute(0, 3, 1, 2, 4)
     return mixed.reshape(batch, new, heads, width)
-
-
-def _whole(level: Level, layer: int, asked: Tensor) -> tuple[Tensor, Tensor]:
-    """What queries [heads, B, m, width] see of a level that all share, and the logarithm of the
-    sum of their weights [heads, B, m, 1], by a kernel that keeps no scores."""
-    keys, values = level.places[layer]
-    attend = (
-        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-        if asked.device.type == "cpu"
-        else torch.ops.aten._scaled_dot_product_flash_attention
-    )
-    found, sums, *_ = attend(asked.flatten(1, 2)[None], keys, values, scale=1.0)
-    return found.view(asked.shape), sums.view(*asked.shape[:-1], 1)
 
 
 class Grid:
@@ -328,7 +314,8 @@ class Grid:
     def __init__(self, memory: Memory, heads: int) -> None:
         self.heads = heads
         self._groups, self._width = memory.groups, memory.rows
-        self._group, row = memory.live // memory.rows, memory.live % memory.rows
+        live = memory.live.to(memory.own.layers[0].device)
+        self._group, row = live // memory.rows, live % memory.rows
         head = torch.arange(heads, device=row.device)[:, None]
         self._places = ((self._group * heads + head) * memory.rows + row).flatten()
         self._rows = row.new_zeros(memory.groups * heads * memory.rows).index_copy_(

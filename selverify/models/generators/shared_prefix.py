@@ -125,10 +125,10 @@ class SharedPrefixes:
 
         For padding at the right end of ``tokens`` any token will do. ``past`` is used up.
         """
-        positions = self._next_positions(past, tokens.shape[1])
-        found = self._forward(tokens, positions, past.memory)
+        positions = self._next_positions(past, tokens.shape[1]).to(tokens.device)
+        logits, hidden = self._forward(tokens, positions, past.memory)
         past.memory.own.size += tokens.shape[1]
-        return found
+        return logits.float(), hidden
 
     @torch.inference_mode()
     def expect(self, past: Past, *, rows: int, width: int) -> None:
@@ -141,14 +141,15 @@ class SharedPrefixes:
 
     @torch.inference_mode()
     def step(self, past: Past, tokens: Tensor) -> None:
-        """One more token [B] after every row."""
+        """One more token [B] after every row; ``tokens`` are on the processor."""
         positions = self._next_positions(past, 1)
         if past.steps is not None:
             past.steps.step(past, tokens, positions[:, 0])
             return
+        tokens, positions = (part.to(self._model.device) for part in (tokens, positions))
         logits, hidden = self._forward(tokens[:, None], positions, past.memory, last=True)
         past.memory.own.size += 1
-        past.logits, past.hidden = logits[:, -1], hidden[:, -1]
+        past.logits, past.hidden = logits[:, -1].float(), hidden[:, -1]
 
     def _fixed_step(
         self, tokens: Tensor, positions: Tensor, memory: Memory
@@ -159,7 +160,7 @@ class SharedPrefixes:
     def _next_positions(self, past: Past, count: int) -> Tensor:
         memory = past.memory
         first = past.lengths[memory.live // memory.rows] + memory.own.size
-        return first[:, None] + torch.arange(count, device=first.device)
+        return first[:, None] + torch.arange(count)
 
     def _shared(self, tokens: tuple[int, ...]) -> Pieces:
         """Of tokens that several prompts begin with: read alone where they are not all kept."""
@@ -190,8 +191,7 @@ class SharedPrefixes:
         whole = [(*own, row) for own, row in zip(behind, rows, strict=True)]
         level = _level(whole, multiple=EVEN if self._fixed else 1)
         levels = levels if level is None else (*levels, level)
-        lengths = torch.tensor(list(map(len, prompts)), device=logits.device)
-        live = torch.arange(len(prompts), device=logits.device)
+        lengths, live = torch.tensor(list(map(len, prompts))), torch.arange(len(prompts))
         return Past(Memory(levels, OwnTokens(), len(prompts), 1, live), lengths, logits, hidden)
 
     def _made(
@@ -211,9 +211,9 @@ class SharedPrefixes:
         tokens = torch.zeros_like(fresh)
         tokens[fresh.bool()] = torch.tensor([one for row in order for one in new[row]]).to(fresh)
         before, own = _level(known, multiple=1), OwnTokens(1 - fresh)
-        places = torch.tensor(order, device=fresh.device)
+        places = torch.tensor(order)
         memory = Memory(levels if before is None else (*levels, before), own, len(new), 1, places)
-        whole = torch.tensor(lengths, device=fresh.device)[places, None]
+        whole = torch.tensor(lengths)[places, None].to(fresh)
         positions = (whole - fresh.sum(1, keepdim=True) + fresh.cumsum(1) - 1).clamp(0)
         for start, stop in _parts(list(map(len, new))):
             count = int(fresh[:, stop - 1].sum())  # the longest come first
@@ -221,14 +221,14 @@ class SharedPrefixes:
             part = slice(count), slice(start, stop)
             logits, hidden = self._forward(tokens[part], positions[part], memory, last=True)
             own.size += stop - start
-        back = places.argsort()
-        return own.stacked(back), logits[back, -1], hidden[back, -1]
+        back = places.argsort().to(fresh.device)
+        return own.stacked(back), logits[back, -1].float(), hidden[back, -1]
 
     def _forward(
         self, tokens: Tensor, positions: Tensor, memory: Memory, *, last: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Logits of all tokens, or of the last one only (a vocabulary is wide), hidden states of
-        all; both in float32."""
+        """Logits of all tokens, or of the last one only (a vocabulary is wide), in the model's
+        numbers; hidden states of all in float32."""
         memory.begin()
         states: list[Tensor] = []
         reading = self._read_after.register_forward_hook(
@@ -256,7 +256,7 @@ class SharedPrefixes:
             raise ProtocolError(
                 f"{type(self._model).__name__}: its decoder gave no hidden state, expected one"
             )
-        return out.logits.float(), states[0].float()
+        return out.logits, states[0].float()
 
     @torch.inference_mode()
     def _probe(self, text: Sequence[int]) -> None:
@@ -276,8 +276,8 @@ class SharedPrefixes:
         model.set_attn_implementation(NAME)
         past = self._read([tuple(row[:-1]) for row in given], self._shared(tuple(given[0][:2])))
         self.expect(past, rows=4, width=2)
-        past.take(torch.tensor([[0, 0], [1, 1]], device=rows.device))
-        self.step(past, rows[:, -1].repeat_interleave(2))
+        past.take(torch.tensor([[0, 0], [1, 1]]))
+        self.step(past, torch.tensor([row[-1] for row in given]).repeat_interleave(2))
         self._kept = KeptPrefixes(self._kept.capacity)
         apart = float((past.logits - expected.repeat_interleave(2, 0)).abs().max())
         allowed = _TOLERANCE.get(self._dtype, _COARSE) * float(expected.abs().max())

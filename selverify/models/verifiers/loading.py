@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import snapshot_download
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
+from torch import Tensor, nn
 
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.models.packages import PREFIX, package_folder
@@ -138,7 +138,24 @@ def load_model(auto: Any, folder: Path, *, dtype: torch.dtype, device: str) -> A
             f"{folder}: {len(missing)} weights missing, such as {missing[0]}, expected all of a "
             f"{type(model).__name__}"
         )
-    return model.to(device).eval().requires_grad_(False)
+    model = model.to(device).eval().requires_grad_(False)
+    if torch.device(device).type != CPU:
+        _fuse_norms(model)
+    return model
+
+
+def _fuse_norms(model: nn.Module) -> None:
+    """Put PyTorch's norm, one kernel, in the place of norms by the root mean square, which
+    transformers computes by seven. Norms that compute something else stay."""
+    for name, norm in list(model.named_modules()):
+        weight, eps = getattr(norm, "weight", None), getattr(norm, "variance_epsilon", None)
+        if not isinstance(weight, nn.Parameter) or not isinstance(eps, float):
+            continue
+        fused = nn.RMSNorm(len(weight), eps, device="meta")
+        fused.weight = weight
+        probe = torch.linspace(-1.0, 2.0, len(weight)).to(weight)
+        if torch.allclose(norm(probe), fused(probe), rtol=0.02, atol=0.02):
+            model.set_submodule(name, fused)
 
 
 def load_tensors(folder: Path, names: Collection[str]) -> dict[str, Tensor]:
