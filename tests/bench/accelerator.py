@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,6 +18,7 @@ import torch
 from hub import generated, in_one_batch, products, state_of
 from random_llama import SEED, SHAPE, save_random, tokens_of, writer
 from rows import Row, median
+from transformers import LlamaForCausalLM
 
 from selverify.domains.math_steps import MathSteps
 from selverify.models.generators.causal import CausalModel
@@ -60,10 +62,13 @@ def measure(device: str, repeats: int) -> list[Row]:
     with TemporaryDirectory() as folder:
         save_random(Path(folder), DTYPE)
         loaded = load_hub_model(folder, revision=None, dtype="bfloat16", device=device)
-        return [*_sampled(loaded, repeats), *_scored(loaded, Path(folder), device, repeats)]
+        model = LlamaForCausalLM.from_pretrained(folder, dtype=DTYPE).to(device)
+        plain = replace(loaded, model=model.eval())
+        return [*_sampled(plain, loaded, repeats), *_scored(loaded, Path(folder), device, repeats)]
 
 
-def _sampled(pretrained: HubModel, repeats: int) -> list[Row]:
+def _sampled(plain: HubModel, pretrained: HubModel, repeats: int) -> list[Row]:
+    """``plain`` is the model as transformers runs it."""
     prompt = load_prompt("math_steps")
     prompt = prompt.model_copy(update={"examples": prompt.examples[:1]})
     states = [state_of(f"{n}: {prompt.examples[0].question}") for n in range(PROMPTS)]
@@ -75,14 +80,13 @@ def _sampled(pretrained: HubModel, repeats: int) -> list[Row]:
     def one_by_one() -> int:
         some = prompts[:PROMPTS_ALONE]
         return sum(
-            generated(pretrained, one, torch.ones_like(one), samples=MANY, tokens=TOKENS)
-            for one in some
+            generated(plain, one, torch.ones_like(one), samples=MANY, tokens=TOKENS) for one in some
         )
 
     def in_batches() -> int:
         parts = range(0, PROMPTS, PROMPTS_AT_ONCE)
         batches = [prompts[start : start + PROMPTS_AT_ONCE] for start in parts]
-        return sum(in_one_batch(pretrained, one, samples=MANY, tokens=TOKENS) for one in batches)
+        return sum(in_one_batch(plain, one, samples=MANY, tokens=TOKENS) for one in batches)
 
     def proposed(model: CausalModel, start: int, samples: int) -> int:
         return tokens_of(model.propose([ProposeItem(state, start, samples) for state in states]))
