@@ -55,6 +55,8 @@ LOGITS_AT_ONCE = 100_000_000
 """Moves are embedded in batches with at most so many logits: a vocabulary has 128,000 words."""
 TOKENS_AT_ONCE = 2_048
 """And so many tokens."""
+ON_ACCELERATOR = 4
+"""There so many times as many of both: launches take longer than small batches."""
 BEFORE = "0"
 NEVER = -30.0
 """The log probability, in nats, of a word that is not sampled."""
@@ -144,15 +146,16 @@ class CausalModel(SamplingGenerator):
 
     def _read_items(self, items: Sequence[RankItem]) -> list[Embeddings]:
         self._read_goals({item.state.problem.goal for item in items})
-        prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
+        prompts = self._encoded([item.state for item in items])
         moves = [[self._tokens(move.text) for move in item.moves] for item in items]
         self._prefixes.check(prompts)
         words = max(len(self._words.ids), LOGITS_AT_ONCE // TOKENS_AT_ONCE)
+        times = 1 if self._pretrained.model.device.type == "cpu" else ON_ACCELERATOR
         found: list[dict[int, Embeddings]] = [{} for _ in items]
         for groups in batches_of_groups(
             prompts,
             moves,
-            most_tokens=LOGITS_AT_ONCE // words,
+            most_tokens=times * LOGITS_AT_ONCE // words,
             kept_tokens=self._prefixes.capacity,
         ):
             spans = [span for group in groups for span in group.spans]
@@ -204,6 +207,12 @@ class CausalModel(SamplingGenerator):
             lengths=lengths,
         ).cpu()
 
+    def _encoded(self, states: Sequence[State]) -> list[tuple[int, ...]]:
+        """The prompt of each state; of several that are the same it is encoded once."""
+        said = [self._prompting(state) for state in states]
+        tokens = {one: self._pretrained.encode(one) for one in dict.fromkeys(said)}
+        return [tokens[one] for one in said]
+
     def _tokens(self, text: str) -> tuple[int, ...]:
         """A move's own tokens, the end of the move among them."""
         end = "" if self._end.strip() else self._end
@@ -223,7 +232,7 @@ class CausalModel(SamplingGenerator):
     def _sample(
         self, items: Sequence[Item], *, one_move: bool, limit: int, temperature: float
     ) -> Replies:
-        prompts = [self._pretrained.encode(self._prompting(item.state)) for item in items]
+        prompts = self._encoded([item.state for item in items])
         room = self._pretrained.positions
         replies = [(NOTHING,) * item.count for item in items]
         fitting = [
