@@ -13,10 +13,12 @@ from unittest.mock import MagicMock
 import pytest
 import torch
 from tiny_text_models import build
+from torch import nn
 
 from selverify.models.generators.pretrained import load_hub_model
 from selverify.models.generators.recorded_steps import Recorder
 from selverify.models.generators.shared_prefix import SharedPrefixes
+from selverify.models.verifiers.loading import fuse_norms
 
 WIDTH, STEPS = 3, 80
 PROMPTS = ((*range(10, 40), 5), (*range(10, 40), 6, 7), (*range(10, 40), 8, 9, 1))
@@ -68,6 +70,41 @@ def test_room_that_is_given_up_is_freed_at_once(tmp_path: Path) -> None:
         assert seen() is None
     finally:
         gc.enable()
+
+
+class Norm(nn.Module):
+    """By the root mean square; ``centred``: less the mean first."""
+
+    def __init__(self, *shape: int, centred: bool = False) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full(shape, 0.01))
+        self.variance_epsilon = 1e-6
+        self._centred = centred
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x - x.mean(-1, keepdim=True) if self._centred else x
+        return self.weight * x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt()
+
+
+class Gated(Norm):
+    def forward(self, x: torch.Tensor, gate: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(x) * gate
+
+
+@torch.inference_mode()
+def test_norms_that_compute_what_pytorchs_does_are_one_kernel(tmp_path: Path) -> None:
+    """And the model computes what it did; other norms stay."""
+    folder = str(build(tmp_path, "llama"))
+    model = load_hub_model(folder, revision=None, dtype="float32", device="cpu").model
+    tokens = torch.tensor([[5, 6, 7]])
+    expected = model(tokens).logits
+    fuse_norms(model)
+    assert {type(one) for one in model.modules() if "Norm" in type(one).__name__} == {nn.RMSNorm}
+    torch.testing.assert_close(model(tokens).logits, expected)
+    others = nn.ModuleList([Norm(8, centred=True), Norm(2, 8), Gated(8), nn.LayerNorm(8)])
+    kept = list(others)
+    fuse_norms(others)
+    assert list(others) == kept
 
 
 class Failing(nullcontext):

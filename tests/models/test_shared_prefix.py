@@ -118,6 +118,25 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
         near(found[text], known[text])
 
 
+@pytest.mark.parametrize("way", ["packed", "fixed", "kernel"])
+def test_one_row_after_one_prompt(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Whose keys and values nothing else shares."""
+    if way == "kernel":
+        monkeypatch.setattr(flash_attention, "fits", lambda _: True)
+        monkeypatch.setattr(flash_attention, "flash", slow_flash)
+    prefixes = SharedPrefixes(pretrained, capacity=100, depth=1.0, fixed=way != "packed")
+    text = (*EXAMPLES, 7)
+    past = prefixes.read([text])
+    prefixes.expect(past, rows=1, width=1)
+    for token in (3, 1, 4):
+        past.take(torch.tensor([[0]]))
+        prefixes.step(past, torch.tensor([token]))
+        text = (*text, token)
+        near(past.logits[0], logits_of(pretrained, text)[-1])
+
+
 def slow_flash(
     asked: Tensor, keys: Tensor, values: Tensor, texts: flash_attention.Texts
 ) -> tuple[Tensor, Tensor]:
@@ -197,12 +216,14 @@ def test_words_are_drawn_as_by_a_sum_over_all(temperature: float, words: int) ->
     logits[:, 0] = -1e30  # of no weight: a number of 0 does not draw it
     uniform = torch.rand(200, dtype=torch.float64)
     uniform[0], uniform[1] = 0.0, 1.0 - 2.0**-24
+    logits[2, -1], uniform[2] = -1e30, 1.0  # as rounding can leave it
     free = torch.full((200,), NONE)
     picked, said, behind = draw(logits.clone(), uniform, temperature=temperature, forced=free)
     shares = (logits.double() / temperature).softmax(-1).cumsum(-1)
     expected = (shares <= uniform[:, None]).sum(-1).clamp(max=words - 1)
     assert (picked == expected).float().mean() > 0.99  # but for rounding
     assert picked[0] > 0
+    assert picked[2] < words - 1
     logprobs = logits.log_softmax(-1)
     near(said, logprobs.gather(1, picked[:, None])[:, 0])
     near(behind, said - logprobs.amax(-1))

@@ -56,7 +56,7 @@ LOGITS_AT_ONCE = 100_000_000
 TOKENS_AT_ONCE = 2_048
 """And so many tokens."""
 ON_ACCELERATOR = 4
-"""There so many times as many of both: launches take longer than small batches."""
+"""So many times both limits on an accelerator, where small batches take as long as large ones."""
 BEFORE = "0"
 NEVER = -30.0
 """The log probability, in nats, of a word that is not sampled."""
@@ -98,6 +98,7 @@ class CausalModel(SamplingGenerator):
         super().__init__(sampling)
         self._pretrained = pretrained
         self._batch_rows = sampling.batch_rows
+        self._batches = 1 if pretrained.model.device.type == "cpu" else ON_ACCELERATOR
         self._parameters = parameters_of(pretrained.model)
         self._kept = KeptEmbeddings(kept_moves)
         self._goals: dict[str, Tensor] = {}
@@ -145,17 +146,27 @@ class CausalModel(SamplingGenerator):
         return self._kept.complete(items, self._read_items)
 
     def _read_items(self, items: Sequence[RankItem]) -> list[Embeddings]:
+        try:
+            return self._read_in_batches(items)
+        except (MemoryError, RuntimeError) as error:
+            if self._batches == 1 or not _is_out_of_memory(error):
+                raise
+        self._batches = 1
+        self._prefixes.forget_recordings()
+        _log.warning("embedding: no memory for large batches, going on with smaller ones")
+        return self._read_in_batches(items)
+
+    def _read_in_batches(self, items: Sequence[RankItem]) -> list[Embeddings]:
         self._read_goals({item.state.problem.goal for item in items})
         prompts = self._encoded([item.state for item in items])
         moves = [[self._tokens(move.text) for move in item.moves] for item in items]
         self._prefixes.check(prompts)
         words = max(len(self._words.ids), LOGITS_AT_ONCE // TOKENS_AT_ONCE)
-        times = 1 if self._pretrained.model.device.type == "cpu" else ON_ACCELERATOR
         found: list[dict[int, Embeddings]] = [{} for _ in items]
         for groups in batches_of_groups(
             prompts,
             moves,
-            most_tokens=times * LOGITS_AT_ONCE // words,
+            most_tokens=self._batches * LOGITS_AT_ONCE // words,
             kept_tokens=self._prefixes.capacity,
         ):
             spans = [span for group in groups for span in group.spans]

@@ -251,14 +251,15 @@ class _Moves:
         ``parents[b]``. It closes a move in those at ``columns`` [K], which are drawn as ``rows``.
         """
         self._size += 1
-        old = torch.from_numpy(parents).to(hidden.device)
+        old = torch.from_numpy(parents).to(hidden.device, non_blocking=True)
         self._before, self._total = self._before[old], self._total[old] + hidden
         self._starts = self._starts[parents]
         if not len(rows):
             return
-        starts, at = self._starts[columns], torch.from_numpy(columns).to(hidden.device)
+        starts = self._starts[columns]
+        at = torch.from_numpy(columns).to(hidden.device, non_blocking=True)
         self._closed.append((rows, starts, np.full(len(rows), self._size)))
-        sizes = torch.from_numpy(self._size - starts).to(hidden)
+        sizes = torch.from_numpy(self._size - starts).to(hidden, non_blocking=True)
         mean = self._total[at] / sizes[:, None]
         self._states.append(torch.stack((self._before[at], mean, hidden[at])).cpu())
         self._before[at], self._total[at] = hidden[at], 0.0
@@ -323,6 +324,8 @@ def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
     rows = torch.arange(len(weights), device=weights.device)[:, None]
     before = torch.where(block > 0, sums.gather(1, (block - 1).clamp(min=0)), 0.0)
     inside = blocks[rows, block].squeeze(1).cumsum(-1, dtype=torch.float64) + before
+    # Rounding can leave the last sum below the target: never beyond the last word with a weight.
+    last = inside[:, -1:]
+    target = target.minimum(last.nextafter(torch.zeros_like(last)))
     word = torch.searchsorted(inside, target, right=True).clamp(max=BLOCK - 1)
-    # Rounding can leave the last sum below the target: never beyond the last word.
     return (block * BLOCK + word).clamp(max=words - 1).squeeze(-1)

@@ -16,18 +16,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from selverify.models.generators.shared_attention import MASKED, Level
+from selverify.models.generators.shared_attention import EVEN, MASKED, Level
 
 WIDEST, OLDEST_DEVICE = 256, (8, 0)
-"""The widest head, and the least capability of a device, that the kernel is for."""
-EVEN = 8
-"""Rows of numbers that are multiplied begin at a multiple: others make slow products."""
+"""The widest head and the oldest device that the kernel supports; the width is a multiple of
+``EVEN``, too."""
 
 
 def fits(places: Tensor) -> bool:
     """Whether the kernel reads such keys and values [..., width]."""
     half, width = places.dtype in (torch.float16, torch.bfloat16), places.shape[-1]
     if not places.is_cuda or not half or width % EVEN or width > WIDEST:
+        return False
+    if torch.version.hip is not None or not torch.backends.cuda.is_flash_attention_available():
         return False
     return torch.cuda.get_device_capability(places.device) >= OLDEST_DEVICE
 
@@ -41,7 +42,6 @@ class Places:
     def __init__(self, live: Tensor, slot_of: Tensor, *, kinds: int, width: int) -> None:
         head = torch.arange(kinds, device=live.device)
         group, row = live // width, live % width
-        self.heads = kinds
         self.sources = slot_of.view(-1, 1, width) * kinds + head[:, None]
         self.sources = self.sources.flatten()
         self.back = ((group[:, None] * kinds + head) * width + row[:, None]).flatten()

@@ -39,12 +39,13 @@ Run = Callable[[Tensor, Tensor, Memory], tuple[Tensor, Tensor]]
 class FixedTokens(OwnTokens):
     """The first ``rows`` slots of ``own``, whose room does not move while this is used."""
 
+    at: Tensor
+    """[1]: the place of the next token."""
+
     def __init__(self, own: OwnTokens, rows: int) -> None:
         super().__init__()
         self.layers = [layer[:, :rows] for layer in own.layers]
         like = self.layers[0]
-        self.at = torch.zeros(1, dtype=torch.long, device=like.device)
-        """The place of the next token."""
         self.used = torch.full((like.shape[3],), MASKED, device=like.device)
         self.used[: own.size] = 0.0
 
@@ -65,7 +66,8 @@ class FixedTokens(OwnTokens):
 class FixedMemory(Memory):
     """What C rows see; ``slot_of`` [G * S] are the rows at the places of the grid.
 
-    Of places and rows that are not used, ``slot_of`` and ``live`` may say anything.
+    Of places and rows that are not used, ``slot_of`` and ``live`` may say anything. Both are on
+    the accelerator.
     """
 
     def __init__(self, past: Past, *, rows: int, groups: int, width: int) -> None:
@@ -230,11 +232,12 @@ class RecordedSteps:
             partial(self._run, *self._memory.read, self._memory),
             self._recorder,
         )
-        if self._graph is not None and self._found is not None:
-            self._graph.replay()
-        elif self._found is None or self._tried or recorder is None or not recorder.works:
-            self._found = work()
-        else:
-            self._tried = True
-            self._graph, self._found = recorder.record(work)
+        with torch.cuda.device(self._memory.given.get_device()):
+            if self._graph is not None and self._found is not None:
+                self._graph.replay()
+            elif self._found is None or self._tried or recorder is None or not recorder.works:
+                self._found = work()
+            else:
+                self._tried = True
+                self._graph, self._found = recorder.record(work)
         return self._found

@@ -28,6 +28,9 @@ ROOM = 64
 never written to is no memory yet on a processor, and copies are costly."""
 NONE = -1
 """No row is at this place of a grid."""
+EVEN = 8
+"""On an accelerator rows of numbers that are multiplied begin at a multiple: others make slow
+products."""
 MASKED = -1.0e30
 """Added to the score of a place that is not to be seen. Finite: a row of padding sees nothing."""
 
@@ -36,7 +39,8 @@ MASKED = -1.0e30
 class Level:
     """Keys and values [layers, 2, G, heads, P, width] that the rows of each of G groups share.
 
-    With G = 1 all rows share them. ``bias`` [G, P] is 0 at used places; None: all are used.
+    With G = 1 all rows share them. ``bias`` [G, P] is 0 at used places, which are a group's last
+    ones; None: all are used.
     """
 
     places: Tensor
@@ -151,8 +155,8 @@ class Memory:
     """What a forward pass sees beside its own tokens.
 
     ``groups`` and ``rows`` are G and S, the grid; ``live`` [B] are the places in it of the rows
-    that are read, in the order in which they are read. ``live`` and ``stays`` are on the processor:
-    an accelerator waits while rows are counted.
+    that are read, in the order in which they are read. ``live`` and ``stays`` are on the processor,
+    where rows are counted without waiting for an accelerator.
     """
 
     levels: tuple[Level, ...]

@@ -30,6 +30,7 @@ from selverify.models.generators.prefix_cache import (
 from selverify.models.generators.pretrained import HubModel
 from selverify.models.generators.recorded_steps import RecordedSteps, Recorder
 from selverify.models.generators.shared_attention import (
+    EVEN,
     MASKED,
     NAME,
     Level,
@@ -44,8 +45,6 @@ READ_AT_LEAST, READ_AT_ONCE = 512, 2048
 """Tokens that go through the model together where prompts are read; less make slow products."""
 FULL = 0.75
 """So much of what is read together is not padding, but for the first tokens of it."""
-EVEN = 8
-"""On an accelerator there are so many places, or a multiple: of others products are slow."""
 _PROBE = "Each of 3 boxes holds 4 red and 5 green pens, so there are 27 pens."
 _PROBED = ((0, 1, 2, 3, 4), (0, 1, 5, 6, 7))
 """Which tokens of the text are read: two rows that begin alike."""
