@@ -1,8 +1,8 @@
 """Attention of rows at fixed slots by a kernel that keeps no scores (FlashAttention, Dao 2024).
 
-What all rows share, what the rows of each group share, and a row's own tokens are read one after
-another, and what is seen of them is merged as the sums of their weights are (Hydragen, Juravsky et
-al. 2024).
+The kernel reads what all rows share and what the rows of each group share. A row's own tokens are
+few, and their scores are kept. What is seen of each is merged as the sums of the weights are
+(Hydragen, Juravsky et al. 2024).
 
 Knows: where the keys of each group lie, kernels. Does not know: slots that are given and taken,
 recordings.
