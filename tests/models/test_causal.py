@@ -489,6 +489,40 @@ def test_moves_beyond_what_fits_at_once_are_read_in_parts(
     assert causal(pretrained).embed([]) == []
 
 
+def test_moves_are_read_in_small_batches_where_large_ones_find_no_memory(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on an accelerator; it is said once, and small batches must fit."""
+    items = [
+        RankItem(state, tuple(step_of(f"Step {n} of many.") for n in range(5)), "")
+        for state in STATES
+    ]
+    whole = causal(pretrained).embed(items)
+    monkeypatch.setattr(module, "LOGITS_AT_ONCE", 12_000)
+    usual, read, most = SharedPrefixes.extend, [0], 10_000
+
+    def short(self: SharedPrefixes, past: Past, tokens: torch.Tensor) -> object:
+        read.append(tokens.numel())
+        if tokens.numel() > most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return usual(self, past, tokens)
+
+    monkeypatch.setattr(SharedPrefixes, "extend", short)
+    causal(pretrained).embed(items)
+    most = max(read)  # of a small batch
+    model = causal(pretrained)
+    model._batches = module.ON_ACCELERATOR
+    with caplog.at_level(logging.WARNING):
+        found = [model.embed(items) for _ in range(2)]
+    assert max(read) > most
+    for one, other in zip(whole, found[0], strict=True):
+        torch.testing.assert_close(one.after, other.after, rtol=1e-4, atol=1e-4)
+    assert len(caplog.records) == 1
+    most = 1
+    with pytest.raises(torch.OutOfMemoryError):
+        model.embed(items)
+
+
 def test_a_batch_that_finds_no_memory_is_halved(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

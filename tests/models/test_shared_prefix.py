@@ -74,17 +74,22 @@ def test_hidden_states_are_those_after_a_share_of_the_layers(
         near(past.hidden[0], expected / expected.square().mean().sqrt())
 
 
+@pytest.fixture(params=["packed", "fixed", "kernel"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How rows lie: as on a processor; at slots of their own, as on an accelerator; so that its
+    kernel reads what they share."""
+    if request.param == "kernel":
+        monkeypatch.setattr(flash_attention, "fits", lambda _: True)
+        monkeypatch.setattr(flash_attention, "flash", slow_flash)
+    return str(request.param)
+
+
 @pytest.mark.parametrize("capacity", [1, 60, 10_000])
 @pytest.mark.parametrize("at_once", [7, 4096])
-@pytest.mark.parametrize("way", ["packed", "fixed", "kernel"])
 def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, capacity: int, at_once: int, way: str
 ) -> None:
-    """With examples that all share, without; what is kept, what is not; in parts; rows dropped; at
-    slots of their own, as on an accelerator, and with all that is put before its kernel."""
-    if way == "kernel":
-        monkeypatch.setattr(flash_attention, "fits", lambda _: True)
-        monkeypatch.setattr(flash_attention, "flash", slow_flash)
+    """With examples that all share, without; what is kept, what is not; in parts; rows dropped."""
     monkeypatch.setattr(shared_prefix, "READ_AT_ONCE", at_once)
     monkeypatch.setattr(shared_prefix, "READ_AT_LEAST", 1)
     monkeypatch.setattr(shared_attention, "ROOM", 2)
@@ -118,14 +123,8 @@ def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
         near(found[text], known[text])
 
 
-@pytest.mark.parametrize("way", ["packed", "fixed", "kernel"])
-def test_one_row_after_one_prompt(
-    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, way: str
-) -> None:
+def test_one_row_after_one_prompt(pretrained: HubModel, way: str) -> None:
     """Whose keys and values nothing else shares."""
-    if way == "kernel":
-        monkeypatch.setattr(flash_attention, "fits", lambda _: True)
-        monkeypatch.setattr(flash_attention, "flash", slow_flash)
     prefixes = SharedPrefixes(pretrained, capacity=100, depth=1.0, fixed=way != "packed")
     text = (*EXAMPLES, 7)
     past = prefixes.read([text])

@@ -163,7 +163,7 @@ class Decoding:
         for at, row in enumerate(rows) if self._queues else ():
             if queue := self._queues.get(row):
                 forced[at] = queue.pop(0)
-        # So that it is drawn while an accelerator is at work, nothing here waits for it.
+        # Nothing waits for an accelerator before it is given all that there is to draw.
         uniform, known = (
             torch.from_numpy(part).to(logits.device, non_blocking=True)
             for part in (uniforms(self._seeds[rows], step), forced)
@@ -316,7 +316,7 @@ def _inverted(weights: Tensor, uniform: Tensor) -> Tensor:
     if words % BLOCK:
         weights = torch.nn.functional.pad(weights, (0, -words % BLOCK))
     blocks = weights.view(len(weights), -1, BLOCK)
-    # An accelerator adds the words of a block pairwise, in float32 twice as fast.
+    # An accelerator adds float32 numbers in pairs, which loses little, five times as fast.
     exact = torch.float64 if weights.device.type == "cpu" else None
     sums = blocks.sum(-1, dtype=exact).cumsum(-1, dtype=torch.float64)
     target = (uniform * sums[:, -1])[:, None]

@@ -42,8 +42,7 @@ class Places:
     def __init__(self, live: Tensor, slot_of: Tensor, *, kinds: int, width: int) -> None:
         head = torch.arange(kinds, device=live.device)
         group, row = live // width, live % width
-        self.sources = slot_of.view(-1, 1, width) * kinds + head[:, None]
-        self.sources = self.sources.flatten()
+        self.sources = (slot_of.view(-1, 1, width) * kinds + head[:, None]).flatten()
         self.back = ((group[:, None] * kinds + head) * width + row[:, None]).flatten()
 
 
