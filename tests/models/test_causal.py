@@ -474,13 +474,16 @@ def test_steps_of_derivations_are_embedded_as_they_are_one_at_a_time(
     assert sum(read) == 2 + 4 + 5  # the first steps, those after one step, after two
 
 
+def many_moves() -> list[RankItem]:
+    """Five at each state."""
+    moves = tuple(step_of(f"Step {n} of many.") for n in range(5))
+    return [RankItem(state, moves, "") for state in STATES]
+
+
 def test_moves_beyond_what_fits_at_once_are_read_in_parts(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    items = [
-        RankItem(state, tuple(step_of(f"Step {n} of many.") for n in range(5)), "")
-        for state in STATES
-    ]
+    items = many_moves()
     whole = causal(pretrained).embed(items)
     monkeypatch.setattr(module, "LOGITS_AT_ONCE", 12_000)
     for one, other in zip(whole, causal(pretrained).embed(items), strict=True):
@@ -493,10 +496,7 @@ def test_moves_are_read_in_small_batches_where_large_ones_find_no_memory(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As on an accelerator; it is said once, and small batches must fit."""
-    items = [
-        RankItem(state, tuple(step_of(f"Step {n} of many.") for n in range(5)), "")
-        for state in STATES
-    ]
+    items = many_moves()
     whole = causal(pretrained).embed(items)
     monkeypatch.setattr(module, "LOGITS_AT_ONCE", 12_000)
     usual, read, most = SharedPrefixes.extend, [0], 10_000
