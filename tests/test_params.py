@@ -11,6 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from selverify.errors import ParamsError
+from selverify.models.sources import has_source, read_generator_source
 from selverify.params import check_params, load_params
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
@@ -103,6 +104,16 @@ def test_a_mistake_is_one_sentence_that_names_the_field(changes: Changes, senten
     with pytest.raises(ParamsError, match=sentence) as caught:
         check_params(changed(changes), PARAMS)
     assert "\n" not in str(caught.value)
+
+
+def test_shipped_sources_are_those_of_the_parameters() -> None:
+    """A stage that is started by hand reads them as they lie in the checkout."""
+    params = load_params(PARAMS)
+    folders = [folder for folder in PARAMS.with_name("models").iterdir() if has_source(folder)]
+    assert folders
+    for folder in folders:
+        domain, backbone = folder.name.rsplit("-", 1)
+        assert read_generator_source(folder) == params.generator[domain][backbone], folder.name
 
 
 @pytest.mark.parametrize("text", ["", "- a list", "a: [unclosed", None])
