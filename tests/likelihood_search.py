@@ -19,6 +19,7 @@ from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from likelihood_vote import trained
 from sklearn.linear_model import LogisticRegression
 
 from selverify.data.benchmark import FURTHER, Task
@@ -28,8 +29,7 @@ from selverify.experiment.methods import Conditions
 from selverify.experiment.selection import cross_validate
 from selverify.experiment.statistics import Bootstrap, FloatArray, mean_interval
 from selverify.models.assembly import OpenModels
-from selverify.models.threshold import resolve_tau
-from selverify.params import Params, load_params
+from selverify.params import Params
 from selverify.report.names import baseline_methods
 from selverify.search.backend import Backend
 from selverify.search.compute import Sizes
@@ -52,15 +52,8 @@ def main() -> None:
     asked.add_argument("--problems", type=int, help="the first ones (evaluation.problems)")
     given = asked.parse_args()
     logging.disable(logging.INFO)
-    params = load_params(Path("params.yaml"))
+    params, inputs = trained()
     backbone, strength = params.backbones[0], params.strengths[0]
-    params = params.narrowed(backbone=backbone, strength=strength)
-    inputs = {
-        "generator": Path(f"models/{params.domain}-{backbone}"),
-        "verifier": Path(f"models/{backbone}-{strength}/verifier"),
-        "residual": Path(f"models/{backbone}-{strength}/policy"),
-    }
-    params = resolve_tau(params, inputs["verifier"])
     evaluation = params.evaluation
     problems = given.problems or evaluation.problems
     tasks = read_tasks(Path("data/benchmark"), evaluation.split, limit=problems)

@@ -50,15 +50,7 @@ def main() -> None:
     asked.add_argument("--split", choices=("test", TRANSFER), default="test")
     given = asked.parse_args()
     logging.disable(logging.INFO)
-    params = load_params(Path("params.yaml"))
-    backbone, strength = params.backbones[0], params.strengths[0]
-    params = params.narrowed(backbone=backbone, strength=strength)
-    inputs = {
-        "generator": Path(f"models/{params.domain}-{backbone}"),
-        "verifier": Path(f"models/{backbone}-{strength}/verifier"),
-        "residual": Path(f"models/{backbone}-{strength}/policy"),
-    }
-    params = resolve_tau(params, inputs["verifier"])
+    params, inputs = trained()
     limit = given.problems or (params.evaluation.problems if given.split == "test" else None)
     tasks = read_tasks(Path("data/benchmark"), given.split, limit=limit)
     seeds = given.seeds or params.evaluation.sampling_seeds
@@ -82,6 +74,22 @@ def main() -> None:
             f"| {name} | {100 * own.mean():.1f} | {np.mean(calls[name]):.1f} "
             f"| {'-' if own is ranked else written} |"
         )
+
+
+def trained() -> tuple[Params, dict[str, Path]]:
+    """The parameters of this folder, narrowed to the first backbone and strength, and their models.
+
+    tau is the verifier's where the parameters leave it open.
+    """
+    params = load_params(Path("params.yaml"))
+    backbone, strength = params.backbones[0], params.strengths[0]
+    params = params.narrowed(backbone=backbone, strength=strength)
+    inputs = {
+        "generator": Path(f"models/{params.domain}-{backbone}"),
+        "verifier": Path(f"models/{backbone}-{strength}/verifier"),
+        "residual": Path(f"models/{backbone}-{strength}/policy"),
+    }
+    return resolve_tau(params, inputs["verifier"]), inputs
 
 
 def _under_seed(
