@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import chdir
 from difflib import unified_diff
@@ -30,9 +30,10 @@ from flows.origin import Origin, find_origin, model_digests
 from flows.preflight import alone, preflight
 from flows.readme import BEGIN, DRAWN, FIGURES, fill
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, Stage, check_inputs, leaves, load_stages
+from flows.tracking import seconds_of
 from selverify.errors import ArtifactError, SchemaError, SelverifyError
-from selverify.params import check_params, load_params, validation_sentence
-from selverify.storage import atomic_path, write_plain_json
+from selverify.params import Params, check_params, load_params, validation_sentence
+from selverify.storage import atomic_path, digest, write_plain_json
 from tasks import find_run
 
 ROWS = Path("docs/results")
@@ -54,13 +55,20 @@ NEAR = 1e-9
 
 
 class Manifest(BaseModel):
-    """What a page is of: its origin, the parameters by dotted name, digests of the models."""
+    """What a page is of: its origin, the parameters by dotted name, models and data.
+
+    ``models`` are told as on the page. ``data`` are the digests of what the report was computed
+    from, by path, as ``dvc.lock`` states them. ``minutes`` are those of each stage as MLflow knows
+    them: of one that was resumed, since then.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     origin: Origin
     params: dict[str, Any]
     models: dict[str, str]
+    data: dict[str, str]
+    minutes: dict[str, float]
 
 
 def fill_pages() -> None:
@@ -71,7 +79,8 @@ def fill_pages() -> None:
     """
     root = Path.cwd()
     with alone():
-        last = list(preflight().values())[-1]
+        stages = preflight()
+        last = list(stages.values())[-1]
         report = last.outputs[last.task]
         origin = find_origin(root, report)
         if origin is None:
@@ -82,7 +91,7 @@ def fill_pages() -> None:
         check_inputs(last)
         filled = fill(root, report, origin=origin)
         rows = ROWS / filled[-1].stem
-        _keep(last, root / rows, origin)
+        _keep(stages, root / rows, origin)
     print(f"Filled {' and '.join(map(str, filled))} from {report}/; its rows are in {rows}/")
 
 
@@ -111,12 +120,13 @@ def check_published() -> None:
         raise SchemaError(f"{', '.join(wrong)}: expected what the rows in {ROWS} give")
 
 
-def _keep(report: Stage, folder: Path, origin: Origin) -> None:
-    """Copy what the report was computed from, without problems and weights."""
+def _keep(stages: Mapping[str, Stage], folder: Path, origin: Origin) -> None:
+    """Copy what the last stage's report was computed from, without problems and weights."""
     params, known = (
         leaves("", yaml.safe_load(PARAMS_FILE.read_text("utf-8"))),
         load_params(PARAMS_FILE),
     )
+    needed = list(stages.values())[-1].needed
     main = f"{known.backbones[0]}-{known.strengths[0]}"
     manifest = Manifest(
         origin=origin,
@@ -126,10 +136,12 @@ def _keep(report: Stage, folder: Path, origin: Origin) -> None:
             if not name.startswith(OF_THE_MACHINE)
         },
         models=dict(model_digests(known, Path.cwd())),
+        data={path.as_posix(): digest(path) for path, _ in needed},
+        minutes=dict(_minutes(stages.values(), known)),
     )
     with atomic_path(folder) as temporary:
         temporary.mkdir(parents=True)
-        for path, producer in report.needed:
+        for path, producer in needed:
             if producer.partition("@")[0] not in NOT_KEPT:
                 ignored = shutil.ignore_patterns(WEIGHTS)
                 shutil.copytree(path, temporary / path, ignore=ignored)
@@ -138,6 +150,13 @@ def _keep(report: Stage, folder: Path, origin: Origin) -> None:
                 events.unlink()
         fold(temporary)
         write_plain_json(temporary / MANIFEST, manifest.model_dump(mode="json"))
+
+
+def _minutes(stages: Iterable[Stage], params: Params) -> Iterator[tuple[str, float]]:
+    for stage in stages:
+        seconds = seconds_of(stage, params.narrowed(**stage.item))
+        if seconds is not None:
+            yield stage.name, round(seconds / 60, 1)
 
 
 def _checked(folder: Path, root: Path) -> tuple[list[str], str]:
@@ -167,6 +186,10 @@ def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
         last = list(stages.values())[-1]
         for stage in (*(stages[name] for name in NOT_KEPT), last):
             execute(stage, params, find_run(stage.task))
+        for path in (path for name in NOT_KEPT for path in stages[name].outputs.values()):
+            made, stated = digest(path), manifest.data[path.as_posix()]
+            if made != stated:
+                yield f"{path}: made again, its digest is {made}, expected {stated}"
         filled = fill(work, last.outputs[last.task], origin=manifest.origin)
     for page in filled:
         here, computed = ((one / page).read_text("utf-8").splitlines() for one in (root, work))

@@ -23,6 +23,7 @@ from selverify.experiment.equal_cost import equal_cost, equal_cost_table
 from selverify.experiment.statistics import Bootstrap
 from selverify.params import check_params
 from selverify.report.names import baseline_methods, method_name, our_whole_methods
+from selverify.storage import digest
 from tasks.artifacts import write_rows
 from tasks.report import _points_of, _variant
 
@@ -33,13 +34,18 @@ MOST_BYTES = 12 << 20
 
 @pytest.mark.parametrize("folder", PAGES, ids=lambda folder: folder.name)
 def test_the_first_table_follows_from_the_rows(folder: Path, tmp_path: Path) -> None:
-    """Every accuracy of it, to the digit."""
+    """Every accuracy of it, to the digit; the rows are those that the manifest names."""
     work = tmp_path / "rows"
     shutil.copytree(folder, work)
     unfold(work)
     manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     present = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     params = check_params(_laid_over(present, manifest.params), folder / MANIFEST)
+    main = f"{params.backbones[0]}-{params.strengths[0]}"
+    whole = ("data/difficulty", f"results/evaluation/{main}")  # nothing was left out
+    of_rows = {path: told for path, told in manifest.data.items() if path.startswith(whole)}
+    assert len(of_rows) > len(params.backbones)
+    assert {path: digest(work / path) for path in of_rows} == of_rows
     with chdir(work):
         inputs = load_stages(params, ROOT / "dvc.yaml")["report"].inputs
         cross = _variant(params, inputs, params.backbones[0], params.strengths[0]).cross
