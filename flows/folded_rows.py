@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from selverify.errors import SchemaError
 from selverify.storage import read_table, write_table
@@ -77,10 +78,10 @@ def unfold(folder: Path) -> None:
                     f"{beside}: searches of other outcomes than {path.name} has, expected those of "
                     "the same evaluation"
                 )
-            rows = distinct.take(pa.array(at["begin"] + at[ROW]))
+            order = pc.sort_indices(searches, [(one, "ascending") for one in ORDER])
+            rows = distinct.take(pa.array(at["begin"] + at[ROW]).take(order))
             for one in POINT:
-                rows = rows.append_column(one, searches[one])
-            rows = rows.sort_by([(one, "ascending") for one in ORDER])
+                rows = rows.append_column(one, searches[one].take(order))
             heads = ["sampling_seed", "method", "setting", "n", "problem_id"]
             rows = rows.select([*heads, *(one for one in rows.column_names if one not in heads)])
             write_table(path, rows, schema=f"evaluation.{name}", version=VERSION)

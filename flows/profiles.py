@@ -40,10 +40,12 @@ def apply_profile(name: str) -> dict[str, Any]:
     if changed:
         expected = _laid_over(present, values)
         texts = _as_settings(values)
-        found = leaves("", yaml.safe_load(params_with(texts, origin=origin)))
+        text = params_with(texts, origin=origin)
+        found = leaves("", yaml.safe_load(text))
         # Sections that merge a changed one would change with it: they keep what they said before.
         inherited = {key: expected[key] for key in _differing(found, expected) & expected.keys()}
-        text = params_with(texts, _as_settings(inherited), origin=origin)
+        if inherited:
+            text = params_with(texts, _as_settings(inherited), origin=origin)
         _check_nothing_else(text, expected, origin)
         with atomic_path(PARAMS_FILE) as temporary:
             temporary.write_text(text, encoding="utf-8")

@@ -281,7 +281,7 @@ def slow_hull(
 
 
 @pytest.mark.parametrize(
-    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.soak) for seed in (3, 4, 5))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 6))]
 )
 @pytest.mark.parametrize("cost", ["verifier_calls", "generated_tokens"])
 def test_entries_equal_the_slow_reference(seed: int, cost: str) -> None:

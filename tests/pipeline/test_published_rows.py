@@ -30,9 +30,17 @@ from tasks.report import _points_of, _variant
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(manifest.parent for manifest in (ROOT / ROWS).glob(f"*/{MANIFEST}"))
 MOST_BYTES = 12 << 20
+LARGEST = "results-paper"
+"""Ten seconds."""
 
 
-@pytest.mark.parametrize("folder", PAGES, ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    [
+        pytest.param(page, id=page.name, marks=[pytest.mark.soak] * (page.name == LARGEST))
+        for page in PAGES
+    ],
+)
 def test_the_first_table_follows_from_the_rows(folder: Path, tmp_path: Path) -> None:
     """Every accuracy of it, to the digit; the rows are those that the manifest names."""
     work = tmp_path / "rows"

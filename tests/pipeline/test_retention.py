@@ -44,6 +44,7 @@ def asked(keep: bool) -> None:
     child()
 
 
+@pytest.mark.soak  # a server and six runs
 def test_the_last_runs_of_a_deployment_stay(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a run go those below it and their artifacts; one that kept its experiments stays."""
     monkeypatch.setattr(retention, "KEPT", 3)

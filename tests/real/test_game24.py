@@ -198,6 +198,7 @@ def test_the_target_is_met_where_verify_all_finds_a_right_move() -> None:
     assert own.calls[there].sum() <= 0.5 * every.calls[there].sum()
 
 
+@pytest.mark.soak
 def test_doubt_tells_when_to_stop() -> None:
     """It finds more than three calls a state do, with fewer; an oracle's order needs half of all.
 
@@ -256,6 +257,7 @@ def test_where_one_state_is_kept_only_ties_differ() -> None:
             assert again.same > 0
 
 
+@pytest.mark.soak
 def test_gated_competition_solves_as_many_with_a_third_of_the_calls() -> None:
     """As they end on the recorded tree; touched by misses, so the rate has two bounds."""
     tree = widest()

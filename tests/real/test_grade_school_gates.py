@@ -66,6 +66,7 @@ def _walk() -> Iterator[Step]:
             state = DOMAIN.apply(state, move) if isinstance(move, Move) else state
 
 
+@pytest.mark.soak
 def test_each_gate_refuses_few_right_moves() -> None:
     """The structural gate 0.37 %, the context gate none."""
     moves = [one for one in steps() if isinstance(one.candidate, Move)]
