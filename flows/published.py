@@ -58,8 +58,8 @@ class Manifest(BaseModel):
     """What a page is of: its origin, the parameters by dotted name, models and data.
 
     ``models`` are told as on the page. ``data`` are the digests of what the report was computed
-    from, by path, as ``dvc.lock`` states them. ``minutes`` are those of each stage as MLflow knows
-    them: of one that was resumed, since then.
+    from, by path, as ``dvc.lock`` states them. ``minutes`` are those of each stage that MLflow
+    knows, without what an earlier run had left in the caches.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -28,7 +28,7 @@ settings.load_profile("patient")
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays to the end; without it each collection of garbage is shorter."""
+    """What is imported by now stays to the end: collections of garbage need not look through it."""
     gc.collect()
     gc.freeze()
 
