@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -38,6 +39,8 @@ CHANGED = "+changes"
 """After a commit whose work tree differs from it."""
 ORIGINS = Path(".cache/origins")
 """Where origins are kept, by report: what a stage writes must not depend on day and machine."""
+PROFILE = "profile "
+"""Before the name of one, among changed parameters."""
 DIGITS = 12
 """Of a digest that people compare."""
 
@@ -65,6 +68,21 @@ class Origin:
             f"Measured at commit {where}, {self.day}, on {self.processor} "
             f"({self.cores} cores), Python {self.python}."
         )
+
+    @property
+    def clean(self) -> bool:
+        """Whether the code was that of a commit."""
+        return self.commit != NO_COMMIT and not self.commit.endswith(CHANGED)
+
+    @property
+    def command(self) -> str:
+        """What computes the same from the commit, for a shell."""
+        profiles = [one.removeprefix(PROFILE) for one in self.changes if one.startswith(PROFILE)]
+        others = [shlex.quote(one) for one in self.changes if not one.startswith(PROFILE)]
+        made = [f"make run PROFILE={name}" for name in profiles]
+        if others:
+            made.append(" -S ".join(("dvc exp run", *others)))
+        return "; ".join(made) or "make run"
 
 
 def present_origin(root: Path) -> Origin:
@@ -141,7 +159,7 @@ def changed_parameters(root: Path) -> tuple[str, ...]:
         best = min(left, key=lambda name: len(left[name]))
         if len(left[best]) >= len(names):
             break
-        changes.append(f"profile {best}")
+        changes.append(f"{PROFILE}{best}")
         names, before = left[best], {**before, **profiles.pop(best)}
     told = (name for name in names if not _is_place(name, now))
     return (*changes, *(f"{name}={_shown(name, now.get(name))}" for name in told))

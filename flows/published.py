@@ -57,14 +57,17 @@ NEAR = 1e-9
 class Manifest(BaseModel):
     """What a page is of: its origin, the parameters by dotted name, models and data.
 
-    ``models`` are told as on the page. ``data`` are the digests of what the report was computed
-    from, by path, as ``dvc.lock`` states them. ``minutes`` are those of each stage that MLflow
-    knows, without what an earlier run had left in the caches.
+    ``command`` made it, from a commit's code where ``clean``. ``models`` are told as on the page.
+    ``data`` are the digests of what the report was computed from, by path, as ``dvc.lock`` states
+    them. ``minutes`` are those of each stage that MLflow knows, without what an earlier run had
+    left in the caches.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     origin: Origin
+    command: str
+    clean: bool
     params: dict[str, Any]
     models: dict[str, str]
     data: dict[str, str]
@@ -130,6 +133,8 @@ def _keep(stages: Mapping[str, Stage], folder: Path, origin: Origin) -> None:
     main = f"{known.backbones[0]}-{known.strengths[0]}"
     manifest = Manifest(
         origin=origin,
+        command=origin.command,
+        clean=origin.clean,
         params={
             name: Path(value).name if name.endswith(".path") and value else value
             for name, value in params.items()

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from flows.origin import (
     CHANGED,
     NO_COMMIT,
+    PROFILE,
     REPORT_NAME,
     Origin,
     changed_parameters,
@@ -50,7 +51,7 @@ OF_THEIR_OWN = ("long", "paper")
 """Profiles that have a page of their own."""
 TITLES = {"grade_school": "gsm8k"}
 """What the page of a domain is called after where that is not its name."""
-MAIN_SECTION = "Accuracy for at most B verifier calls a problem, %"
+MAIN_SECTION = "Accuracy for a mean of at most B verifier calls a problem, %"
 README_METHODS = tuple(method for method in SHORT_LIST if method not in ("cot", OURS))
 """What the README shows of the main table; the page of results shows all of it."""
 SECOND_METHODS = (
@@ -63,7 +64,7 @@ SECOND_METHODS = (
 )
 """The same of the second domain."""
 CAPTIONS: Mapping[str, str] = {
-    "equal_calls": "Accuracy for at most B verifier calls",
+    "equal_calls": "Accuracy for a mean of at most B verifier calls",
     "accuracy_calls": "Accuracy against measured verifier calls",
     "accuracy_n": "Accuracy against the generation budget N",
     "backbones": "Accuracy against N by backbone, with 0-shot lines",
@@ -205,8 +206,7 @@ def _told(origin: Origin | None, params: Params, root: Path) -> Iterator[tuple[s
     else:
         yield "Commit", origin.commit.removesuffix(CHANGED)
         if origin.commit != NO_COMMIT:
-            changed = origin.commit.endswith(CHANGED)
-            yield "Work tree", "with changes that are not committed" if changed else "clean"
+            yield "Work tree", "clean" if origin.clean else "with changes that are not committed"
         yield "Parameters changed", ", ".join(origin.changes) or "none"
         yield "Day (UTC)", origin.day
         yield "Machine", f"{origin.processor}, {origin.cores} cores"
@@ -240,7 +240,7 @@ def _about(domain: str, changes: Sequence[str]) -> str:
     """What the results page of a run is called after; "" for the one that the README shows."""
     if domain != README_DOMAIN:
         return TITLES.get(domain, domain)
-    return next((name for name in OF_THEIR_OWN if f"profile {name}" in changes), "")
+    return next((name for name in OF_THEIR_OWN if f"{PROFILE}{name}" in changes), "")
 
 
 def _page_of(about: str) -> Path:
@@ -257,13 +257,13 @@ def _short(text: str, origin: Origin) -> str:
 def _table(text: str, origin: Origin, results: Path, methods: Sequence[str]) -> str:
     """The rows of some methods of the main table, and where the rest is."""
     title, _ = _split_title(text)
-    profiles = tuple(one for one in origin.changes if one.startswith("profile "))
+    profiles = tuple(one for one in origin.changes if one.startswith(PROFILE))
     return "\n\n".join(
         (
             f"**{title.rpartition(',')[0]}: {MAIN_SECTION}**",
             _excerpt(section(text, MAIN_SECTION).partition("\n\n")[0], methods),
             f"{replace(origin, changes=profiles).sentence} In brackets the difference to the hull. "
-            "All methods with intervals, claims, targets and every changed parameter: "
+            "All methods, intervals, claims, targets and changed parameters: "
             f"[{results.as_posix()}]({results.as_posix()}).",
         )
     )

@@ -291,7 +291,7 @@ def test_the_library_example_runs(
 
 REPORT = """# Report: word_problems, 20 problems, N = 4
 
-## Accuracy for at most B verifier calls a problem, %
+## Accuracy for a mean of at most B verifier calls a problem, %
 
 | Method | B = 4 |
 | --- | ---: |
@@ -361,7 +361,7 @@ def test_filling_replaces_what_is_between_the_markers(project: Path) -> None:
     for _ in range(2):
         fill(project, project / "report", origin=ORIGIN)
         readme = read_page(project, "README.md")
-        title = "word_problems, 20 problems: Accuracy for at most B verifier calls a problem, %"
+        title = f"word_problems, 20 problems: {MAIN_SECTION}"
         assert readme.startswith(f"top\n{BEGIN}\n**{title}**\n")
         assert readme.endswith(f"\n{END}\nend\n{SECOND_BEGIN}\nsecond\n{SECOND_END}\n")
         assert "| Gates-only | 70.0 |" in readme
@@ -407,7 +407,7 @@ def test_some_runs_have_a_page_of_their_own(
     assert f"figures/{name}/accuracy_n.svg" in filled
     readme = read_page(project, "README.md")
     if name == "gsm8k":
-        title = "grade_school, 20 problems: Accuracy for at most B verifier calls a problem, %"
+        title = f"grade_school, 20 problems: {MAIN_SECTION}"
         told = readme.partition(f"{SECOND_BEGIN}\n")[2]
         assert told.startswith(f"**{title}**\n") and "second" not in told
         assert told.endswith(f"docs/results-gsm8k.md).\n{SECOND_END}\n")
@@ -495,6 +495,7 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     assert re.fullmatch(r"[0-9a-f]{7,}", clean.commit)
     assert clean.cores >= 1 and clean.processor
     assert clean.changes == ()
+    assert clean.command == "make run"
     (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.4}\n", encoding="utf-8")
     assert computed(project).changes == ("domain=b",)
     assert computed(project).commit == clean.commit
@@ -503,6 +504,7 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     (project / "params.yaml").write_text("domain: b\nsearch: {tau: 0.5}\n", encoding="utf-8")
     found = computed(project).changes
     assert found == ("profile big", "search.tau=0.5")
+    assert computed(project).command == "make run PROFILE=big; dvc exp run -S search.tau=0.5"
     (project / "params.yaml").write_text(
         "domain: b\ntest: {path: /elsewhere/a.jsonl}\nmore: {source: known, path: /here/b.jsonl}\n"
     )
@@ -514,6 +516,7 @@ def test_the_origin_does_not_count_what_the_command_writes(project: Path) -> Non
     (project / "module.py").write_text("x = 1\n", encoding="utf-8")
     changed = computed(project)
     assert changed.commit == f"{clean.commit}+changes"
+    assert clean.clean and not changed.clean and not replace(clean, commit="none").clean
 
 
 def test_the_origin_of_a_report_stays_until_it_is_computed_again(project: Path) -> None:

@@ -62,8 +62,8 @@ AT_A_GLANCE = tuple(method for method in SHORT_LIST if method not in ("cot", "or
 """The methods that the page opens with."""
 
 DESCRIPTIONS = {
-    "equal_calls": "Lines of accuracy in percent for at most B verifier calls a problem, B from 1 "
-    "up on a logarithmic axis, one line a method; the hull of the baselines has a band of 95 %.",
+    "equal_calls": "Lines of accuracy in percent for a mean of at most B verifier calls a problem, "
+    "B from 1 up on a logarithmic axis, one line a method; the hull has a band of 95 %.",
     "gains": "Accuracy of full minus that of the hull in points, with bars of 95 %, for three "
     "values of B, against pass@1 of a quarter of the problems and against their length.",
     "accuracy_calls": "Accuracy in percent against the verifier calls that were made, one point a "

@@ -484,7 +484,7 @@ def _lines_over_levels(axes: Axes, table: pd.DataFrame, methods: Sequence[str]) 
             _band(axes, own)
         else:
             axes.plot(own["level"], 100 * own["accuracy"], **_line(method) | {"linewidth": 1})
-    axes.set(xlabel="At most B verifier calls a problem")
+    axes.set(xlabel="At most B verifier calls a problem on average")
     log_axis(axes, table["level"])
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(table["level"]))))
     axes.xaxis.set_minor_locator(NullLocator())

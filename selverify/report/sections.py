@@ -241,13 +241,14 @@ def sections(report: ReportData) -> tuple[ReportTable, ...]:
 
 def terminal_table(report: ReportData) -> ReportTable:
     """Accuracy at equal calls, as narrow as a terminal needs it."""
-    heading = f"Accuracy, %, for at most B verifier calls a problem, {report.problems} problems"
+    heading = f"Accuracy, %, for a mean of at most B verifier calls, {report.problems} problems"
     return _at_equal_calls(report, SHORT_LIST, heading)
 
 
 def glance_table(report: ReportData) -> ReportTable:
     """The rows of it that the page opens with."""
-    return _at_equal_calls(report, AT_A_GLANCE, "Accuracy, %, for at most B verifier calls")
+    heading = "Accuracy, %, for a mean of at most B verifier calls"
+    return _at_equal_calls(report, AT_A_GLANCE, heading)
 
 
 def _at_equal_calls(report: ReportData, methods: Sequence[str], heading: str) -> ReportTable:
@@ -260,16 +261,16 @@ def _at_equal_calls(report: ReportData, methods: Sequence[str], heading: str) ->
 def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
     """What a number of verifier calls, or of tokens, buys: each method, and the hull."""
     calls, tokens = report.tables["equal_calls"], report.tables["equal_tokens"]
-    title = "Accuracy for at most B verifier calls a problem, %"
+    title = "Accuracy for a mean of at most B verifier calls a problem, %"
     yield _against_hull(title, calls, _EQUAL_NOTE)
     ours = wide(calls[calls["method"].isin(our_methods())], "method", "level")
-    title = "Difference to the hull for at most B verifier calls"
+    title = "Difference to the hull for a mean of at most B verifier calls"
     yield ReportTable(title, columns.difference_to_hull(calls["level"]), ours, _DIFFERENCE_NOTE)
     shown = columns.difference_over_repetitions(calls["level"])
     yield ReportTable(f"{title}, over all divisions into folds", shown, ours, _REPEATED_NOTE)
     by_parts = calls[calls["method"].isin(PART_SETS)]
     yield ReportTable(
-        "What each part gains: accuracy for at most B verifier calls, %",
+        "What each part gains: accuracy for a mean of at most B verifier calls, %",
         columns.parts_by_level(calls["level"]),
         sorted(wide(by_parts, "method", "level"), key=_number_of_parts),
         _SETS_NOTE,
@@ -288,18 +289,18 @@ def _equal_costs(report: ReportData) -> Iterator[ReportTable]:
         report.tables["near_best"],
         _NEAR_NOTE,
     )
-    title = "Accuracy for at most B generated tokens a problem, %"
+    title = "Accuracy for a mean of at most B generated tokens a problem, %"
     yield _against_hull(title, tokens, figure="accuracy_tokens")
     other = report.tables["transfer"]
     if len(other):
         title = (
-            f"On {other['problems'].iloc[0]} questions of another benchmark: accuracy for at most "
-            "B verifier calls, %"
+            f"On {other['problems'].iloc[0]} questions of another benchmark: accuracy for a mean "
+            "of at most B verifier calls, %"
         )
         yield _against_hull(title, other, _TRANSFER_NOTE)
     compute = report.tables["equal_compute"]
     if len(compute):
-        title = "Accuracy for at most B million operations a problem, %"
+        title = "Accuracy for a mean of at most B million operations a problem, %"
         yield _against_hull(title, compute, _COMPUTE_NOTE)
 
 
@@ -354,7 +355,7 @@ def _variants(report: ReportData) -> Iterator[ReportTable]:
             _agreement_note(found["ranking"], *names),
         )
     for name, table in found["equal_calls_by_strength"].groupby("variant", sort=False):
-        title = f"Accuracy for at most B verifier calls a problem, verifier {name}, %"
+        title = f"Accuracy for a mean of at most B verifier calls a problem, verifier {name}, %"
         yield _against_hull(title, table)
 
 

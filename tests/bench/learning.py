@@ -18,8 +18,10 @@ sys.path.extend([str(Path(__file__).parents[1] / part) for part in ("training", 
 import test_policy_training
 from toy import ToyDomain, toy_problem
 
-from selverify.domains import domain_by_name
+from selverify.domains import domain_by_name, generated_by_name
+from selverify.domains.base import GeneratedDomain
 from selverify.models.heuristic.embedding import Embeddings, packed
+from selverify.models.tokenizer import load_words
 from selverify.models.verifiers.head import StepRead
 from selverify.models.verifiers.reward import SEEN
 from selverify.params import load_params
@@ -29,7 +31,9 @@ from selverify.search.traces import Event, read_events, write_events
 from selverify.training.head import train_head
 from selverify.training.policy import LabelledList, MappedLists, train_policy
 from selverify.training.rollouts import ValuedSolution
+from selverify.training.token_logprobs import train_token_logprob_model
 
+MODELS = Path(__file__).parents[2] / "models"
 STATES, MOVES, WIDTH, EPOCHS = 2_000, 8, 128, 4
 SEARCHES, ROUNDS = 4_000, 25
 QUERY = """
@@ -46,6 +50,22 @@ def training(repeats: int) -> list[Row]:
     solutions = [_solution(item) for item in lists]
     told = load_params(Path(__file__).parents[2] / "params.yaml").verifier
     of_head = told.model_copy(update={"epochs": EPOCHS})
+
+    generated, backbone = generated_by_name("word_problems"), MODELS / "word_problems-small"
+    worked = [*_worked(generated, STATES // MOVES)]
+
+    def tuned() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            train_token_logprob_model(
+                worked,
+                told,
+                load_words(backbone, generated.vocabulary),
+                share=1.0,
+                end_of_move=generated.end_of_move,
+                backbone=backbone,
+                folder=Path(folder),
+                report=lambda epoch: None,
+            )
 
     def head() -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -65,12 +85,19 @@ def training(repeats: int) -> list[Row]:
         for _ in range(repeats)
     ]
     valued = [_rate(head) for _ in range(repeats)]
+    whole = [len(worked) / _seconds(tuned) for _ in range(repeats)]
     return [
         Row(f"a ranker, {STATES:,} lists of {MOVES}", median(ranked), "candidates a second", None),
         Row(
             f"a reward model's head, {STATES:,} solutions of {MOVES} steps",
             median(valued),
             "steps a second",
+            None,
+        ),
+        Row(
+            f"a reward model with its backbone, {len(worked):,} solutions, all epochs of all folds",
+            median(whole),
+            "solutions a second",
             None,
         ),
     ]
@@ -106,9 +133,23 @@ def logs(repeats: int) -> list[Row]:
 
 def _rate(train: Callable[[], object]) -> float:
     """Moves a second and epoch."""
+    return EPOCHS * STATES * MOVES / _seconds(train)
+
+
+def _seconds(train: Callable[[], object]) -> float:
     began = time.perf_counter()
     train()
-    return EPOCHS * STATES * MOVES / (time.perf_counter() - began)
+    return time.perf_counter() - began
+
+
+def _worked(domain: GeneratedDomain, count: int) -> Iterator[ValuedSolution]:
+    """Written solutions of drawn problems: each step is right."""
+    rng = random.Random(7)
+    for place in range(count):
+        name = f"p{place}"
+        problem, truth = domain.generate(rng, problem_id=name, minimum=4, maximum=8, hard=0.5)
+        moves = tuple(move.text for move in domain.solution(problem, truth, rng, misread=0.0))
+        yield ValuedSolution(name, problem.text, moves, (1.0,) * len(moves), 1, 1.0)
 
 
 def _solution(item: LabelledList) -> ValuedSolution:

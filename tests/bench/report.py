@@ -100,7 +100,8 @@ On {grading.WORKERS} processes. Math-Verify alone parses and compares with its o
 
 Each epoch counted, width {learning.WIDTH}: all parts of a ranker, two at a time and each on one
 thread, and on one thread a reward model's head that learns from steps whose hidden states were kept
-with their samples.""",
+with their samples. Then a whole training of the word problems' reward model: the backbone tuned
+three times, on all solutions and on each half, two at a time, and its head.""",
         learning.training,
     ),
     "logs": (
@@ -127,7 +128,8 @@ below was when this was computed: the generator as measured there, the verifier 
 that reads step tokens, slower
 by its parameters. Solutions are as long as those recorded of Llama 3.2 1B, in tokens of SmolLM2. A
 beam search asks a server for {scale.WIDTH} steps of a state at once. A driver takes the processor
-time a request that it took above; several drivers share the questions. "{scale.FEW} of {scale.N}"
+time a request that it took above; several drivers share the questions. Each request has a reply in
+the cache and an event in the log, at the rates of the simulation below. "{scale.FEW} of {scale.N}"
 is what is verified where a selection comes first, as in ranked vote and selective vote.
 
 The simulation has {scale.SEARCHES:,} beam searches under way. Each accelerator answers

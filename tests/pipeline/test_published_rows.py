@@ -53,6 +53,7 @@ def test_the_first_table_follows_from_the_rows(folder: Path, tmp_path: Path) -> 
     whole = ("data/difficulty", f"results/evaluation/{main}")  # nothing was left out
     of_rows = {path: told for path, told in manifest.data.items() if path.startswith(whole)}
     assert len(of_rows) > len(params.backbones)
+    assert manifest.clean and manifest.command.startswith(("make run PROFILE=", "dvc exp run -S "))
     assert {path: digest(work / path) for path in of_rows} == of_rows
     with chdir(work):
         inputs = load_stages(params, ROOT / "dvc.yaml")["report"].inputs
