@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import httpx
@@ -38,9 +38,11 @@ from flows.environment import PARENT_TASK
 from flows.execution import execute
 from flows.origin import REPORT_NAME, present_origin, record_origin
 from flows.stages import PARAMS_FILE, Stage, find_stage, load_stages
-from flows.tracking import Published, publish_stage
 from selverify.params import load_params
 from tasks import find_run, works_on_shards
+
+if TYPE_CHECKING:
+    from flows.tracking import Published
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +78,8 @@ def run_stage(name: str) -> dict[str, float]:
 
         @task(name=f"{stage.name}: publish")
         def publish(seconds: float) -> Published:
+            from flows.tracking import publish_stage  # MLflow, once the work is done
+
             return publish_stage(stage, params, seconds=seconds, flow_run=str(flow_run.id))
 
         origin = present_origin(Path.cwd())
