@@ -72,7 +72,7 @@ def _searched(params: Params, verifier: Path) -> Iterator[dict[str, Any]]:
 
 
 def _print(params: Params, rows: pd.DataFrame) -> None:
-    """Accuracy at equal calls; of the full method also its points to the hull of these baselines."""
+    """Accuracy at equal calls; of the full method also points to the hull of these baselines."""
     settings = params.evaluation
     difficulty = read_frame(
         Path("data/difficulty", params.backbones[0]), "difficulty", "difficulty"
