@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -282,9 +282,16 @@ def _searched(
     return pd.DataFrame(rows)
 
 
-def _print(params: Params, rows: pd.DataFrame, bins: dict[str, int], ours: Sequence[str]) -> None:
+def at_equal_calls(
+    params: Params,
+    rows: pd.DataFrame,
+    bins: Mapping[str, int],
+    methods: Sequence[str],
+    *,
+    baselines: Collection[str],
+) -> EqualCost:
+    """What ``methods`` and the hull of ``baselines`` do for each number of verifier calls."""
     settings = params.evaluation
-    methods = (*sorted(set(rows["method"]) & set(baseline_methods())), *ours)
     cross = cross_validate(
         rows,
         {name: bins[name] for name in set(rows["problem_id"])},
@@ -294,13 +301,19 @@ def _print(params: Params, rows: pd.DataFrame, bins: dict[str, int], ours: Seque
         methods=methods,
         rule=settings.selection,
     )
-    entries = equal_cost(
+    return equal_cost(
         operating_points(cross.pooled, runs=cross.runs),
         cross.folds,
         cost="verifier_calls",
         levels=settings.calls,
-        baselines=baseline_methods(),
+        baselines=baselines,
     )
+
+
+def _print(params: Params, rows: pd.DataFrame, bins: dict[str, int], ours: Sequence[str]) -> None:
+    settings = params.evaluation
+    methods = (*sorted(set(rows["method"]) & set(baseline_methods())), *ours)
+    entries = at_equal_calls(params, rows, bins, methods, baselines=baseline_methods())
     seeds = ", ".join(map(str, sorted(set(rows["sampling_seed"]))))
     print(f"{len(set(rows['problem_id']))} problems, seeds {seeds}\n")
     print("Right, % (mean calls)\n")

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from free_signals import at_equal_calls
 from likelihood_vote import trained
 
-from selverify.experiment.equal_cost import HULL, equal_cost, equal_cost_table, operating_points
+from selverify.experiment.equal_cost import HULL, equal_cost_table
 from selverify.experiment.evaluation import evaluate
 from selverify.experiment.methods import METHODS, Conditions
-from selverify.experiment.selection import cross_validate
 from selverify.experiment.statistics import Bootstrap
 from selverify.params import Params
 from selverify.report.names import FULL_METHOD, method_name
@@ -77,22 +77,8 @@ def _print(params: Params, rows: pd.DataFrame) -> None:
     difficulty = read_frame(
         Path("data/difficulty", params.backbones[0]), "difficulty", "difficulty"
     ).set_index("problem_id")["difficulty_bin"]
-    cross = cross_validate(
-        rows,
-        {name: difficulty[name] for name in set(rows["problem_id"])},
-        folds=settings.folds,
-        repetitions=settings.repetitions,
-        seed=settings.seed,
-        methods=(*BASELINES, FULL_METHOD),
-        rule=settings.selection,
-    )
-    entries = equal_cost(
-        operating_points(cross.pooled, runs=cross.runs),
-        cross.folds,
-        cost="verifier_calls",
-        levels=settings.calls,
-        baselines=BASELINES,
-    )
+    methods = (*BASELINES, FULL_METHOD)
+    entries = at_equal_calls(params, rows, difficulty.to_dict(), methods, baselines=BASELINES)
     table = equal_cost_table(entries, Bootstrap(settings.resamples, settings.seed))
     print("| Method | " + " | ".join(f"B = {level}" for level in settings.calls) + " |")
     print("| --- |" + " ---: |" * len(settings.calls))
