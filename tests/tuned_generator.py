@@ -7,11 +7,16 @@ contains the generator, tuned on those sampled solutions of training problems th
 (rejection sampling fine-tuning). Baselines sample from that one here, with the same verifier, grid
 and folds. The full method's rows are those that the evaluation kept: its generator is the frozen
 one, which the verifier and the ranker were trained on.
+
+With ``--replace`` the tuned generator takes the place of the frozen one in this checkout, and
+nothing is measured: a run then has rollouts, a verifier and a ranker of its own.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,18 +32,26 @@ from selverify.experiment.statistics import Bootstrap
 from selverify.params import Params
 from selverify.report.names import FULL_METHOD, method_name
 from selverify.search.compute import Sizes
+from selverify.storage import check_digests, write_digests
 from tasks.artifacts import read_facts, read_frame, read_tasks
 from tasks.models import open_models
 
 BASELINES = ("cot", "majority_gated", "best_of_n_gated", "early_stopping_gated", "dvts_gated")
+WEIGHTS = "model.safetensors"
 SHARD = 125
 """Problems that are searched at once."""
 
 
 def main() -> None:
-    """Measure and print a table."""
+    """Measure and print a table, or replace the generator."""
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--replace", action="store_true", help="the generator by the tuned one")
+    given = asked.parse_args()
     logging.disable(logging.INFO)
     params, inputs = trained()
+    if given.replace:
+        _replace(inputs["generator"], inputs["verifier"])
+        return
     variant = f"{params.backbones[0]}-{params.strengths[0]}"
     kept = Path("results/evaluation", variant)
     outcomes = read_frame(kept, "evaluation", "outcomes")
@@ -51,6 +64,13 @@ def main() -> None:
     ):
         print(f"\nBaselines with the {name} generator, right, %\n")
         _print(params, rows.assign(compute=sizes.operations(rows)))
+
+
+def _replace(generator: Path, verifier: Path) -> None:
+    check_digests(verifier)
+    shutil.copyfile(verifier / WEIGHTS, generator / WEIGHTS)
+    write_digests(generator)
+    print(f"{generator}: the generator that {verifier} contains")
 
 
 def _searched(params: Params, verifier: Path) -> Iterator[dict[str, Any]]:
