@@ -9,7 +9,8 @@ and folds. The full method's rows are those that the evaluation kept: its genera
 one, which the verifier and the ranker were trained on.
 
 With ``--replace`` the tuned generator takes the place of the frozen one in this checkout, and
-nothing is measured: a run then has rollouts, a verifier and a ranker of its own.
+nothing is measured: a run then has rollouts, a verifier and a ranker of its own. ``git checkout
+models`` brings the frozen one back.
 """
 
 from __future__ import annotations
