@@ -29,6 +29,7 @@ from flows.folded_rows import fold, unfold
 from flows.origin import Origin, find_origin, model_digests
 from flows.preflight import alone, preflight
 from flows.readme import BEGIN, DRAWN, FIGURES, fill
+from flows.sentences import check_sentences
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, Stage, check_inputs, leaves, load_stages
 from flows.tracking import seconds_of
 from selverify.errors import ArtifactError, SchemaError, SelverifyError
@@ -101,6 +102,8 @@ def fill_pages() -> None:
 def check_published() -> None:
     """Compute every page whose rows are kept again from these, and name those without.
 
+    Numbers in sentences are compared with the tables.
+
     Raises:
         ArtifactError: no rows are kept.
         SchemaError: a page or a figure says something else; the first differences are printed.
@@ -119,8 +122,14 @@ def check_published() -> None:
     for page in sorted((root / ROWS.parent).glob(f"{ROWS.name}*.md")):
         if BEGIN in page.read_text("utf-8") and page.stem not in {one.name for one in folders}:
             print(f"{page.stem}: no rows")
+    for said, lines in check_sentences(root):
+        print(*lines, said, sep="\n")
+        wrong += [said.partition(":")[0]] * bool(lines)
     if wrong:
-        raise SchemaError(f"{', '.join(wrong)}: expected what the rows in {ROWS} give")
+        raise SchemaError(
+            f"{', '.join(wrong)}: expected what the rows in {ROWS} give, and in sentences what the "
+            "tables say"
+        )
 
 
 def _keep(stages: Mapping[str, Stage], folder: Path, origin: Origin) -> None:

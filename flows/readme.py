@@ -72,7 +72,10 @@ CAPTIONS: Mapping[str, str] = {
 """The copied figures by their stem in the report."""
 DRAWN = "equal_calls.csv"
 """What of the report is kept beside a page's figures, for one of both benchmarks of the README."""
-LEVELS = ("method", "level", "accuracy", "accuracy_low", "accuracy_high")
+LEVELS = (
+    *("method", "level", "accuracy", "accuracy_low", "accuracy_high", "verifier_calls"),
+    *("generated_tokens", "difference_mean", "difference_min", "difference_max"),
+)
 BESIDE = "both"
 """That figure, by its stem."""
 PANELS = {"Word problems, 0.8 million weights": "", "GSM8K, SmolLM2-135M": "gsm8k"}
