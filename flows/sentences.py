@@ -212,11 +212,11 @@ def _cell(reference: str, known: Page, file: Path) -> Rounded:
     rows = _rows(file.parents[3], *known.tables[name])
     found = [one for one in rows if {*row.split(" & ")} <= {*one.values()}]
     numbers = re.findall(CELL, found[0].get(column, "")) if len(found) == 1 else []
-    if len(numbers) < int(which):
+    if not (which.isdecimal() and 0 < int(which) <= len(numbers)):
         where = ", ".join(map(str, known.tables[name]))
         raise SchemaError(
             f"{file.name}: '{reference}': {where} has {len(found)} such rows, columns "
-            f"{', '.join(rows[0])}, and {len(numbers)} numbers there"
+            f"{', '.join(next(iter(rows), {}))}, and {len(numbers)} numbers there"
         )
     return Rounded.read(numbers[int(which) - 1])
 

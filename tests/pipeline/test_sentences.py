@@ -125,6 +125,8 @@ def test_numbers_in_no_table_are_named(project: Path) -> None:
         ("right; full; B = 1", "has 2 such rows"),
         ("right; all; B = 3", "and 0 numbers there"),
         ("right; all; B = 1; 5", "and 4 numbers there"),
+        ("right; all; B = 1; 0", "and 4 numbers there"),
+        ("right; all; B = 1; two", "and 4 numbers there"),
         ("right; all; B = 1 | doubled", "expected one of negated, percent, minus, over, below"),
         ("right; all", "expected a table, a row and a column"),
         ("right; all; B = 1 | minus", "expected a table, a row and a column"),
