@@ -43,7 +43,7 @@ bench: $(INSTALLED)
 peers: $(INSTALLED)
 	@$(FLOWS) exec python tests/peers.py --policy models/smollm2-strong
 
-# The published pages whose rows are in docs/results, computed again from these.
+# The published pages whose rows are in docs/results, computed again from these; numbers in sentences beside the tables.
 published: $(INSTALLED)
 	@$(FLOWS) published
 

@@ -35,7 +35,7 @@ COMMANDS = {
     "publish": ("flows.tracking", "publish_all", "log finished stages to MLflow, each once"),
     "show": ("flows.launcher", "show", "print the main table of the last run"),
     "readme": ("flows.published", "fill_pages", "put the measured tables into README.md and docs"),
-    "published": ("flows.published", "check_published", "compute them again from the rows kept"),
+    "published": ("flows.published", "check_published", "compute them again, compare sentences"),
     "ui": ("flows.server", "serve_ui", "MLflow and Prefect on the loopback address"),
     "up": ("flows.scheduling", "up", "the same with a worker: what prefect.yaml schedules is run"),
     "deploy": ("flows.scheduling", "deploy", "create its deployments on an existing server"),

@@ -106,7 +106,8 @@ def check_published() -> None:
 
     Raises:
         ArtifactError: no rows are kept.
-        SchemaError: a page or a figure says something else; the first differences are printed.
+        SchemaError: a page, a figure or a sentence says something else, of which the first
+            differences are printed; or a file of sentences cannot be read.
     """
     root, wrong = Path.cwd(), []
     folders = sorted(one.parent for one in (root / ROWS).glob(f"*/{MANIFEST}"))

@@ -71,10 +71,11 @@ CAPTIONS: Mapping[str, str] = {
 }
 """The copied figures by their stem in the report."""
 DRAWN = "equal_calls.csv"
-"""What of the report is kept beside a page's figures, for one of both benchmarks of the README."""
+"""What of the report is kept beside a page's figures: a figure of both benchmarks and numbers in
+sentences are made from it."""
 LEVELS = (
     *("method", "level", "accuracy", "accuracy_low", "accuracy_high", "verifier_calls"),
-    *("generated_tokens", "difference_mean", "difference_min", "difference_max"),
+    "difference_mean",
 )
 BESIDE = "both"
 """That figure, by its stem."""

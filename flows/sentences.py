@@ -1,12 +1,14 @@
 """The numbers in sentences that people write, held to the table cells that they are of.
 
-Knows: Markdown tables, a file of sentences for each page. Does not know: how a number was measured.
+Knows: Markdown tables, CSV files, a file of sentences for each page. Does not know: how a number
+was measured.
 
 A sentence is a piece of a page's text in which a number is replaced by what it has to be:
-``{table; row; column}``, the first number of that cell, or with ``; 2`` the second. The row is
-named by a cell of it, or by several (``a & b``); an empty first cell counts as the one above. After
-bars follows what is made of it, from left to right: ``negated``, ``percent`` (times 100), or, with
-a second cell after one more bar, ``minus``, ``over``, and ``below`` (by how many percent).
+``{table; row; column}``, the first number of that cell, or with ``; n`` the n-th. The row is named
+by a cell of it, or by several (``a & b``); an empty first cell counts as the one above. What is
+made of the number follows after bars, from left to right: ``negated``, ``percent`` (times 100),
+``complement`` (1 minus it), or, with a second cell after one more bar, ``minus``, ``over``, and
+``below`` (by how many percent the first is below the second).
 """
 
 from __future__ import annotations
@@ -19,27 +21,37 @@ from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Annotated
 
 import pandas as pd
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from selverify.errors import SchemaError
 from selverify.params import validation_sentence
 
 SENTENCES = Path("docs/results/sentences")
 """A file for each page, by its stem."""
+FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 WRITTEN = re.compile(
     r"<!-- (\w+):begin -->.*?<!-- \1:end -->|^```.*?^```", re.DOTALL | re.MULTILINE
 )
 """What a command writes into a page, and code."""
 NUMBER = r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?"
 CELL = rf"{NUMBER}(?:e[-+]\d+)?"
-MEASURED = re.compile(r"`[^`]*`|(?<![\w.,+-])([-+]?\d+(?:,\d{3})*(?:\.\d+(?![\w.]*\w)|(?= %)))")
-"""Its group: a number with a point or before a percent sign, outside code."""
-TABLE = re.compile(r"(?:^\|.*\n)+", re.MULTILINE)
+MEASURED = re.compile(
+    r"`[^`]*`|(?<![\w.,+-])([-+]?\d+(?:,\d{3})*"
+    r"(?:\.\d+(?![\w.]*\w)|(?=(?: (?:to|and|or) [\d.,]+|, [\d.,]+)* %)))"
+)
+"""Its group: a number with a point, or of those before a percent sign; outside code.
+
+Other whole numbers need not be accounted for.
+"""
+TABLE = re.compile(r"(?:^\|.*(?:\n|\Z))+", re.MULTILINE)
 WHOLE = Fraction(1, 2)
 """Half a unit of a whole number."""
+NEARLY = Fraction(1, 10**6)
+"""For what is made of two cells: one that lies in the middle may be rounded up or down."""
 Row = dict[str, str]
 
 
@@ -48,13 +60,13 @@ class Page(BaseModel):
 
     ``tables`` by the name that sentences give them: page, heading, and which of several below it
     (the first is 1), or a CSV file. ``elsewhere`` are pieces of text whose numbers are in no
-    table, by what measured them. ``cells``: the page's tables are written by people, too, and only
-    what ``sentences`` say of them is checked.
+    table, by what measured them. ``cells``: only what ``sentences`` say is checked, no number has
+    to be accounted for.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    tables: dict[str, tuple[str] | tuple[str, str] | tuple[str, str, int]]
+    tables: dict[str, tuple[str] | tuple[str, str] | tuple[str, str, Annotated[int, Field(ge=1)]]]
     sentences: tuple[str, ...]
     elsewhere: dict[str, tuple[str, ...]] = {}
     cells: bool = False
@@ -83,20 +95,20 @@ class Rounded:
         """Whether one number can have been rounded to both."""
         return abs(self.value - other.value) < self.half + other.half
 
+    def states(self, known: Rounded) -> bool:
+        """Whether this may be printed for ``known``: it agrees, and claims no more digits.
 
-def _between(
-    first: Rounded, second: Rounded, made: Callable[[Fraction, Fraction], Fraction]
-) -> Rounded:
-    """What is made of two numbers, monotonic in each."""
-    ends = [
-        made(first.value + one * first.half, second.value + two * second.half)
-        for one in (-1, 1)
-        for two in (-1, 1)
-    ]
-    return Rounded((max(ends) + min(ends)) / 2, (max(ends) - min(ends)) / 2)
+        A whole number may be printed to its last digit where ``known`` has a power of ten.
+        """
+        whole = self.value == known.value and self.half == WHOLE
+        return known.agrees(self) and (self.half >= known.half or whole)
 
 
-ALONE: Mapping[str, int] = {"negated": -1, "percent": 100}
+ALONE: Mapping[str, Callable[[Rounded], Rounded]] = {
+    "negated": lambda one: one.times(-1),
+    "percent": lambda one: one.times(100),
+    "complement": lambda one: Rounded(1 - one.value, one.half),
+}
 TOGETHER: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
     "minus": lambda first, second: first - second,
     "over": lambda first, second: first / second,
@@ -108,73 +120,88 @@ def check_sentences(root: Path) -> Iterator[tuple[str, list[str]]]:
     """Of each page with a file of sentences: a line that counts its numbers, and what is wrong.
 
     Raises:
-        SchemaError: a file, or what it says of a number, cannot be read.
+        SchemaError: a file cannot be read, or is of no page.
     """
+    _rows.cache_clear()
     for file in sorted((root / SENTENCES).glob("*.yaml")):
         pages = [root / "README.md", *(root / "docs").glob("*.md")]
         page = next((one for one in pages if one.stem == file.stem), None)
         if page is None:
             raise SchemaError(f"{file}: expected the name of a page")
-        wrong, held, elsewhere = _checked(page, _read(file), file)
-        said = (
-            f"{page.name}: {held} numbers in sentences are those of tables, {elsewhere} are in none"
-        )
-        yield said, wrong
+        known = _read(file)
+        wrong, held, elsewhere = _checked(page, known, file)
+        measured = "" if known.cells else f", {elsewhere} named as measured elsewhere"
+        yield f"{page.name}: {held} numbers compared with tables{measured}", wrong
 
 
 def _read(file: Path) -> Page:
     try:
         return Page.model_validate(yaml.safe_load(file.read_text("utf-8")))
-    except (yaml.YAMLError, ValidationError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, ValidationError) as error:
         said = validation_sentence(error) if isinstance(error, ValidationError) else str(error)
         raise SchemaError(f"{file}: {said}") from error
 
 
+def _text(page: Path) -> tuple[str, set[int]]:
+    """The text of a page that people write, in one line, and the places that tables take in it."""
+    text, of_tables = "", set[int]()
+    written = WRITTEN.sub("", page.read_text("utf-8"))
+    ends = [(one.start(), one.end()) for one in TABLE.finditer(written)]
+    for start, end in pairwise([0, *(place for pair in ends for place in pair), len(written)]):
+        before = len(text)
+        text += " ".join(written[start:end].split()) + " "
+        if (start, end) in ends:
+            of_tables |= {*range(before, len(text))}
+    return text, of_tables
+
+
 def _checked(page: Path, known: Page, file: Path) -> tuple[list[str], int, int]:
     """What is wrong, how many numbers are those of tables, and how many are measured elsewhere."""
-    text = WRITTEN.sub("", page.read_text("utf-8"))
-    text = " ".join((text if known.cells else TABLE.sub("", text)).split())
+    text, of_tables = _text(page)
     wrong: list[str] = []
     held, elsewhere = set[int](), set[int]()
     for sentence in known.sentences:
         literal, references = _split(sentence)
-        pattern = f"({NUMBER})".join(re.escape(part) for part in literal)
-        found = [*re.finditer(rf"(?<![\w.+-]){pattern}(?!\.?\w)", text)]
+        found = _found(f"({NUMBER})".join(map(re.escape, literal)), text)
         if len(found) != 1:
-            wrong.append(
-                f"{file.name}: '{sentence}' is {len(found)} times on the page, expected once"
-            )
+            wrong.append(f"{file.name}: '{sentence}': {len(found)} times on the page, expected one")
             continue
         for place, reference in enumerate(references, 1):
             held.add(found[0].start(place))
-            printed = Rounded.read(found[0][place])
             try:
                 expected = _value(reference, known, file)
             except SchemaError as error:
                 wrong.append(str(error))
                 continue
-            finer = printed.half < min(expected.half, WHOLE) and not {*TOGETHER} & {
-                *reference.split(" | ")
-            }
-            if finer or not expected.agrees(printed):
-                stated = f"{float(expected.value):.6g} ({reference})"
-                wrong.append(
-                    f"{page.name}: '{found[0][0]}': given {found[0][place]}, expected {stated}"
-                )
-    for piece in (piece for pieces in known.elsewhere.values() for piece in pieces):
-        at = [*re.finditer(rf"(?<![\w.]){re.escape(' '.join(piece.split()))}(?!\.?\d)", text)]
+            if not Rounded.read(found[0][place]).states(expected):
+                said = f"given {found[0][place]}, expected {float(expected.value):.6g}"
+                wrong.append(f"{page.name}: '{found[0][0]}': {said} ({reference})")
+    for piece in (" ".join(one.split()) for pieces in known.elsewhere.values() for one in pieces):
+        at = _found(re.escape(piece), text)
         if len(at) != 1:
-            wrong.append(f"{file.name}: '{piece}' is {len(at)} times on the page, expected once")
+            wrong.append(f"{file.name}: '{piece}': {len(at)} times on the page, expected one")
         elsewhere |= {place for one in at for place in range(*one.span())}
-    counted = [one for one in MEASURED.finditer(text) if one[1]]
+    named = {
+        part.partition(";")[0].strip()
+        for sentence in known.sentences
+        for reference in _split(sentence)[1]
+        for part in reference.split("|")
+    }
+    wrong += [f"{file.name}: '{one}' is in no sentence" for one in known.tables if one not in named]
+    counted = [one for one in MEASURED.finditer(text) if one[1] and one.start(1) not in of_tables]
     if not known.cells:
         wrong += [
-            f"{page.name}: '{text[max(0, one.start() - 60) : one.end() + 20]}': {file.name} does "
-            "not say what this number is of"
+            f"{page.name}: given {one[1]} in '{text[max(0, one.start() - 60) : one.end() + 20]}', "
+            f"expected it in {file.name}"
             for one in counted
             if one.start(1) not in held | elsewhere
         ]
     return wrong, len(held), sum(one.start(1) in elsewhere - held for one in counted)
+
+
+def _found(pattern: str, text: str) -> list[re.Match[str]]:
+    """Where it is between ends of words and numbers."""
+    return [*re.finditer(rf"(?<![\w.,+-]){pattern}(?!\.?\w)", text)]
 
 
 def _split(sentence: str) -> tuple[list[str], list[str]]:
@@ -188,12 +215,12 @@ def _value(reference: str, known: Page, file: Path) -> Rounded:
     value, words = _cell(first, known, file), iter(then)
     for word in words:
         if word in ALONE:
-            value = value.times(ALONE[word])
+            value = ALONE[word](value)
         elif word in TOGETHER:
             second = _cell(next(words, ""), known, file)
-            if word != "minus" and abs(second.value) <= second.half:
+            if word != "minus" and second.value <= second.half:
                 raise SchemaError(f"{file.name}: '{reference}': expected a second number above 0")
-            value = _between(value, second, TOGETHER[word])
+            value = Rounded(TOGETHER[word](value.value, second.value), NEARLY)
         else:
             expected = ", ".join((*ALONE, *TOGETHER))
             raise SchemaError(f"{file.name}: '{reference}': expected one of {expected} after a bar")
@@ -223,34 +250,46 @@ def _cell(reference: str, known: Page, file: Path) -> Rounded:
 
 @cache
 def _rows(root: Path, page: str, heading: str = "", place: int = 1) -> list[Row]:
-    """The rows of a table by column, the second ``calls`` as ``calls 2``.
+    """The rows of a CSV file or of a table by column, the second ``calls`` as ``calls 2``.
 
     An empty first cell is that of the row above.
+
+    Raises:
+        SchemaError: there is no such table, or no whole one.
     """
-    if page.endswith(".csv"):
-        return [
-            {
-                str(name): f"{cell:.9f}" if isinstance(cell, float) else str(cell)
-                for name, cell in row.items()
-            }
-            for row in pd.read_csv(root / page).to_dict("records")
+    try:
+        if page.endswith(".csv"):
+            return [
+                {
+                    str(name): f"{cell:.9f}" if isinstance(cell, float) else str(cell)
+                    for name, cell in row.items()
+                }
+                for row in pd.read_csv(root / page).to_dict("records")
+            ]
+        text = FENCED.sub("", (root / page).read_text("utf-8"))
+        below = [
+            one
+            for one in re.split(r"^#+ ", text, flags=re.MULTILINE)
+            if one.startswith(f"{heading}\n")
         ]
-    text = (root / page).read_text("utf-8")
-    sections = re.split(r"^#+ ", text, flags=re.MULTILINE)
-    tables = [
-        table for one in sections if one.startswith(f"{heading}\n") for table in TABLE.findall(one)
-    ]
-    if len(tables) < place:
-        raise SchemaError(f"{page}: no table {place} below '{heading}'")
-    columns, _, *rows = [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
-        for line in tables[place - 1].splitlines()
-    ]
-    for above, row in pairwise(rows):
-        row[0] = row[0] or above[0]
-    before = [columns[:place].count(name) for place, name in enumerate(columns)]
-    names = [
-        f"{name} {count + 1}" if count else name
-        for name, count in zip(columns, before, strict=True)
-    ]
-    return [dict(zip(names, row, strict=True)) for row in rows]
+        if len(below) != 1:
+            raise SchemaError(f"{page}: '{heading}' is {len(below)} headings, expected one")
+        tables = TABLE.findall(below[0])
+        if len(tables) < place:
+            raise SchemaError(f"{page}: {len(tables)} tables below '{heading}', expected {place}")
+        columns, _, *rows = [
+            [cell.strip() for cell in line.strip().split("|")[1:-1]]
+            for line in tables[place - 1].splitlines()
+        ]
+        for above, row in pairwise(rows):
+            row[0] = row[0] or above[0]
+        before = [columns[:number].count(name) for number, name in enumerate(columns)]
+        names = [
+            f"{name} {count + 1}" if count else name
+            for name, count in zip(columns, before, strict=True)
+        ]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+    except SchemaError:
+        raise
+    except (OSError, ValueError) as error:
+        raise SchemaError(f"{page}: expected table {place} below '{heading}': {error}") from error

@@ -109,7 +109,6 @@ def test_they_install_alone_and_work(
     for distribution in built:
         run(*pip, "install", "--no-compile", distribution)
         listed = run(*pip, "list").lower()
-        assert "torch" in listed
         assert not [name for name in NOT_ASKED_FOR if f"\n{name} " in listed]
         asked.append(run(binaries / "python", "-c", ASKED))
         assert "Usage: selverify" in run(binaries / "selverify", "--help")
@@ -118,5 +117,5 @@ def test_they_install_alone_and_work(
         assert "verifier_calls" in run(binaries / "python", "-c", USED, cwd=tmp_path)
         shutil.rmtree(tmp_path / "ranker")
         run(*pip, "uninstall", "--yes", "selverify")
-    assert asked[0] == asked[1]
+    assert asked[0] == asked[1] and "torch" in asked[0]
     shutil.rmtree(binaries.parent)  # 6 GB

@@ -21,9 +21,9 @@ RESAMPLES = Bootstrap(resamples=10_000, seed=0)
 VOTES = {"majority": "", "best_of_n_gated": "aggregation=prod", "ranked_vote": "confidence=0"}
 """The methods, and what the setting of each ends with."""
 HEADS = (
-    *("N", "Majority vote, %", "Best-of-N weighted + gates, %", "Its calls"),
+    *("N", "Majority vote, %", "Best-of-N weighted + gates, %", "Calls of best-of-N"),
     *("Ranked vote without a call, %", "Best-of-N to majority, points"),
-    *("Ranked vote to majority, points", "One of both right"),
+    *("Ranked vote to majority, points", "Exactly one right"),
 )
 SMALLEST = 8
 
@@ -31,12 +31,14 @@ SMALLEST = 8
 def main() -> None:
     """Print a table."""
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("page", type=Path, help="a folder of docs/results")
+    asked.add_argument("page", type=Path, help="of docs/results, with one backbone and verifier")
     with TemporaryDirectory() as temporary:
         shutil.copytree(asked.parse_args().page, temporary, dirs_exist_ok=True)
         unfold(Path(temporary))
-        (path,) = Path(temporary).rglob("outcomes.parquet")
-        rows = pd.read_parquet(path)
+        found = [*Path(temporary).rglob("outcomes.parquet")]
+        if len(found) != 1:
+            raise SystemExit(f"given {len(found)} outcomes.parquet, expected one")
+        rows = pd.read_parquet(found[0])
     print(f"| {' | '.join(HEADS)} |\n|{' ---: |' * len(HEADS)}")
     for n in sorted(rows["n"].unique()):
         if n >= SMALLEST:

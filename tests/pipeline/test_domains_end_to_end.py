@@ -15,6 +15,7 @@ from small_pipeline import HEALTH, ROOT, copy_project, run_stages, set_params, s
 from flows import published
 from flows.execution import execute
 from flows.origin import present_origin, record_origin
+from flows.sentences import SENTENCES
 from selverify.errors import SchemaError
 from selverify.models.threshold import resolve_tau
 from selverify.params import Params
@@ -126,6 +127,12 @@ def check_pages(folder: Path, given: dict[str, Any]) -> None:
     published.fill_pages()
     git(folder, "checkout", "params.yaml")
     published.check_published()
+    sentences = folder / SENTENCES / "README.yaml"
+    sentences.parent.mkdir()
+    sentences.write_text("tables: {}\nsentences: []\n", encoding="utf-8")
+    with pytest.raises(SchemaError, match=r"^README\.md: expected what the rows"):
+        published.check_published()
+    sentences.unlink()
     page = folder / "docs" / "results.md"
     text = page.read_text(encoding="utf-8")
     by_hand, begin, filled = text.partition(":begin -->")

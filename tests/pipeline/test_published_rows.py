@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 import shutil
+import subprocess
+import sys
 from contextlib import chdir
 from itertools import product
 from pathlib import Path
@@ -77,6 +79,15 @@ def test_the_first_table_follows_from_the_rows(folder: Path, tmp_path: Path) -> 
     for method, accuracies in found:
         row = ["-" if isna(one) else f"{100 * one:.1f}" for one in accuracies]
         assert told[method_name(str(method))] == row, method
+
+
+@pytest.mark.soak
+def test_the_votes_on_gsm8k_follow_from_the_rows() -> None:
+    """The table that a command prints for the page, as it stands there."""
+    command = [sys.executable, "tests/votes_by_n.py", "docs/results/results-gsm8k"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert told.count("\n") == 6
+    assert f"\n\n{told}\n" in (ROOT / "docs" / "results-gsm8k.md").read_text(encoding="utf-8")
 
 
 def test_rows_are_the_same_when_they_have_been_folded(tmp_path: Path) -> None:
