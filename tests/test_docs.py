@@ -327,11 +327,7 @@ def project(tmp_path: Path) -> Path:
     (report / "report.md").write_text(REPORT, encoding="utf-8")
     for stem in ("equal_calls", "accuracy_calls", "accuracy_n"):
         (report / f"{stem}.svg").write_bytes(f"{stem}.svg".encode())
-    levels = (
-        "full,1,0.7,0.6,0.8,1,9,0,0,0,0.1",
-        "majority_gated,1,0.5,0.4,0.6,0,9,0,0,0,0",
-        "full,2",
-    )
+    levels = ("full,1,0.7,0.6,0.8,1,0,0.1", "majority_gated,1,0.5,0.4,0.6,0,0,0", "full,2")
     text = "\n".join((",".join((*LEVELS, "difference")), *levels))
     (report / "equal_calls.csv").write_text(text, encoding="utf-8")
     return tmp_path
