@@ -27,6 +27,11 @@ SEEDS = ("rollouts.seed", "verifier.seed", "exploration.seed", "residual.seed")
 REPORT = Path("results/report/equal_calls.csv")
 COLUMNS = ["level", "accuracy", "difference", "difference_mean"]
 """The last two are to the hull of all baselines: in the first division into folds, over all."""
+ROWS = {
+    "accuracy": "Accuracy, %",
+    "difference": "Points to the hull",
+    "difference_mean": "The same on average over 20 divisions into folds",
+}
 
 
 def main() -> None:
@@ -54,7 +59,23 @@ def main() -> None:
     finally:
         PARAMS_FILE.write_text(before, encoding="utf-8")
     write_csv(pd.concat(found).assign(commit=short_commit(Path.cwd())), SPREAD)
-    print(f"{SPREAD}: {TRAININGS} trainings")
+    print(f"{SPREAD}: {TRAININGS} trainings, lowest to highest (standard deviation)\n")
+    print(as_table(pd.read_csv(SPREAD)))
+
+
+def as_table(trainings: pd.DataFrame) -> str:
+    """In Markdown: of each of ``ROWS`` the lowest and highest of the trainings, by B."""
+    levels = sorted(trainings["level"].unique())
+    lines = [f"| | {' | '.join(f'B = {level}' for level in levels)} |"]
+    lines.append(f"| --- |{' ---: |' * len(levels)}")
+    for column, name in ROWS.items():
+        sign = "" if column == "accuracy" else "+"
+        values = (100 * trainings.loc[trainings["level"] == level, column] for level in levels)
+        cells = (
+            f"{one.min():{sign}.1f} to {one.max():{sign}.1f} ({one.std():.1f})" for one in values
+        )
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,16 @@ from contextlib import chdir
 from itertools import product
 from pathlib import Path
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from pandas import isna
+from spread import as_table
 
 from flows.folded_rows import fold, unfold
 from flows.published import MANIFEST, ROWS, Manifest, _equal, _laid_over
-from flows.readme import MAIN_SECTION
+from flows.readme import MAIN_SECTION, SPREAD
 from flows.stages import load_stages
 from selverify.errors import SchemaError
 from selverify.experiment.equal_cost import equal_cost, equal_cost_table
@@ -79,6 +81,12 @@ def test_the_first_table_follows_from_the_rows(folder: Path, tmp_path: Path) -> 
     for method, accuracies in found:
         row = ["-" if isna(one) else f"{100 * one:.1f}" for one in accuracies]
         assert told[method_name(str(method))] == row, method
+
+
+def test_the_table_of_trainings_follows_from_their_rows() -> None:
+    """What `make spread` prints, as it stands on the page."""
+    told = as_table(pd.read_csv(ROOT / SPREAD))
+    assert f"\n\n{told}\n\n" in (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.soak
