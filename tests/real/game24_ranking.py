@@ -28,6 +28,7 @@ from selverify.audit.judged_lists import Accepts, JudgedList, by_label, by_score
 from selverify.audit.learned_orders import HeldOutScores, fit_on, learned_ranking
 from selverify.audit.orders import FREQUENCY, LIKELIHOOD, RECORDED, UNLEARNED
 from selverify.experiment.audits import ORACLE, RANDOM
+from selverify.experiment.statistics import FloatArray
 from selverify.params import Residual
 from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList
@@ -227,25 +228,25 @@ def pick(ranked: Ranked, options: Mapping[str, Outcomes]) -> AllocationChoice[st
     return choose_allocation(options, [ranked.folds], wanted=WANTED)
 
 
-def while_hopeful(ranked: Ranked, most: float) -> Outcomes:
-    """One by one in the order of h until a move is accepted, or the rest is doubted too much.
+def while_hopeful(ranked: Ranked, most: float, order: str = FULL) -> Outcomes:
+    """One by one in an order until a move is accepted, or the rest is doubted too much.
 
-    One move at least is asked about; after it only moves whose doubt is below ``most``.
+    As many are asked about as have a doubt below ``most``, and at least one. In expectation over
+    ties, so a random order needs no draws.
     """
-    rows = [_hopeful(one, own, most) for one, own in zip(ranked.states, ranked.scored, strict=True)]
-    calls, found, first = np.array(rows, dtype=np.float64).T
-    return Outcomes(calls, found, first)
+    ranking = ranked.ranking(order)
+    rows = [
+        _hopeful(np.asarray(reach), np.sum(own.scores["reject_probability"] < most))
+        for reach, own in zip(ranking.reach, ranked.scored, strict=True)
+    ]
+    calls, found = np.array(rows, dtype=np.float64).T
+    return Outcomes(calls, np.where(np.isnan(ranking.to_first), np.nan, found), ranking.to_first)
 
 
-def _hopeful(state: JudgedList, scored: HeldOutScores, most: float) -> tuple[float, float, float]:
-    """Calls, whether one was found, calls one by one without the rule; NaN where none is there."""
-    order = np.argsort(scored.scores[FULL], kind="stable")
-    asked_about = max(1, int(np.sum(scored.scores["reject_probability"] < most)))
-    accepted = state.accepted[order]
-    if not accepted.any():
-        return asked_about, np.nan, np.nan
-    first = int(accepted.argmax()) + 1
-    return min(first, asked_about), float(first <= asked_about), first
+def _hopeful(reach: FloatArray, hopeful: int) -> tuple[float, float]:
+    """Calls, and the chance that one was found among them."""
+    asked_about = max(1, int(hopeful))
+    return float(np.sum(1.0 - reach[:asked_about])), float(reach[asked_about])
 
 
 def part_of(outcomes: Outcomes, kept: Sequence[bool]) -> Outcomes:

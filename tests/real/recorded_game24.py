@@ -76,6 +76,7 @@ TREE_OF_THOUGHTS = "princeton-nlp/tree-of-thought-llm"
 TARGET_FOUND, TARGET_CALLS = 0.98, 0.5
 SOME_CHANCE, LIKELY = 0.0005, 1.0
 """Values: a search goes on with whatever the model gives some chance."""
+SHORT = {FULL: "full", RANDOM: "random order", ORACLE: "oracle"}
 NAMES = {"likelihood": "log probability of the backbone", "recorded": "recorded = proposal order"}
 
 
@@ -172,9 +173,10 @@ def measured(ranked: Ranked, rankers: tuple[str, ...] = RANKERS) -> Found:
         settings[name, FIXED_K] = settings_chosen(choice)
     choice = chosen(ranked, FULL, ADAPTIVE)
     outcomes[FULL, K_OF_W], settings[FULL, K_OF_W] = choice.outcomes, settings_chosen(choice)
-    hopeful = {f"doubt below {most:g}": while_hopeful(ranked, most) for most in DOUBTS}
-    choice = pick(ranked, hopeful)
-    outcomes[FULL, HOPEFUL], settings[FULL, HOPEFUL] = choice.outcomes, settings_chosen(choice)
+    for name in (FULL, RANDOM):
+        hopeful = {f"doubt below {most:g}": while_hopeful(ranked, most, name) for most in DOUBTS}
+        choice = pick(ranked, hopeful)
+        outcomes[name, HOPEFUL], settings[name, HOPEFUL] = choice.outcomes, settings_chosen(choice)
     for name in (FULL, ORACLE):
         outcomes[name, ONE_BY_ONE] = ranked.ranking(name).outcomes(one_by_one())
     outcomes[FULL, ALL] = ranked.ranking(FULL).outcomes(verify_all())
@@ -325,16 +327,19 @@ def allocations(found: Found) -> Iterator[str]:
         (FULL, FIXED_K),
         (FULL, K_OF_W),
         (FULL, HOPEFUL),
+        (RANDOM, HOPEFUL),
         (FULL, ONE_BY_ONE),
         (ORACLE, ONE_BY_ONE),
     ):
         own = table.loc[name, allocation]
         there = own["calls_where_reachable"] / every["calls_where_reachable"]
         cells = (told(own, "found"), told(own, "calls_ratio"), f"{there:.3f}")
-        yield row((f"{'full' if name == FULL else 'oracle'}, {allocation}", *cells))
+        yield row((f"{SHORT[name]}, {allocation}", *cells))
     for (name, allocation), setting in found.settings.items():
         if name == FULL:
             yield f"\nChosen, {allocation} (folds): {setting}."
+        elif allocation == HOPEFUL:
+            yield f"\nChosen, {SHORT[name]}, {allocation} (folds): {setting}."
 
 
 def parts(found: Found) -> Iterator[str]:
