@@ -42,7 +42,7 @@ def seeds_table(outcomes: pd.DataFrame, rows: pd.DataFrame, *, budget: int) -> p
         method, seeds, accuracy_mean, accuracy_sd (between seeds, n - 1), accuracy_min,
         accuracy_max, calls_mean, calls_sd; empty with one seed.
     """
-    chosen = at_budget(rows[rows["method"].isin(outcomes["method"])], budget)
+    chosen = at_budget(rows[rows["method"].isin(outcomes["method"].unique())], budget)
     single = outcomes.merge(chosen[list(KEY)], on=list(KEY))
     means = single.groupby(["method", "sampling_seed"])[["correct", "verifier_calls"]].mean()
     table = (
