@@ -34,7 +34,7 @@ SENTENCES = Path("docs/results/sentences")
 """A file for each page, by its stem."""
 FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 WRITTEN = re.compile(
-    r"<!-- (\w+):begin -->.*?<!-- \1:end -->|^```.*?^```", re.DOTALL | re.MULTILINE
+    rf"<!-- (\w+):begin -->.*?<!-- \1:end -->|{FENCED.pattern}", re.DOTALL | re.MULTILINE
 )
 """What a command writes into a page, and code."""
 NUMBER = r"[-+]?\d+(?:,\d{3})*(?:\.\d+)?"
@@ -250,12 +250,10 @@ def _cell(reference: str, known: Page, file: Path) -> Rounded:
 
 @cache
 def _rows(root: Path, page: str, heading: str = "", place: int = 1) -> list[Row]:
-    """The rows of a CSV file or of a table by column, the second ``calls`` as ``calls 2``.
-
-    An empty first cell is that of the row above.
+    """The rows of a CSV file or of a table, by column.
 
     Raises:
-        SchemaError: there is no such table, or no whole one.
+        SchemaError: there is no such file, heading or table, or no whole one.
     """
     try:
         if page.endswith(".csv"):
@@ -267,29 +265,28 @@ def _rows(root: Path, page: str, heading: str = "", place: int = 1) -> list[Row]
                 for row in pd.read_csv(root / page).to_dict("records")
             ]
         text = FENCED.sub("", (root / page).read_text("utf-8"))
-        below = [
-            one
-            for one in re.split(r"^#+ ", text, flags=re.MULTILINE)
-            if one.startswith(f"{heading}\n")
-        ]
-        if len(below) != 1:
-            raise SchemaError(f"{page}: '{heading}' is {len(below)} headings, expected one")
-        tables = TABLE.findall(below[0])
-        if len(tables) < place:
-            raise SchemaError(f"{page}: {len(tables)} tables below '{heading}', expected {place}")
-        columns, _, *rows = [
-            [cell.strip() for cell in line.strip().split("|")[1:-1]]
-            for line in tables[place - 1].splitlines()
-        ]
-        for above, row in pairwise(rows):
-            row[0] = row[0] or above[0]
-        before = [columns[:number].count(name) for number, name in enumerate(columns)]
-        names = [
-            f"{name} {count + 1}" if count else name
-            for name, count in zip(columns, before, strict=True)
-        ]
-        return [dict(zip(names, row, strict=True)) for row in rows]
-    except SchemaError:
-        raise
+        below = re.findall(rf"^#+ {re.escape(heading)}\n((?:(?!#+ ).*\n?)*)", text, re.MULTILINE)
+        tables = [table for one in below for table in TABLE.findall(one)]
+        if len(below) == 1 and len(tables) >= place:
+            return _of_table(tables[place - 1])
     except (OSError, ValueError) as error:
         raise SchemaError(f"{page}: expected table {place} below '{heading}': {error}") from error
+    raise SchemaError(
+        f"{page}: given {len(below)} headings '{heading}' and {len(tables)} tables below, expected "
+        f"one and table {place}"
+    )
+
+
+def _of_table(lines: str) -> list[Row]:
+    """The second ``calls`` is ``calls 2``; an empty first cell is that of the row above."""
+    columns, _, *rows = [
+        [cell.strip() for cell in line.strip().split("|")[1:-1]] for line in lines.splitlines()
+    ]
+    for above, row in pairwise(rows):
+        row[0] = row[0] or above[0]
+    before = [columns[:place].count(name) for place, name in enumerate(columns)]
+    names = [
+        f"{name} {count + 1}" if count else name
+        for name, count in zip(columns, before, strict=True)
+    ]
+    return [dict(zip(names, row, strict=True)) for row in rows]
