@@ -1,7 +1,7 @@
 r"""Whether an answer equals the gold (protocol, section Grading).
 
-Knows: what strings and the form of answers tell, and Math-Verify behind a pool of killable
-processes. Does not know: problems, domains, methods.
+Knows: what strings and the form of answers tell, and algebra behind a pool of killable processes.
+Does not know: problems, domains, methods.
 
 The fast path compares strings, numbers and collections of them, and settles every pair of the
 embedded domains. What it leaves open goes to worker processes, because sympy can hang or exhaust
@@ -11,22 +11,18 @@ worker that exceeds the limit.
 
 from __future__ import annotations
 
-import cmath
-import importlib
-import logging
 import math
 import re
 import resource
 import signal
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from pebble import ProcessExpired, ProcessFuture, ProcessPool
 
+from selverify.data.algebra import BACKEND, compare_with_math_verify, load_backend
 from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, TooMuchWork, compare_by_form
 from selverify.errors import ParamsError, ProtocolError
 from selverify.types import Grade
@@ -34,9 +30,6 @@ from selverify.types import Grade
 TIMEOUT = "timeout"
 MAX_ANSWER = 4_000
 _MAX_DIGITS = 1_000
-FAR = 1e-3
-"""Of two numbers that are not equal: far more than what is rounded away."""
-_DIGITS = 15
 MOST_PAIRS = 1_000
 """Parts of two answers that are compared where they are; a worker compares more."""
 START_SECONDS = 120.0
@@ -44,21 +37,12 @@ ORPHAN_SECONDS = 5
 WORKER_MEMORY = 4 << 30
 """Bytes that comparisons may take in a worker; a pair that wants more is unparsed."""
 TAKEN = Path("/proc/self/statm")
-BACKEND = "math_verify"
 NOT_STARTED = (
     f"grader: a worker did not start; expected it ready within {START_SECONDS:g} s and the "
     f"package {BACKEND} installed"
 )
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-
-_DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
-_COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
-_IN_DEGREES = re.compile(
-    r"(\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\^\{?\d\}?)?)\s*(?:\\left)?(\()?\s*"
-    r"(\d+(?:\.\d+)?)\s*\^\s*(\{)?\s*\\circ(?(4)\s*\})(?(2)\s*(?:\\right)?\))"
-)
-_PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+[\s,]++[^\W\d_]{2}")
 
 Pair = tuple[str, str]
 Compare = Callable[[str, str], str]
@@ -92,105 +76,6 @@ def _open(gold: str, answer: str) -> str:
 
 def _is_integer(text: str) -> bool:
     return len(text) <= _MAX_DIGITS and _INTEGER.fullmatch(text) is not None
-
-
-def compare_with_math_verify(gold: str, answer: str) -> str:
-    """The status by form, element by element, and where that does not tell by Math-Verify.
-
-    Runs inside a worker only.
-    """
-    return compare_by_form(gold, answer, _by_algebra)
-
-
-def _by_algebra(gold: str, answer: str) -> str:
-    """The status by Math-Verify 0.8, its own alarms off.
-
-    A side without delimiters of its own is put in dollars, unless it is prose. Math-Verify leaves
-    out the sign of degrees, so sides that are not equal to it are also read with the angles of
-    functions in radians.
-    """
-    read = False
-    for sides in dict.fromkeys(((gold, answer), (_in_radians(gold), _in_radians(answer)))):
-        left, right = map(_parsed, sides)
-        read = read or bool(right)
-        if right and not _far_apart(left, right) and _verified(left, right):
-            return CORRECT
-    if _said(gold) == _said(answer) != "":
-        return CORRECT
-    return WRONG if read else UNPARSED
-
-
-class _Unread(Exception):
-    """No expression was read in a side, perhaps for want of memory: asked again, it may be."""
-
-
-def _parsed(side: str) -> Sequence[Any]:
-    """What Math-Verify reads in one side: expressions, then the text."""
-    try:
-        return _kept(side)
-    except _Unread as error:
-        found: Sequence[Any] = error.args[0]
-        return found
-
-
-@lru_cache(maxsize=1024)
-def _kept(side: str) -> Sequence[Any]:
-    """A gold is compared with many answers."""
-    found = importlib.import_module(BACKEND).parse(_delimited(side), parsing_timeout=None)
-    if all(isinstance(one, str) for one in found):
-        raise _Unread(found)
-    return tuple(found)
-
-
-def _verified(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
-    backend = importlib.import_module(BACKEND)
-    return bool(backend.verify([*gold], [*answer], timeout_seconds=None))
-
-
-def _far_apart(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
-    """Whether both sides are one number each, of clearly different values.
-
-    Algebra would say the same, after it has tried for seconds to simplify the difference. Equal
-    texts are equal for Math-Verify, which leaves out a percent sign there.
-    """
-    texts = ({one.strip() for one in side if isinstance(one, str)} for side in (gold, answer))
-    if set.intersection(*texts):
-        return False
-    one, other = _value(gold), _value(answer)
-    if one is None or other is None:
-        return False
-    return abs(one - other) > FAR * max(1.0, abs(one), abs(other))
-
-
-def _value(side: Sequence[Any]) -> complex | None:
-    """The value of what Math-Verify read, where that is one number, without sums and integrals:
-    these sympy does not compute well."""
-    read = [one for one in side if not isinstance(one, str)]
-    sympy = importlib.import_module("sympy")
-    sums = sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative
-    if len(read) != 1 or read[0].has(*sums):
-        return None
-    try:
-        value = complex(read[0].evalf(_DIGITS)) if read[0].is_number else None
-    except Exception:  # whatever sympy raises, Math-Verify is asked
-        return None
-    return value if value is not None and cmath.isfinite(value) else None
-
-
-def _said(side: str) -> str:
-    """The words of prose, without case or punctuation; empty for anything else."""
-    return " ".join(re.findall(r"\w+", side.casefold())) if _PROSE.search(side) else ""
-
-
-def _in_radians(side: str) -> str:
-    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
-    return _IN_DEGREES.sub(r"\1\\left(\\frac{\3 \\pi}{180}\\right)", side)
-
-
-def _delimited(side: str) -> str:
-    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
-    plain = _COMMAND.sub(" ", side)
-    return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"
 
 
 class Grader:
@@ -310,8 +195,7 @@ class Grader:
 def _prepare() -> None:
     """What a worker does once, before its first pair."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a handler of Python's would wait for sympy's C
-    logging.getLogger(BACKEND).setLevel(logging.ERROR)  # it warns that its own alarms are off
-    importlib.import_module(BACKEND)
+    load_backend()
     _cap_memory()
 
 

@@ -1,0 +1,176 @@
+r"""Whether two answers are equal where their form does not tell (protocol, section Grading).
+
+Knows: Math-Verify and the parser behind it, and what settles a pair faster than they do. Does not
+know: processes and time limits, without which sympy can hang or exhaust memory.
+"""
+
+from __future__ import annotations
+
+import cmath
+import importlib
+import logging
+import re
+import zlib
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from types import ModuleType
+from typing import Any
+
+from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, compare_by_form
+
+BACKEND = "math_verify"
+PARSER = "PSParser"
+FAR = 1e-3
+"""Of two values that are not equal: far more than what is rounded away."""
+_DIGITS = 15
+
+_DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
+_COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
+_IN_DEGREES = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\^\{?\d\}?)?)\s*(?:\\left)?(\()?\s*"
+    r"(\d+(?:\.\d+)?)\s*\^\s*(\{)?\s*\\circ(?(4)\s*\})(?(2)\s*(?:\\right)?\))"
+)
+_PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+[\s,]++[^\W\d_]{2}")
+
+
+def compare_with_math_verify(gold: str, answer: str) -> str:
+    """The status by form, element by element, and where that does not tell by Math-Verify.
+
+    Runs inside a worker only.
+    """
+    return compare_by_form(gold, answer, _by_algebra)
+
+
+def _by_algebra(gold: str, answer: str) -> str:
+    """The status by Math-Verify 0.8, its own alarms off.
+
+    A side without delimiters of its own is put in dollars, unless it is prose. Math-Verify leaves
+    out the sign of degrees, so sides that are not equal to it are also read with the angles of
+    functions in radians.
+    """
+    read = False
+    for sides in dict.fromkeys(((gold, answer), (_in_radians(gold), _in_radians(answer)))):
+        left, right = map(_parsed, sides)
+        read = read or bool(right)
+        if right and not _far_apart(left, right) and _verified(left, right):
+            return CORRECT
+    if _said(gold) == _said(answer) != "":
+        return CORRECT
+    return WRONG if read else UNPARSED
+
+
+@cache
+def load_backend() -> ModuleType:
+    """Math-Verify, whose parser reads in two stages from now on, and whose warnings are off."""
+    backend = importlib.import_module(BACKEND)
+    logging.getLogger(BACKEND).setLevel(logging.ERROR)  # it warns that its own alarms are off
+    reader: Any = importlib.import_module("latex2sympy2_extended.latex2sympy2")
+    if hasattr(reader, PARSER):
+        setattr(reader, PARSER, _in_two_stages(getattr(reader, PARSER)))
+    return backend
+
+
+def _in_two_stages(parser: Any) -> Any:
+    """The same LaTeX ``parser``, which looks at the context of a rule only where it has to.
+
+    ANTLR's SLL prediction finds the tree of the full one (LL) or an error; then LL is asked. It
+    keeps all its decisions, where LL makes many of them again in every text.
+    """
+    modes = importlib.import_module("antlr4.atn.PredictionMode").PredictionMode
+
+    class TwoStages(parser):  # type: ignore[misc]
+        def math(self) -> Any:
+            self.getTokenStream().fill()  # what is no token is an error in either stage
+            self._interp.predictionMode = modes.SLL
+            try:
+                return super().math()
+            except Exception:  # the parser's listener raises nothing more exact
+                self.reset()
+                self._interp.predictionMode = modes.LL
+                return super().math()
+
+    return TwoStages
+
+
+class _Unread(Exception):
+    """No expression was read in a side, perhaps for want of memory: asked again, it may be."""
+
+
+def _parsed(side: str) -> Sequence[Any]:
+    """What Math-Verify reads in one side: expressions, then the text."""
+    try:
+        return _kept(side)
+    except _Unread as error:
+        found: Sequence[Any] = error.args[0]
+        return found
+
+
+@lru_cache(maxsize=1024)
+def _kept(side: str) -> Sequence[Any]:
+    """A gold is compared with many answers."""
+    found = load_backend().parse(_delimited(side), parsing_timeout=None)
+    if all(isinstance(one, str) for one in found):
+        raise _Unread(found)
+    return tuple(found)
+
+
+def _verified(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
+    return bool(load_backend().verify([*gold], [*answer], timeout_seconds=None))
+
+
+def _far_apart(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
+    """Whether both sides are one number or expression each, of clearly different values.
+
+    Algebra would say the same, after it has tried, at times for seconds, to simplify the
+    difference. Equal texts are equal for Math-Verify, which leaves out a percent sign there.
+    """
+    texts = ({one.strip() for one in side if isinstance(one, str)} for side in (gold, answer))
+    if set.intersection(*texts):
+        return False
+    one, other = _value(gold), _value(answer)
+    if one is None or other is None:
+        return False
+    return abs(one - other) > FAR * max(1.0, abs(one), abs(other))
+
+
+def _value(side: Sequence[Any]) -> complex | None:
+    """The value of what Math-Verify read, where that is one expression, its variables between 1 and 2.
+
+    Expressions that are equal everywhere are equal there. None for a variable alone, which Math-Verify
+    compares with products of letters, and for sums and integrals, which sympy does not compute
+    well.
+    """
+    read = [one for one in side if not isinstance(one, str)]
+    sympy = importlib.import_module("sympy")
+    sums = sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative
+    if len(read) != 1 or not isinstance(read[0], sympy.Expr):
+        return None
+    if read[0].is_Symbol or read[0].has(*sums):
+        return None
+    try:
+        at = {one: 1 + sympy.Rational(_spread(one.name), 1000) for one in read[0].free_symbols}
+        value = complex(read[0].evalf(_DIGITS, subs=at, strict=bool(at)))
+    except Exception:  # whatever sympy raises, Math-Verify is asked
+        return None
+    return value if cmath.isfinite(value) else None
+
+
+def _spread(name: str) -> int:
+    """A number from 1 to 997 that is likely another for another name."""
+    return 1 + zlib.crc32(name.encode()) % 997
+
+
+def _said(side: str) -> str:
+    """The words of prose, without case or punctuation; empty for anything else."""
+    return " ".join(re.findall(r"\w+", side.casefold())) if _PROSE.search(side) else ""
+
+
+def _in_radians(side: str) -> str:
+    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
+    return _IN_DEGREES.sub(r"\1\\left(\\frac{\3 \\pi}{180}\\right)", side)
+
+
+def _delimited(side: str) -> str:
+    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
+    plain = _COMMAND.sub(" ", side)
+    return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"
