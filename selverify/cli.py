@@ -6,6 +6,8 @@ Errors of the library end as one sentence on stderr with exit code 1. Does not k
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import socket
 from contextlib import suppress
@@ -71,6 +73,9 @@ class _Sentences(TyperGroup):
     """Shows an error of the library as its message, and what the system says of a file."""
 
     def invoke(self, ctx: Any) -> Any:
+        # What is imported stays to the end, and no collection of garbage need look through it.
+        gc.set_threshold(50_000)
+        atexit.register(gc.freeze)
         try:
             return super().invoke(ctx)
         except (SelverifyError, OSError) as error:

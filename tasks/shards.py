@@ -7,6 +7,8 @@ do not depend on the number of processes: each stage fixes the size of its shard
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import multiprocessing
 import os
@@ -217,6 +219,9 @@ def _start(lines: Queue[logging.LogRecord], lifeline: Connection) -> None:
     root.handlers = [QueueHandler(lines)]
     root.setLevel(logging.INFO)
     threading.Thread(target=_watch, args=(lifeline,), daemon=True).start()
+    # What is imported stays to the end, and no collection of garbage need look through it.
+    gc.set_threshold(50_000)
+    atexit.register(gc.freeze)
 
 
 def _watch(lifeline: Connection) -> None:

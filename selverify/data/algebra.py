@@ -134,11 +134,11 @@ def _far_apart(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
 
 
 def _value(side: Sequence[Any]) -> complex | None:
-    """The value of what Math-Verify read, where that is one expression, its variables between 1 and 2.
+    """The value of what Math-Verify read, where that is one expression; variables between 1 and 2.
 
-    Expressions that are equal everywhere are equal there. None for a variable alone, which Math-Verify
-    compares with products of letters, and for sums and integrals, which sympy does not compute
-    well.
+    Expressions that are equal everywhere are equal there. None for a variable alone, which
+    Math-Verify compares with products of letters, and for sums and integrals, which sympy does not
+    compute well.
     """
     read = [one for one in side if not isinstance(one, str)]
     sympy = importlib.import_module("sympy")

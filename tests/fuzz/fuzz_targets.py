@@ -17,7 +17,7 @@ from typing import Any
 from fuzz_domains import begin, feed
 from fuzz_input import pieces_of
 
-from selverify.data import grading
+from selverify.data import algebra, grading
 from selverify.domains import DOMAINS, GENERATED
 from selverify.domains.answers import extract_boxed, stated_answer
 from selverify.domains.base import split_moves
@@ -154,8 +154,8 @@ def read_answers(text: str) -> None:
         settled = grading.compare_quickly(one, other)
         assert settled is None or settled.status in STATUSES
     if len(text) <= grading.MAX_ANSWER:
-        grading._delimited(text)
-        grading._said(text)
+        algebra._delimited(text)
+        algebra._said(text)
 
 
 def read_claims(text: str) -> None:

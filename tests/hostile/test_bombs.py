@@ -9,7 +9,7 @@ import fuzz_domains
 import pytest
 from bombs import BOMBS, LIMIT, LOOKALIKES, quickest
 
-from selverify.data import grading
+from selverify.data import algebra, grading
 from selverify.domains import DOMAINS, GENERATED
 from selverify.domains.answers import extract_boxed, stated_answer
 from selverify.domains.base import close_move, split_moves
@@ -84,8 +84,8 @@ def compared(text: str) -> None:
     grading.compare_quickly("24", text)
     grading.compare_quickly(text, "24")
     if len(text) <= grading.MAX_ANSWER:
-        grading._delimited(text)
-        grading._said(text)
+        algebra._delimited(text)
+        algebra._said(text)
 
 
 def said_by_a_server(text: str) -> None:
