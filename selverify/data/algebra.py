@@ -19,7 +19,7 @@ from typing import Any
 from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, compare_by_form
 
 BACKEND = "math_verify"
-PARSER = "PSParser"
+_PARSER = "PSParser"
 FAR = 1e-3
 """Of two values that are not equal: far more than what is rounded away."""
 _DIGITS = 15
@@ -65,8 +65,8 @@ def load_backend() -> ModuleType:
     backend = importlib.import_module(BACKEND)
     logging.getLogger(BACKEND).setLevel(logging.ERROR)  # it warns that its own alarms are off
     reader: Any = importlib.import_module("latex2sympy2_extended.latex2sympy2")
-    if hasattr(reader, PARSER):
-        setattr(reader, PARSER, _in_two_stages(getattr(reader, PARSER)))
+    if hasattr(reader, _PARSER):
+        setattr(reader, _PARSER, _in_two_stages(getattr(reader, _PARSER)))
     return backend
 
 

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from selverify.data.grading import (
-    Grader,
-    compare_quickly,
-)
+from selverify.data.grading import Grader, compare_quickly
 from selverify.domains.answers import extract_boxed
 from selverify.errors import ParamsError, ProtocolError
 
