@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import random
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -110,6 +111,17 @@ class MappedLists:
     def rows(self, place: int) -> Embeddings:
         """The embeddings of the list at ``place``."""
         return self.take(torch.arange(self.starts[place], self.starts[place + 1]))
+
+    def parts(self) -> Iterator[tuple[Embeddings, list[int]]]:
+        """The embeddings of all lists, those of some at once, and how many rows each has."""
+        place = 0
+        while place < len(self.items):
+            start, left = self.starts[place], self.starts[-1] - self.starts[place]
+            end = bisect_right(self.starts, start + _ROWS_AT_ONCE) - 1
+            end = len(self.items) if left < 2 * _ROWS_AT_ONCE else max(place + 1, end)
+            rows = self.take(torch.arange(start, self.starts[end]))
+            yield rows, [len(item.labels) for item in self.items[place:end]]
+            place = end
 
     def states(self, places: Sequence[int]) -> Tensor:
         """z_w of the lists at ``places``, or of evenly spaced ones of too many: [lists, D]."""
@@ -279,9 +291,9 @@ def reference_dispersion(heuristic: Heuristic, lists: MappedLists) -> dict[str, 
     named = scorers(heuristic)
     found = {name: array("d") for name in named}
     with torch.inference_mode():
-        for rows in map(lists.rows, range(len(lists.items))):
+        for rows, counts in lists.parts():
             for name, scorer in named.items():
-                found[name].append(dispersion(scorer(rows).tolist()))
+                found[name].extend(dispersion(one.tolist()) for one in scorer(rows).split(counts))
     return {name: sum(spreads) / len(lists.items) for name, spreads in found.items()}
 
 

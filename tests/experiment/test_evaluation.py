@@ -4,7 +4,7 @@ import json
 import random
 from collections import Counter
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pandas as pd
@@ -42,13 +42,19 @@ GATED = [name for name, method in METHODS.items() if isinstance(method.build, Ga
 TRUTHS = {task.problem.problem_id: task.truth for task in TASKS}
 
 
+@cache
+def right_moves(problem_id: str) -> tuple[str, ...]:
+    """Of one solution."""
+    (problem,) = (task.problem for task in TASKS if task.problem.problem_id == problem_id)
+    found = DOMAIN.solution(problem, TRUTHS[problem_id], random.Random(3))
+    return tuple(move.text for move in found)
+
+
 def propose(state: State, rng: random.Random) -> str:
     """Mostly a right next move, else a misread number, wrong arithmetic or nonsense."""
     draw, facts = rng.random(), json.loads(TRUTHS[state.problem.problem_id].facts)
-    truth = TRUTHS[state.problem.problem_id]
     said = [move.text for move in state.derivation]
-    moves = [m.text for m in DOMAIN.solution(state.problem, truth, random.Random(3))]
-    rest = [text for text in moves if text not in said]
+    rest = [text for text in right_moves(state.problem.problem_id) if text not in said]
     if draw < 0.7 and rest:
         return rest[0]
     if draw < 0.85:

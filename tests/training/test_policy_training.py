@@ -18,10 +18,17 @@ from selverify.audit.orders import LEARNED
 from selverify.errors import ArtifactError, SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
-from selverify.models.heuristic.hybrid import Heuristic
+from selverify.models.heuristic.hybrid import Heuristic, scorers
 from selverify.training import policy
 from selverify.training.fit import Epoch
-from selverify.training.policy import PLAIN, LabelledList, MappedLists, split_lists, train_policy
+from selverify.training.policy import (
+    PLAIN,
+    LabelledList,
+    MappedLists,
+    reference_dispersion,
+    split_lists,
+    train_policy,
+)
 
 SETTINGS = RANKER_SETTINGS.model_copy(
     update={"weight_decay": 0.0, "pairs_per_state": 6, "validation_fraction": 0.25, "seed": 3}
@@ -287,16 +294,38 @@ def test_from_files_the_same_weights_are_learned_to_the_last_bit(monkeypatch) ->
     found = []
     for part, given in ((2**20, InMemory(data)), (2_048, MappedLists(data))):
         monkeypatch.setattr(policy, "_ROWS_AT_ONCE", part)
-        log: list[str] = []
+        lines: list[str] = []
         heuristic, dispersion = train_policy(
-            given, settings, report=lambda epoch, log=log: log.append(str(epoch))
+            given, settings, report=lambda epoch, lines=lines: lines.append(str(epoch))
         )
-        found.append((heuristic.state_dict(), dispersion, sorted(log)))  # two at a time
-    (whole, *obvious), (mapped, *told) = found
-    assert told == obvious
+        found.append((heuristic.state_dict(), dispersion, sorted(lines)))  # two at a time
+    (whole, obvious, log), (mapped, told, other) = found
+    assert other == log
+    # A spread is of scores from products of other numbers of rows, which may sum in another order.
+    assert told == pytest.approx(obvious, rel=1e-8)
     assert whole.keys() == mapped.keys()
     for name, weights in whole.items():
         assert torch.equal(weights, mapped[name]), name
+
+
+def test_sigma_bar_is_the_mean_of_the_spreads_of_each_list(monkeypatch) -> None:
+    """Scored together in parts of whole lists, one longer than a part, as one list after another."""
+    sizes = [1, 6, 2, 40, 5, 3, 6, 1, 4, 6, 6, 2]
+    data = [
+        replace(item, rows=item.rows.take(torch.arange(size) % 6), labels=(True,) * size)
+        for item, size in zip(lists(len(sizes)), sizes, strict=True)
+    ]
+    mapped = MappedLists(data)
+    heuristic = Heuristic(4, 2, 8).eval()
+    for part in (1, 8, 16, 2**20):
+        monkeypatch.setattr(policy, "_ROWS_AT_ONCE", part)
+        taken = [(rows.state.shape[0], sum(counts)) for rows, counts in mapped.parts()]
+        assert all(rows == counted for rows, counted in taken)
+        assert sum(rows for rows, _ in taken) == sum(sizes)
+        found = reference_dispersion(heuristic, mapped)
+        for name, scorer in scorers(heuristic).items():
+            spreads = [float(scorer(item.rows).std(correction=0)) for item in data]
+            assert found[name] == pytest.approx(sum(spreads) / len(sizes), rel=1e-5, abs=1e-8)
 
 
 def test_lists_come_one_by_one_and_leave_nothing_behind(monkeypatch, tmp_path) -> None:
