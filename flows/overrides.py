@@ -48,7 +48,7 @@ def combinations(profile: str | None, overrides: Sequence[str]) -> tuple[Setting
         raise ParamsError(f"overrides: {count} combinations, expected at most {MAX_COMBINATIONS}")
     given = (*(() if profile is None else profile_settings(profile)), *overrides)
     found = tuple(tuple(one["params"]) for one in get_hydra_sweeps({"params": list(given)}))
-    for settings in found:
+    for settings in found if overrides else ():  # a profile alone was checked when it was read
         params_with(settings, origin=Path("overrides"))
     return found
 

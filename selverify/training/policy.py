@@ -293,7 +293,8 @@ def reference_dispersion(heuristic: Heuristic, lists: MappedLists) -> dict[str, 
     with torch.inference_mode():
         for rows, counts in lists.parts():
             for name, scorer in named.items():
-                found[name].extend(dispersion(one.tolist()) for one in scorer(rows).split(counts))
+                by_list = torch.split(scorer(rows), counts)
+                found[name].extend(dispersion(one.tolist()) for one in by_list)
     return {name: sum(spreads) / len(lists.items) for name, spreads in found.items()}
 
 

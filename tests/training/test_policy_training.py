@@ -309,7 +309,7 @@ def test_from_files_the_same_weights_are_learned_to_the_last_bit(monkeypatch) ->
 
 
 def test_sigma_bar_is_the_mean_of_the_spreads_of_each_list(monkeypatch) -> None:
-    """Scored together in parts of whole lists, one longer than a part, as one list after another."""
+    """Scored in parts of whole lists, one longer than a part, as one list after another."""
     sizes = [1, 6, 2, 40, 5, 3, 6, 1, 4, 6, 6, 2]
     data = [
         replace(item, rows=item.rows.take(torch.arange(size) % 6), labels=(True,) * size)
