@@ -35,7 +35,7 @@ RULES = replace(SETTINGS, proposals=3, k_max=2, tau=0.3, max_moves=12)
 @pytest.fixture(autouse=True)
 def short_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """The client's first pause, which no public setting shortens, as short as tests need."""
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    monkeypatch.setattr("selverify.models.generators.client.FIRST_PAUSE", 0.01)
 
 
 class Judge:

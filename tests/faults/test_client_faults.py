@@ -13,6 +13,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from email.utils import formatdate
+from pathlib import Path
 
 import proxy
 import pytest
@@ -21,7 +23,7 @@ from pydantic import ValidationError
 from stand_in import NOWHERE
 
 from selverify.domains.word_problems import WordProblems
-from selverify.errors import ParamsError, ProtocolError, Refusal
+from selverify.errors import NoReply, ParamsError, ProtocolError, Refusal
 from selverify.models.prompting import Prompt
 from selverify.params import Sampling, Server
 from selverify.search.backend import Proposer
@@ -83,7 +85,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "drip": (proxy.drips, "no whole reply within 0.5 s"),
     "dropped before the headers": (proxy.drops, "disconnected"),
     "reset in the headers": (proxy.resets, ""),
-    "truncated": (proxy.truncates, "without sending complete message body"),
+    "truncated": (proxy.truncates, "payload is not completed"),
     "flood": (proxy.floods, f"more than {LARGEST} bytes"),
     "html": (says(b"<html>Bad gateway</html>", content_type="text/html"), "no JSON: <html>"),
     "broken JSON": (says(b'{"told": 1'), "no JSON"),
@@ -163,6 +165,66 @@ def test_retry_after_is_kept_to() -> None:
     with Proxy(echo, [status(429, retry_after="0.4")]) as server:
         asking(server.url).ask("/x", bodies(1))
     assert server.seen[1].at - server.seen[0].at >= 0.4
+
+
+@pytest.mark.parametrize("asked", ["50", "date", "-1", "nan", "soon"])
+def test_what_retry_after_may_be(asked: str) -> None:
+    """Milliseconds, a date; what is none leaves the pause to the client."""
+    told = {"retry_after": asked}
+    if asked == "50":
+        told = {"retry_after_ms": asked, "retry_after": "60"}
+    if asked == "date":
+        told = {"retry_after": formatdate(time.time() + 2.0, usegmt=True)}
+    began = time.time()
+    with Proxy(echo, [status(503, **told)]) as server:
+        asking(server.url).ask("/x", bodies(1))
+    assert len(server.seen) == 2
+    # A date has no fractions of a second.
+    assert (time.time() - began >= 0.9) == (asked == "date")
+
+
+@pytest.mark.parametrize(
+    "told", [{"retry_after": "3600"}, {"retry_after": "inf"}, {"x_should_retry": "false"}]
+)
+def test_a_server_that_wants_no_retry_gets_none(told: dict[str, str]) -> None:
+    """An hour is not waited for."""
+    with Proxy(echo, [status(429, **told)] * 9) as server, pytest.raises(NoReply) as caught:
+        asking(server.url).ask("/x", bodies(1))
+    assert len(server.seen) == 1
+    assert str(caught.value).endswith("; expected a reply after 0 retries")
+
+
+def test_a_refusal_is_retried_where_the_server_says_so() -> None:
+    """OpenAI's servers do, of a request that may be taken a moment later."""
+    with Proxy(echo, [status(400, x_should_retry="true")]) as server:
+        asking(server.url).ask("/x", bodies(1))
+    assert len(server.seen) == 2
+
+
+def test_pauses_grow_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a second, twice as long each time, eight at most, less up to a quarter."""
+    monkeypatch.undo()
+    failure = client._Failure(0, "", {})
+    for tries, most in enumerate((0.5, 1.0, 2.0, 4.0, 8.0, 8.0), start=1):
+        assert all(0.75 * most <= failure.pause(tries) <= most for _ in range(100))
+    assert failure.pause(10_000) <= 8.0
+
+
+def test_a_proxy_of_the_environment_is_asked_instead(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """But not for an address in ``no_proxy``; what a ``.netrc`` holds is sent to neither."""
+    (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password " + KEY)
+    monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
+    with Proxy(echo) as between, Proxy(echo) as server:
+        monkeypatch.setenv("http_proxy", between.url.removesuffix("/v1"))
+        monkeypatch.setenv("no_proxy", "example.org")
+        (reply,) = asking(server.url).ask("/x", bodies(1))
+        assert reply["path"] == f"{server.url}/x"
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        asking(server.url).ask("/x", bodies(1))
+    assert [len(one.seen) for one in (between, server)] == [1, 1]
+    assert not any("authorization" in one.headers for one in between.seen + server.seen)
 
 
 def test_no_more_requests_are_under_way_than_allowed() -> None:

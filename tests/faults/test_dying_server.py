@@ -107,7 +107,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     with pytest.MonkeyPatch.context() as patch, Proxy(stand_in.answer) as server:
         patch.chdir(folder)
         patch.setenv(pipelines.SECRET, pipelines.KEY)
-        patch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+        patch.setattr("selverify.models.generators.client.FIRST_PAUSE", 0.01)
         shutil.copy(ROOT / "params.yaml", folder)
         pipelines.write_benchmarks(folder)
         told = pipelines.served_params(server.url)

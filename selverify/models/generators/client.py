@@ -1,30 +1,32 @@
 """Questions to an OpenAI-compatible server: many bodies in, as many replies out.
 
-Knows: HTTP through the ``openai`` package, bounded concurrency, retries, keys, and what is no
-reply at all. Does not know: prompts, samples, verdicts, searches.
+Knows: HTTP, bounded concurrency, retries, keys, and what is no reply at all. Does not know:
+prompts, samples, verdicts, searches.
 
-What is retried, with the package's own backoff (from half a second up to eight, or what
-``Retry-After`` asks for, up to two minutes): 408, 409, 429, 5xx, no connection or a dropped one, no
-whole reply in time, a reply that is not a JSON object, is too large, or is one that the caller
-calls faulty.
+What is retried, after half a second, twice as long each time and at most eight, less up to a
+quarter by chance, or after what ``Retry-After`` asks for, up to two minutes: 408, 409, 429, 5xx, no
+connection or a dropped one, no whole reply in time, a reply that is not a JSON object, is too
+large, or is one that the caller calls faulty.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import os
+import random
 import re
-import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from email.utils import parsedate_to_datetime
+from io import BytesIO
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
+import aiohttp
 import anyio
-import httpx2
-import openai
 from anyio.from_thread import start_blocking_portal
 from anyio.lowlevel import current_token
 
@@ -34,26 +36,45 @@ from selverify.search.in_flight import PORTAL
 
 LARGEST_REPLY = 32 << 20
 """Bytes; embeddings of 256 texts at a width of 4,096 take half of it."""
+FIRST_PAUSE = 0.5
+_LONGEST_PAUSE, _LONGEST_ASKED_FOR = 8.0, 120.0
+"""Seconds between two tries: of ours, and of those that a server asks for."""
 _QUOTED = 300
 """Characters of a server's own words in an error."""
-_REPLY = "selverify.reply"
 _RETRIED = frozenset({408, 409, 429})
 _OF_THE_BODY = frozenset({400, 413, 422})
-_STEERING = ("retry-after", "retry-after-ms", "x-should-retry")
 _Body = Mapping[str, object]
 _Replies = list[dict[str, Any] | Refusal]
 _Fault = Callable[[Mapping[str, Any]], str | None]
 """What is wrong with a JSON object that should be a reply, or None."""
-_FAULT: ContextVar[_Fault | None] = ContextVar("_FAULT", default=None)
 
 
 @dataclass(slots=True)
 class _Line:
     """Connections to the server, how many requests it takes at once, and how many ask by it."""
 
-    api: openai.AsyncOpenAI
+    session: aiohttp.ClientSession
     limit: anyio.CapacityLimiter
     users: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A try without a reply: its status (0: none came), what was said, and the headers."""
+
+    status: int
+    said: str
+    headers: Mapping[str, str]
+
+    def pause(self, tries: int) -> float | None:
+        """Seconds to wait after as many ``tries``; None where another would not help."""
+        after = _asked_for(self.headers)
+        said = self.headers.get("x-should-retry")  # OpenAI's own servers say it
+        retried = self.status in _RETRIED or not 0 < self.status < 500
+        if after > _LONGEST_ASKED_FOR or said == "false" or not (retried or said == "true"):
+            return None
+        ours = min(FIRST_PAUSE * 2.0 ** min(tries - 1, 9), _LONGEST_PAUSE)
+        return after or ours * random.uniform(0.75, 1.0)
 
 
 class Client:
@@ -114,12 +135,11 @@ class Client:
         """All replies; the first failure ends the requests still under way."""
         replies: _Replies = [{}] * len(bodies)
         waiting = iter(enumerate(bodies))
-        _FAULT.set(fault)
 
         async def work(line: _Line) -> None:
             for place, body in waiting:
                 async with line.limit:
-                    replies[place] = await self._ask_one(line.api, path, body)
+                    replies[place] = await self._ask_one(line.session, path, body, fault)
 
         async with self._line() as line, anyio.create_task_group() as group:
             for _ in range(min(self.server.concurrency, len(bodies))):
@@ -142,36 +162,63 @@ class Client:
             if not line.users:
                 del self._lines[loop]
                 with anyio.CancelScope(shield=True):
-                    await line.api.close()
+                    await line.session.close()
 
     async def _ask_one(
-        self, api: openai.AsyncOpenAI, path: str, body: _Body
+        self, session: aiohttp.ClientSession, path: str, body: _Body, fault: _Fault | None
     ) -> dict[str, Any] | Refusal:
-        whole = {"model": self.server.model, **body}
-        # The package would send other keys of the environment where it is given none.
-        options: openai.RequestOptions = (
-            {} if self.server.key_variable else {"headers": {"Authorization": openai.omit}}
-        )
-        try:
-            response = await api.post(path, cast_to=httpx2.Response, body=whole, options=options)
-            reply: dict[str, Any] = response.extensions[_REPLY]
-            return reply
-        except openai.APIStatusError as error:
-            status, said = error.status_code, error.response.text
-        except openai.APIConnectionError as error:
-            status, said = 0, str(error.__cause__) or type(error.__cause__).__name__
-        # Outside the handlers, so that no error in the chain holds what the server said.
-        return self._failed(path, status, said)
+        sent = json.dumps({"model": self.server.model, **body}).encode()
+        tries = 1
+        reply = await self._try(session, path, sent, fault)
+        while isinstance(reply, _Failure):
+            pause = reply.pause(tries)
+            if pause is None or tries > self.server.max_retries:
+                return self._failed(path, reply, retries=tries - 1)
+            await anyio.sleep(pause)
+            tries += 1
+            reply = await self._try(session, path, sent, fault)
+        return reply
 
-    def _failed(self, path: str, status: int, said: str) -> Refusal:
+    async def _try(
+        self, session: aiohttp.ClientSession, path: str, sent: bytes, fault: _Fault | None
+    ) -> dict[str, Any] | _Failure:
+        """One request; no error of the package leaves it, since one holds the key."""
+        try:
+            async with session.post(
+                f"{self._url}{path}", data=BytesIO(sent), allow_redirects=False
+            ) as response:
+                body = await _read(response)
+        except TimeoutError:
+            return _Failure(0, f"no whole reply within {self.server.timeout_seconds:g} s", {})
+        except (aiohttp.ClientError, OSError) as error:
+            return _Failure(0, str(error) or type(error).__name__, {})
+        if not 200 <= response.status < 300:
+            said = body if isinstance(body, str) else body.decode(errors="replace")
+            return _Failure(response.status, said, response.headers)
+        reply = body if isinstance(body, str) else self._checked(body, fault)
+        return _Failure(0, f"a faulty reply: {reply}", {}) if isinstance(reply, str) else reply
+
+    def _checked(self, body: bytes, fault: _Fault | None) -> dict[str, Any] | str:
+        """The reply, or what is wrong with it."""
+        try:
+            reply = json.loads(body)
+        except (ValueError, RecursionError):
+            return f"no JSON: {self._quoted(body.decode(errors='replace'))}"
+        if not isinstance(reply, dict):
+            return f"a JSON {type(reply).__name__}, expected an object"
+        wrong = fault(reply) if fault is not None else None
+        return reply if wrong is None else wrong
+
+    def _failed(self, path: str, failure: _Failure, *, retries: int) -> Refusal:
         """The refusal of one body.
 
         Raises:
             Refusal: of every body.
             NoReply: the retries are used up.
         """
-        where, quoted = f"{self._url}{path}", self._quoted(said)
-        if status and status < 500 and status not in _RETRIED:
+        status = failure.status
+        where, quoted = f"{self._url}{path}", self._quoted(failure.said)
+        if 0 < status < 500 and status not in _RETRIED:
             refusal = Refusal(
                 f"{where}: refused with status {status}: {quoted}; expected a reply", status=status
             )
@@ -179,21 +226,21 @@ class Client:
                 return refusal
             raise refusal
         cause = f"status {status}: {quoted}" if status else quoted
-        raise NoReply(f"{where}: {cause}; expected a reply after {self.server.max_retries} retries")
+        raise NoReply(f"{where}: {cause}; expected a reply after {retries} retries")
 
-    def _connect(self) -> openai.AsyncOpenAI:
-        server = self.server
-        return openai.AsyncOpenAI(
-            base_url=self._url,
-            api_key=self._key() or "none",
-            max_retries=server.max_retries,
-            timeout=server.timeout_seconds,
-            http_client=_Reader(
-                server.timeout_seconds,
-                connections=server.concurrency,
-                verify=_trusted(),
-                quote=self._quoted,
-            ),
+    def _connect(self) -> aiohttp.ClientSession:
+        key = self._key()
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=self.server.concurrency),
+            timeout=aiohttp.ClientTimeout(total=self.server.timeout_seconds),
+            headers={
+                "Accept-Encoding": "identity",
+                "Content-Type": "application/json",
+                **({"Authorization": f"Bearer {key}"} if key else {}),
+            },
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            proxy=_proxy(self._url),
         )
 
     def _key(self) -> str | None:
@@ -219,62 +266,27 @@ class Client:
         return words[:_QUOTED] or "no words"
 
 
-class _Reader(httpx2.AsyncClient):
-    """Reads whole replies; one that is none fails like a dropped connection, and is retried."""
+def _proxy(url: str) -> str | None:
+    """Of the environment; the package would send what a ``.netrc`` holds, too."""
+    parts = urlsplit(url)
+    if proxy_bypass(parts.netloc):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme, proxies.get("all"))
 
-    def __init__(
-        self,
-        seconds: float,
-        *,
-        connections: int,
-        verify: ssl.SSLContext,
-        quote: Callable[[str], str],
-    ) -> None:
-        super().__init__(
-            timeout=seconds,
-            limits=httpx2.Limits(max_connections=connections),
-            verify=verify,
-            follow_redirects=False,
-            headers={"Accept-Encoding": "identity"},
-        )
-        self._seconds = seconds
-        self._quote = quote
 
-    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+def _asked_for(headers: Mapping[str, str]) -> float:
+    """Seconds that the server asks to wait; 0 where it asks for none."""
+    for name, unit in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        told = headers.get(name, "")
         try:
-            # The client's own limit is one between two bytes, which a slow server never reaches.
-            with anyio.fail_after(self._seconds):
-                response = await super().send(request, **{**options, "stream": True})
-                try:
-                    body = await _read(response, request)
-                finally:
-                    await response.aclose()
-        except (TimeoutError, httpx2.TimeoutException):
-            message = f"no whole reply within {self._seconds:g} s"
-            raise httpx2.ReadTimeout(message, request=request) from None
-        kept = {name: response.headers[name] for name in _STEERING if name in response.headers}
-        whole = httpx2.Response(response.status_code, headers=kept, content=body, request=request)
-        if whole.is_success:
-            whole.extensions[_REPLY] = self._checked(body, request)
-        return whole
-
-    def _checked(self, body: bytes, request: httpx2.Request) -> dict[str, Any]:
-        try:
-            reply = json.loads(body)
-        except (ValueError, RecursionError):
-            _call_faulty(f"no JSON: {self._quote(body.decode(errors='replace'))}", request)
-        if not isinstance(reply, dict):
-            _call_faulty(f"a JSON {type(reply).__name__}, expected an object", request)
-        fault = _FAULT.get()
-        if fault is not None and (wrong := fault(reply)) is not None:
-            _call_faulty(wrong, request)
-        return reply
-
-
-@functools.cache
-def _trusted() -> ssl.SSLContext:
-    # It takes longer to make than a small model's reply.
-    return httpx2.create_ssl_context()
+            return max(0.0, unit * float(told))
+        except ValueError:
+            pass
+    try:
+        return max(0.0, parsedate_to_datetime(told).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def _spellings(key: str) -> str:
@@ -282,16 +294,13 @@ def _spellings(key: str) -> str:
     return "".join(rf"(?:\\?{re.escape(c)}|(?i:\\u{ord(c):04x}))" for c in key)
 
 
-async def _read(response: httpx2.Response, request: httpx2.Request) -> bytes:
-    if response.headers.get("content-encoding", "identity") != "identity":
-        _call_faulty("compressed, which was not asked for", request)
+async def _read(response: aiohttp.ClientResponse) -> bytes | str:
+    """The whole reply, or what is wrong with it."""
+    if response.headers.get("Content-Encoding", "identity") != "identity":
+        return "compressed, which was not asked for"
     body = bytearray()
-    async for part in response.aiter_raw():
+    async for part in response.content.iter_any():
         body += part
         if len(body) > LARGEST_REPLY:
-            _call_faulty(f"more than {LARGEST_REPLY} bytes", request)
+            return f"more than {LARGEST_REPLY} bytes"
     return bytes(body)
-
-
-def _call_faulty(wrong: str, request: httpx2.Request) -> NoReturn:
-    raise httpx2.RemoteProtocolError(f"a faulty reply: {wrong}", request=request)
