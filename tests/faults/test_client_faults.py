@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import random
 import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
 from pathlib import Path
 
 import proxy
 import pytest
+from anyio.from_thread import start_blocking_portal
 from proxy import Fault, Proxy, Reply, rewrites, says, status
 from pydantic import ValidationError
 from stand_in import NOWHERE
+from yarl import URL
 
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import NoReply, ParamsError, ProtocolError, Refusal
@@ -210,14 +214,15 @@ def test_pauses_grow_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failure.pause(10_000) <= 8.0
 
 
+@pytest.mark.parametrize("scheme", ["http://", ""])
 def test_a_proxy_of_the_environment_is_asked_instead(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    scheme: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """But not for an address in ``no_proxy``; what a ``.netrc`` holds is sent to neither."""
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password " + KEY)
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     with Proxy(echo) as between, Proxy(echo) as server:
-        monkeypatch.setenv("http_proxy", between.url.removesuffix("/v1"))
+        monkeypatch.setenv("http_proxy", scheme + URL(between.url).authority)
         monkeypatch.setenv("no_proxy", "example.org")
         (reply,) = asking(server.url).ask("/x", bodies(1))
         assert reply["path"] == f"{server.url}/x"
@@ -225,6 +230,77 @@ def test_a_proxy_of_the_environment_is_asked_instead(
         asking(server.url).ask("/x", bodies(1))
     assert [len(one.seen) for one in (between, server)] == [1, 1]
     assert not any("authorization" in one.headers for one in between.seen + server.seen)
+
+
+@contextmanager
+def refusing_proxy() -> Iterator[tuple[str, list[bytes]]]:
+    """The address of a proxy that asks for a login, and what it was told."""
+    told = []
+
+    def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Awaitable[None]:
+        async def talk() -> None:
+            told.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        return talk()
+
+    with start_blocking_portal(name="proxy") as portal:
+        server = portal.call(asyncio.start_server, refuse, "127.0.0.1", 0)
+        yield "{}:{}".format(*server.sockets[0].getsockname()), told
+        portal.call(server.close)
+
+
+def test_a_proxy_learns_no_key_and_its_password_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a server behind TLS it is told host and port; and a login that is its own."""
+    monkeypatch.setenv("SOME_KEY", KEY)
+    with refusing_proxy() as (address, told):
+        monkeypatch.setenv("https_proxy", f"http://me:pass-of-mine@{address}")
+        asks = asking("https://example.org/v1", key_variable="SOME_KEY", max_retries=0)
+        with pytest.raises(NoReply, match="the proxy's status 407") as caught:
+            asks.ask("/x", bodies(1))
+    assert told[0].startswith(b"CONNECT example.org:443 ") and b"Bearer" not in told[0]
+    assert not any("pass-of" in str(one) for one in chain(caught.value))
+
+
+@pytest.mark.parametrize("given", ["socks5://me:pass@127.0.0.1:1", "http://me:pass@h:99999", ":"])
+def test_a_proxy_that_does_not_speak_http_is_told(
+    given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is sent to it, and without its password."""
+    monkeypatch.setenv("http_proxy", given)
+    with pytest.raises(ParamsError, match="a proxy of the environment: given no usable") as caught:
+        asking("http://example.org/v1").ask("/x", bodies(1))
+    assert not any("pass" in str(one) for one in chain(caught.value))
+
+
+@pytest.mark.parametrize("url", ["http://h:99999/v1", "http://h:port/v1", "http://[::1/v1"])
+def test_an_address_that_is_none_is_told_before_anything_is_asked(url: str) -> None:
+    with pytest.raises(ParamsError, match="url: given no usable address, expected http"):
+        asking(url)
+
+
+def test_a_name_that_no_server_can_have_is_not_asked_for_again() -> None:
+    with pytest.raises(NoReply, match=r"http://a\.\.b/v1: .+; expected the address of a server"):
+        asking("http://a..b/v1", max_retries=9).ask("/x", bodies(1))
+
+
+def test_certificates_are_those_that_the_environment_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    client._trusted.cache_clear()
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "absent.pem"))
+    with pytest.raises(ParamsError, match=r"SSL_CERT_FILE: given .*absent\.pem, expected a file"):
+        asking("https://127.0.0.1:9/v1").ask("/x", bodies(1))
+
+
+def test_a_long_header_is_read_and_no_limit_is_a_limit_too() -> None:
+    """Gateways send policies of many kilobytes; ``.inf`` seconds wait for ever."""
+    with Proxy(lambda path, body: body, [status(200, content_security_policy="x" * 9_000)]) as one:
+        assert asking(one.url, timeout_seconds=math.inf, max_retries=0).ask("/x", bodies(1))
 
 
 def test_no_more_requests_are_under_way_than_allowed() -> None:

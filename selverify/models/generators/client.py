@@ -11,24 +11,27 @@ large, or is one that the caller calls faulty.
 
 from __future__ import annotations
 
+import functools
 import json
+import math
 import os
 import random
 import re
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from io import BytesIO
 from typing import Any
-from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import anyio
 from anyio.from_thread import start_blocking_portal
 from anyio.lowlevel import current_token
+from yarl import URL
 
 from selverify.errors import NoReply, ParamsError, Refusal
 from selverify.params import Server
@@ -39,6 +42,8 @@ LARGEST_REPLY = 32 << 20
 FIRST_PAUSE = 0.5
 _LONGEST_PAUSE, _LONGEST_ASKED_FOR = 8.0, 120.0
 """Seconds between two tries: of ours, and of those that a server asks for."""
+_LONGEST_LINE = 1 << 16
+"""Bytes of a header; gateways send long ones."""
 _QUOTED = 300
 """Characters of a server's own words in an error."""
 _RETRIED = frozenset({408, 409, 429})
@@ -84,10 +89,11 @@ class Client:
         """Check that there is a key where one is needed.
 
         Raises:
-            ParamsError: ``key_variable`` is not set, or holds what cannot be a key.
+            ParamsError: the url is none, or ``key_variable`` is not set, or holds no key.
         """
         self.server = server
         self._url = server.url.rstrip("/")
+        _parsed(self._url, "url")
         self._lines: dict[object, _Line] = {}
         self._key()
 
@@ -185,13 +191,26 @@ class Client:
         """One request; no error of the package leaves it, since one holds the key."""
         try:
             async with session.post(
-                f"{self._url}{path}", data=BytesIO(sent), allow_redirects=False
+                f"{self._url}{path}",
+                data=BytesIO(sent),
+                headers=self._headers(),
+                allow_redirects=False,
             ) as response:
                 body = await _read(response)
         except TimeoutError:
             return _Failure(0, f"no whole reply within {self.server.timeout_seconds:g} s", {})
+        except (aiohttp.InvalidURL, UnicodeError) as error:
+            wrong = self._quoted(str(error))
         except (aiohttp.ClientError, OSError) as error:
-            return _Failure(0, str(error) or type(error).__name__, {})
+            return _Failure(0, _cause(error), {})
+        else:
+            return self._taken(response, body, fault)
+        raise NoReply(f"{self._url}: {wrong}; expected the address of a server")
+
+    def _taken(
+        self, response: aiohttp.ClientResponse, body: bytes | str, fault: _Fault | None
+    ) -> dict[str, Any] | _Failure:
+        """What came, whole or, as a text, what is wrong with it."""
         if not 200 <= response.status < 300:
             said = body if isinstance(body, str) else body.decode(errors="replace")
             return _Failure(response.status, said, response.headers)
@@ -229,19 +248,24 @@ class Client:
         raise NoReply(f"{where}: {cause}; expected a reply after {retries} retries")
 
     def _connect(self) -> aiohttp.ClientSession:
-        key = self._key()
+        seconds = self.server.timeout_seconds
+        proxy, login = _proxy(URL(self._url))
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self.server.concurrency),
-            timeout=aiohttp.ClientTimeout(total=self.server.timeout_seconds),
-            headers={
-                "Accept-Encoding": "identity",
-                "Content-Type": "application/json",
-                **({"Authorization": f"Bearer {key}"} if key else {}),
-            },
+            connector=aiohttp.TCPConnector(limit=self.server.concurrency, ssl=_trusted()),
+            timeout=aiohttp.ClientTimeout(total=None if math.isinf(seconds) else seconds),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            proxy=_proxy(self._url),
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+            proxy=proxy,
+            proxy_auth=login,
         )
+
+    def _headers(self) -> dict[str, str]:
+        """Of a request; those of a session are sent to a proxy, too."""
+        key = self._key()
+        told = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
+        return {**told, "Authorization": f"Bearer {key}"} if key else told
 
     def _key(self) -> str | None:
         name = self.server.key_variable
@@ -266,13 +290,50 @@ class Client:
         return words[:_QUOTED] or "no words"
 
 
-def _proxy(url: str) -> str | None:
-    """Of the environment; the package would send what a ``.netrc`` holds, too."""
-    parts = urlsplit(url)
-    if proxy_bypass(parts.netloc):
-        return None
+@functools.cache
+def _trusted() -> ssl.SSLContext:
+    # It takes longer to make than a small model's reply.
+    file, folder = (os.environ.get(f"SSL_CERT_{kind}") or None for kind in ("FILE", "DIR"))
+    try:
+        return ssl.create_default_context(cafile=file, capath=folder)
+    except OSError as error:
+        raise ParamsError(
+            f"SSL_CERT_FILE: given {file}, expected a file of certificates ({error})"
+        ) from None
+
+
+def _proxy(url: URL) -> tuple[URL | None, aiohttp.BasicAuth | None]:
+    """Of the environment, and the login there; the package would send a ``.netrc``'s, too.
+
+    Raises:
+        ParamsError: it is none that speaks HTTP; the message does not hold a password.
+    """
     proxies = getproxies()
-    return proxies.get(parts.scheme, proxies.get("all"))
+    told = proxies.get(url.scheme) or proxies.get("all")
+    if not told or any(proxy_bypass(name) for name in (url.authority, url.host or "")):
+        return None, None
+    proxy = _parsed(told if "://" in told else f"http://{told}", "a proxy of the environment")
+    login = aiohttp.BasicAuth(proxy.user, proxy.password or "") if proxy.user else None
+    return proxy.with_user(None), login
+
+
+def _parsed(url: str, name: str) -> URL:
+    with suppress(ValueError):
+        parsed = URL(url)
+        if parsed.scheme in ("http", "https") and parsed.host:
+            return parsed
+    raise ParamsError(f"{name}: given no usable address, expected http://host:port")
+
+
+def _cause(error: Exception) -> str:
+    """What the package says, without what it holds of requests, proxies and half a reply."""
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy's status {error.status}: {error.message}"
+    if isinstance(error, aiohttp.ClientResponseError):
+        return f"no HTTP: {error.message}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "the server disconnected"
+    return str(error) or type(error).__name__
 
 
 def _asked_for(headers: Mapping[str, str]) -> float:
