@@ -6,7 +6,7 @@ prompts, samples, verdicts, searches.
 What is retried, after half a second, twice as long each time and at most eight, less up to a
 quarter by chance, or after what ``Retry-After`` asks for, up to two minutes: 408, 409, 429, 5xx, no
 connection or a dropped one, no whole reply in time, a reply that is not a JSON object, is too
-large, or is one that the caller calls faulty.
+large, or is one that the caller calls faulty. ``x-should-retry`` overrules a status.
 """
 
 from __future__ import annotations
@@ -174,16 +174,16 @@ class Client:
         self, session: aiohttp.ClientSession, path: str, body: _Body, fault: _Fault | None
     ) -> dict[str, Any] | Refusal:
         sent = json.dumps({"model": self.server.model, **body}).encode()
-        tries = 1
-        reply = await self._try(session, path, sent, fault)
-        while isinstance(reply, _Failure):
+        tries = 0
+        while True:
+            reply = await self._try(session, path, sent, fault)
+            if not isinstance(reply, _Failure):
+                return reply
+            tries += 1
             pause = reply.pause(tries)
             if pause is None or tries > self.server.max_retries:
                 return self._failed(path, reply, retries=tries - 1)
             await anyio.sleep(pause)
-            tries += 1
-            reply = await self._try(session, path, sent, fault)
-        return reply
 
     async def _try(
         self, session: aiohttp.ClientSession, path: str, sent: bytes, fault: _Fault | None
