@@ -33,6 +33,10 @@ from selverify.params import Generator, Params, PretrainedParams, Served, load_p
 DVC_DIRECTORY = Path(".dvc")
 AT_WORK = Path("tmp") / "selverify.lock"
 STAGE_AT_WORK = Path("tmp") / "selverify-stage.lock"
+DVC_LOCK = Path("dvc.lock")
+LOCK_BEFORE = Path("tmp") / "selverify-dvc.lock"
+STAGE_ENTRY = re.compile(r"^(?=  \S)", re.MULTILINE)
+"""Where a stage's entry in ``dvc.lock`` begins."""
 RUN_PROCESS = "SELVERIFY_RUN"
 """The environment variable that tells what a run starts which process the run is."""
 BEING_FILLED_SECONDS = 5.0
@@ -78,6 +82,8 @@ def alone() -> Iterator[None]:
     still ending. A stage that DVC started without a supervisor has a lock of its own
     (``stage_at_work``).
 
+    What a kill cut off from ``dvc.lock``, in this run or an earlier one, is put back.
+
     Raises:
         ArtifactError: this is no DVC project.
         ProtocolError: another process runs the pipeline here, or what a killed one started does.
@@ -96,10 +102,17 @@ def alone() -> Iterator[None]:
         file.flush()
         os.set_inheritable(file.fileno(), True)
         os.environ[RUN_PROCESS] = str(os.getpid())
+        before = DVC_DIRECTORY / LOCK_BEFORE
+        mend_dvc_lock(DVC_LOCK, before)
+        if DVC_LOCK.is_file():
+            shutil.copyfile(DVC_LOCK, before)
+        else:
+            before.write_bytes(b"")
         try:
             yield
         finally:
             del os.environ[RUN_PROCESS]
+            mend_dvc_lock(DVC_LOCK, before)
 
 
 @contextmanager
@@ -200,6 +213,45 @@ def mend_lock(path: Path) -> None:
     """Remove a lock file of no bytes: an interrupt leaves one, and all DVC commands trip on it."""
     if path.is_file() and path.stat().st_size == 0:
         path.unlink()
+
+
+def mend_dvc_lock(lock: Path, before: Path) -> None:
+    """Put back what a kill cut off from ``lock``, and remove ``before``, its copy of a run's start.
+
+    DVC empties the file, then writes all entries in their order. Those that were written whole are
+    kept, the others are as at the start of the run; DVC compares digests and finds what is newer
+    in its cache. Where there is no copy, the last run had a clean end, and nothing is mended.
+    """
+    if not before.is_file():
+        return
+    if lock.is_file():
+        head, old = _entries(before.read_text("utf-8", "replace"))
+        text = lock.read_text("utf-8", "replace")
+        head_now, now = _entries(text)
+        if not text.endswith("\n") or _is_start(now, old):
+            if now:
+                now.popitem()
+            if entries := "".join((old | now).values()):
+                lock.write_text((head or head_now) + entries, "utf-8")
+            else:
+                lock.unlink()
+    before.unlink()
+
+
+def _entries(lock: str) -> tuple[str, dict[str, str]]:
+    """The text before the first stage, and each stage's text by its name."""
+    head, *entries = STAGE_ENTRY.split(lock)
+    return head, {entry.partition("\n")[0]: entry for entry in entries}
+
+
+def _is_start(now: Mapping[str, str], old: Mapping[str, str]) -> bool:
+    """Whether ``now`` has only the first stages of ``old``, or of the last one only the start."""
+    names = list(now)
+    if names != list(old)[: len(names)]:
+        return False
+    if len(names) < len(old):
+        return True
+    return any(now[name] != old[name] and old[name].startswith(now[name]) for name in names[-1:])
 
 
 def mend_known_runs(folder: Path) -> None:
