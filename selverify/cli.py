@@ -221,13 +221,18 @@ def audit_recorded(
 
         learned = learned_orders(encoder, seed=settings.seed)
     console = Console()
-    with console.status("Counting calls"):
-        parts = list(audit_log(log, settings=settings, learned=learned, figures=figure, csv=csv))
-    for part in parts:
-        if isinstance(part, str):
-            typer.echo(part)
-        else:
-            console.print(part)
+    parts: list[Any] = []
+    try:
+        with console.status("Counting calls"):
+            audit = audit_log(log, settings=settings, learned=learned, figures=figure, csv=csv)
+            for part in audit:
+                parts.append(part)
+    finally:  # also what was found before something could not be
+        for part in parts:
+            if isinstance(part, str):
+                typer.echo(_harmless(part))
+            else:
+                console.print(part)
 
 
 @app.command("train", cls=_Formats)

@@ -38,7 +38,13 @@ from selverify.audit.learned_orders import (
     rounded,
 )
 from selverify.audit.list_audit import accept_rule
-from selverify.audit.log import LONGEST_TEXT, MOST_ENTRIES, RecordedCandidate, RecordedList
+from selverify.audit.log import (
+    LONGEST_TEXT,
+    MOST_ENTRIES,
+    RecordedCandidate,
+    RecordedList,
+    in_order,
+)
 from selverify.audit.ranker_card import Learned, card_of, savings_of
 from selverify.audit.ranking_rule import Rule, choose_rule
 from selverify.audit.records import fault
@@ -48,7 +54,7 @@ from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.search.allocation import calls_at
-from selverify.storage import atomic_path, check_digests, check_place, write_digests
+from selverify.storage import DIGESTS, atomic_path, check_digests, check_place, write_digests
 from selverify.training.policy import LabelledList, MappedLists, train_policy
 
 T = TypeVar("T")
@@ -61,6 +67,8 @@ PROBED, PROBE_TOLERANCE = 8, 1e-3
 WRITING = 8
 """Numbers that say how a state is written."""
 RESAMPLES = 2_000
+LARGEST_SEED = (1 << 63) - 1
+"""PyTorch takes no larger one."""
 UNKNOWN = 1.0
 """The score and the chance of a rejection of all candidates at an unfamiliar state."""
 MOST_LISTS = 20_000
@@ -130,9 +138,12 @@ def check_folder(folder: Path) -> None:
     """
     if not folder.name:
         raise ArtifactError(f"{folder}: given no name, expected a folder for the ranker")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / DESCRIBED).is_file():
+    held = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    other = sorted(held - {DESCRIBED, WEIGHTS, CARD, DIGESTS})
+    if other or (held and DESCRIBED not in held):
         raise ArtifactError(
-            f"{folder}: given a folder that holds something else than a ranker, expected a new one"
+            f"{folder}: given a folder that holds something else than a ranker"
+            f"{f' ({other[0]!r})' if other else ''}, expected a new one"
         )
     check_place(folder.with_name(f"{folder.name}.new"))
     if folder.exists() and not folder.is_dir():
@@ -215,6 +226,8 @@ class Ranker:
     ) -> Ranker:
         """Learn from lists whose candidates all have a verdict; the others are left out.
 
+        The order of ``lists`` does not matter.
+
         Args:
             encoder: what turns texts into numbers; see ``audit.encoders.open_embedder``.
             by, tau: what counts as accepted; see ``audit.list_audit.accept_rule``.
@@ -228,14 +241,15 @@ class Ranker:
         """
         if not 0.0 <= wanted <= 1.0:
             raise ParamsError(f"wanted: given {wanted:g}, expected a share from 0 to 1")
-        if seed < 0:
-            raise ParamsError(f"seed: given {seed}, expected at least 0")
+        if not 0 <= seed <= LARGEST_SEED:
+            raise ParamsError(f"seed: given {seed}, expected from 0 to {LARGEST_SEED}")
         embedder = open_embedder(encoder)
-        drawn = _some_problems(lists, seed)
+        drawn = _some_problems(in_order(lists), seed)
         if len(drawn) < len(lists):
             source = f"{source} ({len(drawn):,} of its {len(lists):,} lists, problems at random)"
         accepts = accept_rule(drawn, by=by, tau=tau)
         states, coverage = judge(drawn, accepts.accepts, complete=True)
+        _, recorded = judge(drawn, accepts.accepts, complete=False)
         _check_verdicts(states, len(drawn), accepts.words)
         settings = RANKER_SETTINGS.model_copy(update={"seed": seed})
         report(f"{len(states)} lists of {coverage.problems} problems; {FOLDS} folds")
@@ -250,7 +264,7 @@ class Ranker:
         several = [item for item in rows if len(item.labels) > 1]
         reference = mean_dispersion(named_scorers(heuristic)[rule.scorer], several)
         rule = replace(rule, reference=reference)
-        learned = Learned(source, accepts.words, encoder, wanted, rule)
+        learned = Learned(source, accepts.words, encoder, wanted, rule, coverage, recorded)
         described = Described(
             schema_version=SCHEMA,
             encoder=encoder,
@@ -265,7 +279,7 @@ class Ranker:
             probe=_probe(embedder),
         )
         weights = _Weights(heuristic, known).eval()
-        return cls(described, card_of(learned, coverage, savings), weights, embedder)
+        return cls(described, card_of(learned, savings), weights, embedder)
 
     def save(self, folder: str | Path) -> None:
         """Write the folder, whole or not at all; a ranker that is there is replaced.

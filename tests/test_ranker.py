@@ -7,12 +7,14 @@ import random
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 from recorded_lists import recorded_list
 from typer.testing import CliRunner, Result
 
 import selverify
 from selverify import CandidateList, Ranker, cli
+from selverify.audit.counterfactual import Outcomes
 from selverify.audit.log import (
     LONGEST_TEXT,
     RecordedCandidate,
@@ -20,7 +22,8 @@ from selverify.audit.log import (
     RecordedSample,
     write_log,
 )
-from selverify.audit.training_log import lists_of
+from selverify.audit.ranking_rule import _safe
+from selverify.audit.training_log import lists_of, read_lists
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.ranker import CARD, DESCRIBED, WEIGHTS
 from selverify.storage import write_digests
@@ -101,18 +104,19 @@ def test_it_says_what_to_verify_on_problems_it_has_not_seen(ranker: Ranker) -> N
 
 
 def test_it_is_the_same_after_it_was_saved(ranker: Ranker, folder: Path) -> None:
-    """Plans, rule and card; a ranker that is there is replaced as a whole."""
+    """Plans, rule and card; a ranker that is there is replaced, and nothing else is."""
     states = [asked(one) for one in sums(3)]
     loaded = Ranker.load(folder)
     assert loaded.plan_many(states) == ranker.plan_many(states)
     assert loaded.described == ranker.described and loaded.card == ranker.card
-    (folder / "other.txt").write_text("not a ranker's")
     ranker.save(folder)
     other = folder.parent / "other"
     other.mkdir()
-    (other / "thesis.txt").write_text("years of work")
-    with pytest.raises(ArtifactError, match="holds something else than a ranker"):
-        ranker.save(other)
+    for place in (folder, other):
+        (place / "thesis.txt").write_text("years of work")
+        with pytest.raises(ArtifactError, match=r"else than a ranker \('thesis.txt'\)"):
+            ranker.save(place)
+    (folder / "thesis.txt").unlink()
     assert (other / "thesis.txt").is_file()
     assert {one.name for one in folder.iterdir()} == {DESCRIBED, WEIGHTS, CARD, "digests.json"}
 
@@ -123,6 +127,60 @@ def test_the_card_says_what_it_learned_from_and_what_it_saves(ranker: Ranker) ->
         assert text in ranker.card
     assert ranker.described.savings in ranker.card
     assert f"instead of {MOVES:.2f}" in ranker.described.savings
+
+
+def test_a_log_in_another_order_teaches_the_same(ranker: Ranker) -> None:
+    lists = sums(1)
+    random.Random(0).shuffle(lists)
+    again = Ranker.train(lists, encoder="free", source="sums")
+    assert (again.described, again.card) == (ranker.described, ranker.card)
+    assert again.digest() == ranker.digest()
+
+
+def test_a_log_that_stopped_at_the_first_accepted_is_told(ranker: Ranker) -> None:
+    """What is left of it are other states than those of the log."""
+    lists = sums(1)[: 20 * STATES]
+    for item in sums(1)[20 * STATES :]:
+        labels = [one.label for one in item.candidates]
+        end = labels.index(True) + 1 if True in labels else MOVES
+        kept = [
+            one if place < end else one.model_copy(update={"label": None})
+            for place, one in enumerate(item.candidates)
+        ]
+        lists.append(item.model_copy(update={"candidates": tuple(kept)}))
+    whole = [item for item in lists if all(one.label is not None for one in item.candidates)]
+    held = sum(any(one.label for one in item.candidates) for item in whole)
+    every = sum(any(one.label for one in item.candidates) for item in lists)
+    doubted = Ranker.train(lists, encoder="free", source="sums")
+    for shown in (doubted.card, doubted.described.savings):
+        assert f"Distrust these figures: {len(lists) - len(whole)} of {len(lists)} lists" in shown
+        assert f"{held / len(whole):.1%} of these hold an accepted step, and " in shown
+        assert f"{every / len(lists):.1%} of all" in shown
+    assert "Distrust" not in ranker.card
+
+
+def test_few_problems_with_an_accepted_step_are_told(ranker: Ranker) -> None:
+    """However many problems there are."""
+    rejected = _relabelled(sums(1)[: -12 * STATES], False)
+    few = Ranker.train(rejected + sums(1)[-12 * STATES :], encoder="free")
+    assert "12 problems with an accepted candidate: too few for the intervals" in few.card
+    assert "too few" not in ranker.card
+
+
+def test_a_call_is_not_skipped_on_the_evidence_of_two_problems() -> None:
+    """However many states they have: states of one problem are not independent."""
+    outcomes = Outcomes(np.zeros(240), np.ones(240), np.ones(240))
+    known = np.ones(240, dtype=bool)
+    alike, apart = np.arange(240) % 2, np.arange(240)
+    assert not _safe([outcomes], known, problems=alike, wanted=0.98).any()
+    assert _safe([outcomes], known, problems=apart, wanted=0.98).all()
+    assert not _safe([outcomes], known & (apart < 20), problems=apart, wanted=0.98).any()
+    wrong = outcomes._replace(found=np.where(apart < 8, 0.0, 1.0))
+    assert not _safe([wrong], known, problems=apart, wanted=0.98).any()
+    asked_about = outcomes._replace(calls=np.ones(240))
+    assert _safe([asked_about], known, problems=alike, wanted=0.98).all()
+    elsewhere = outcomes._replace(calls=(apart < 120).astype(float))
+    assert not _safe([elsewhere], known & (apart < 120), problems=apart, wanted=0.98).any()
 
 
 def test_a_state_is_planned_alone_as_among_others(ranker: Ranker) -> None:
@@ -284,6 +342,29 @@ def test_the_command_writes_one_and_says_what_it_saves(tmp_path: Path) -> None:
     assert "On problems that it was not trained on it makes" in ended.output
     loaded = selverify.Ranker.load(tmp_path / "ranker")
     assert "log.jsonl" in loaded.card
+
+
+def test_samples_that_teach_nothing_are_told(tmp_path: Path) -> None:
+    """Those without a question, without scores, or with too few of them."""
+    log = tmp_path / "log.jsonl"
+    whole = RecordedSample(
+        problem_id="p", run="r", model="m", question="q", sample=0, steps=("a", "b"),
+        step_scores=(0.9, 0.1),
+    )  # fmt: skip
+    changes = ({"question": None}, {"step_scores": None}, {"step_scores": (0.5,)}, {})
+    write_log(
+        [
+            whole.model_copy(update={"sample": place, **change})
+            for place, change in enumerate(changes)
+        ],
+        log,
+    )
+    lists, told = read_lists(log)
+    assert len(lists) == 2
+    assert told == ["3 of 4 samples left out: without a question, or without one score a step"]
+    write_log(sums(1), log)
+    assert read_lists(log) == (sums(1), [])
+    assert "seed: given" in run("train", log, "-o", tmp_path / "r", "--seed", 1 << 70).stderr
 
 
 def test_scored_samples_are_lists_of_their_next_steps() -> None:

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from selverify.audit.log import RecordedSample
 from selverify.audit.records import shown
-from selverify.data.grading import Grader
+from selverify.data.equivalence import UNPARSED
+from selverify.data.grading import TIMEOUT, Grader
 from selverify.domains.answers import stated_answer
 from selverify.domains.claims import canonical_answer
 from selverify.domains.math_steps import END_OF_STEP
@@ -111,9 +112,9 @@ class SampleCoverage(NamedTuple):
 
 
 def by_run(samples: Iterable[RecordedSample]) -> dict[tuple[str, str], tuple[RecordedSample, ...]]:
-    """The samples of each (run, model), in recorded order."""
+    """The samples of each (run, model), by problem and number: the order of lines says nothing."""
     found: dict[tuple[str, str], list[RecordedSample]] = {}
-    for one in samples:
+    for one in sorted(samples, key=lambda one: (one.run, one.model, one.problem_id, one.sample)):
         found.setdefault((one.run, one.model), []).append(one)
     return {key: tuple(own) for key, own in found.items()}
 
@@ -126,8 +127,19 @@ def answer_of(sample: RecordedSample) -> str | None:
     return answer or None
 
 
-def graded(samples: Sequence[RecordedSample], grader: Grader) -> list[RecordedSample]:
+class Graded(NamedTuple):
+    """Samples that all say whether they are right; how many we graded, and how many of these not,
+    because the answer is too long to read or to compare."""
+
+    samples: list[RecordedSample]
+    graded: int
+    unsettled: int
+
+
+def graded(samples: Sequence[RecordedSample], grader: Grader) -> Graded:
     """The samples with ``correct`` filled in: as recorded, else graded against the gold.
+
+    One without an answer is wrong, as is one whose answer cannot be compared.
 
     Raises:
         SchemaError: a sample that answers has neither ``correct`` nor a gold.
@@ -139,12 +151,13 @@ def graded(samples: Sequence[RecordedSample], grader: Grader) -> list[RecordedSa
     }
     grades = grader.grade_many(list(pairs.values())) if pairs else ()
     right = {place: grade.correct for place, grade in zip(pairs, grades, strict=True)}
-    return [
+    known = [
         one
         if one.correct is not None
         else one.model_copy(update={"correct": right.get(place, False)})
         for place, one in enumerate(samples)
     ]
+    return Graded(known, len(pairs), sum(grade.status in (UNPARSED, TIMEOUT) for grade in grades))
 
 
 def group_answers(

@@ -5,6 +5,7 @@ Knows: logs, audits, and which files are written. Does not know: the terminal, o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,15 +49,18 @@ def audit_log(
     """
     if settings.seed < 0:
         raise ParamsError(f"seed: given {settings.seed}, expected at least 0")
-    stem = figures / (path.name.removesuffix(COMPRESSED).removesuffix(".jsonl") or "log")
+    name = path.name.encode(errors="replace").decode()  # figures hold text alone
+    stem = figures / (name.removesuffix(COMPRESSED).removesuffix(".jsonl") or "log")
     places = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "csv")]
     for place in (*places, *([csv] if csv else ())):
         check_place(place)  # now, because the audit takes its time
+    if csv is not None:
+        _check_apart(csv, path, stem)
     log = _read(path)
     if not log.lists and not log.samples:
         raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
     if log.lists:
-        yield from _audit_lists(log.lists, path.name, settings, learned, stem=stem, csv=csv)
+        yield from _audit_lists(log.lists, name, settings, learned, stem=stem, csv=csv)
     elif learned or settings != AuditSettings(resamples=settings.resamples, seed=settings.seed):
         raise ParamsError(
             f"{path}: given samples only, expected no --by, --tau, --wanted, --complete or "
@@ -66,8 +70,23 @@ def audit_log(
         if log.lists:
             yield ""
             stem = stem.with_name(f"{stem.name}-samples")
-            csv = csv and csv.with_name(f"{csv.stem}-samples{csv.suffix}")
-        yield from _audit_samples(log.samples, path.name, settings, stem=stem, csv=csv)
+            csv = csv and _of_samples(csv)
+        yield from _audit_samples(log.samples, name, settings, stem=stem, csv=csv)
+
+
+def _check_apart(csv: Path, log: Path, stem: Path) -> None:
+    """The tables are not written over the log, nor over the figures and their points."""
+    written = rf"{re.escape(stem.name)}((-samples)?-run-\d+)?\.(svg|png|csv)"
+    for table in map(Path.resolve, (csv, _of_samples(csv))):
+        beside = table.parent == stem.parent.resolve() and re.fullmatch(written, table.name)
+        if beside or table == log.resolve():
+            what = "a file of the figures" if beside else "the log"
+            raise ParamsError(f"csv: given {csv}, which would overwrite {what}, expected another")
+
+
+def _of_samples(path: Path) -> Path:
+    """Beside a file that is of the lists of a log, that of its samples."""
+    return path.with_name(f"{path.stem}-samples{path.suffix}")
 
 
 def _read(path: Path) -> Log:

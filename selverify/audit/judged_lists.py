@@ -55,6 +55,7 @@ class ListCoverage:
         misses: candidates without a verdict.
         lists_with_misses: lists that hold one.
         reachable: lists that hold an accepted candidate.
+        problems_reachable: distinct problems of these.
         decided_by_order: lists that hold an accepted candidate and another one.
     """
 
@@ -69,6 +70,7 @@ class ListCoverage:
     misses: int
     lists_with_misses: int
     reachable: int
+    problems_reachable: int
     decided_by_order: int
 
     @property
@@ -143,6 +145,7 @@ def judge(
         misses=int(sum(np.sum(~one.known) for one in judged)),
         lists_with_misses=sum(not one.known.all() for one in judged),
         reachable=sum(bool(one.accepted.any()) for one in judged),
+        problems_reachable=len({one.problem_id for one in judged if one.accepted.any()}),
         decided_by_order=sum(bool(one.accepted.any() and not one.accepted.all()) for one in judged),
     )
     return tuple(judged), coverage

@@ -7,9 +7,10 @@ Does not know: logs, how texts become numbers, how an audit goes on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -28,7 +29,15 @@ from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.search.gated import REJECT_PROBABILITY
 from selverify.training.fit import Epoch
-from selverify.training.policy import PLAIN, LabelledList, MappedLists, split_lists, train_policy
+from selverify.training.policy import (
+    PLAIN,
+    PRINTED,
+    WORDLESS,
+    LabelledList,
+    MappedLists,
+    split_lists,
+    train_policy,
+)
 
 FOLDS = 5
 RANKER_SETTINGS = Residual(
@@ -52,6 +61,14 @@ WITH_TRAJECTORIES = ("distance", "hybrid")
 """They are of use where texts are embedded, since else all distances are 0, and where the log says
 which move each run went on with."""
 ALWAYS = ("residual", REJECT_PROBABILITY)
+OF_COMPARED = MappingProxyType(
+    {
+        "hybrid_without_trajectory": PLAIN,
+        "hybrid_without_token_logprobs": WORDLESS,
+        "printed": PRINTED,
+    }
+)
+"""Scorers of residuals that are trained for comparison alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,8 +77,8 @@ class HeldOutScores:
 
     Attributes:
         scores: [move] by name of scorer, lower first, in ``SCORE_DIGITS`` significant digits: those
-            of ``heuristic.hybrid.scorers``, and ``reject_probability``, the chance in [0, 1] that
-            the verifier rejects the move.
+            of ``heuristic.hybrid.scorers`` that were trained, and ``reject_probability``, the
+            chance in [0, 1] that the verifier rejects the move.
         dispersion: sigma-bar by the same names, for k(w): the mean of sigma(w) over the lists of at
             least two moves that were trained on. One move has no spread, and where logs hold mostly
             such lists, all others would seem spread and be given too many calls.
@@ -134,6 +151,7 @@ def cross_fit(
     settings: Residual,
     *,
     report: Callable[[int, Epoch], None],
+    also: Collection[str] = (),
 ) -> list[HeldOutScores]:
     """Each list scored by a heuristic that was trained on the other folds.
 
@@ -142,6 +160,7 @@ def cross_fit(
         folds: the fold of each list; lists of one problem are in one fold.
         settings: of the training, which splits off its own held-out problems.
         report: is given the fold that is left out, and every epoch of the training.
+        also: as :func:`fit_on` takes it.
 
     Returns:
         One a list, in their order.
@@ -154,7 +173,7 @@ def cross_fit(
         held = [place for place, own in enumerate(folds) if own == fold]
         train = [item for item, own in zip(lists, folds, strict=True) if own != fold]
         others = [lists[place] for place in held]
-        scored = fit_on(train, others, settings, report=partial(report, fold))
+        scored = fit_on(train, others, settings, report=partial(report, fold), also=also)
         found |= dict(zip(held, scored, strict=True))
     return [found[place] for place in range(len(lists))]
 
@@ -165,8 +184,11 @@ def fit_on(
     settings: Residual,
     *,
     report: Callable[[Epoch], None],
+    also: Collection[str] = (),
 ) -> list[HeldOutScores]:
     """The lists ``others``, in their order, scored by a heuristic trained on ``train``.
+
+    ``also``: residuals for comparison, as ``train_policy`` takes them.
 
     Raises:
         LeakError: a problem is on both sides.
@@ -180,8 +202,12 @@ def fit_on(
             "problem on one side"
         )
     _check_contrast(train, settings)
-    heuristic, _ = train_policy(MappedLists(train), settings, report=report, also=(PLAIN,))
-    named = named_scorers(heuristic)
+    heuristic, _ = train_policy(MappedLists(train), settings, report=report, also=also)
+    named = {
+        name: scorer
+        for name, scorer in named_scorers(heuristic).items()
+        if name not in OF_COMPARED or OF_COMPARED[name] in also
+    }
     several = [item for item in train if len(item.labels) > 1]
     references = {name: mean_dispersion(scorer, several) for name, scorer in named.items()}
     columns = [_scores(scorer, others) for scorer in named.values()]

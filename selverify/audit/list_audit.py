@@ -37,7 +37,7 @@ from selverify.audit.judged_lists import (
     by_score,
     judge,
 )
-from selverify.audit.log import RecordedList
+from selverify.audit.log import RecordedList, in_order
 from selverify.audit.orders import RECORDED, orders_for, rankers_in_order
 from selverify.errors import ParamsError, SchemaError
 from selverify.experiment.audits import ORACLE, RANDOM
@@ -152,12 +152,14 @@ def audit_lists(
 ) -> ListAudit:
     """Every order that the lists can serve, under several allocations, against verify-all.
 
+    The order of ``lists`` does not matter.
+
     Raises:
         SchemaError: no list can be used, or too few problems have an accepted move to choose
             settings on some of them and score on others.
     """
     rule = accept_rule(lists, by=settings.by, tau=settings.tau)
-    states, coverage = judge(lists, rule.accepts, complete=settings.complete)
+    states, coverage = judge(in_order(lists), rule.accepts, complete=settings.complete)
     if not coverage.reachable:
         raise SchemaError(
             f"of {coverage.lists} lists of the log {coverage.used} can be used, and none of them "

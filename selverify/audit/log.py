@@ -49,12 +49,15 @@ MOST_ENTRIES = 10_000
 MOST_PARTS = 4_000_000
 """Candidates, steps and step scores of all entries: packed, a few bytes hold thousands of them."""
 LONGEST_NAME = 500
+LARGEST, LARGEST_COUNT = 1e15, 1 << 53
+"""Of a score or log probability, either way, and of a count: their sums are finite."""
 PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]*$"
 """Names are printed: none holds what ends a line, moves a cursor or turns the text round."""
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=PRINTABLE)]
 Text = Annotated[str, StringConstraints(max_length=LONGEST_TEXT)]
-Score = Annotated[float, Field(allow_inf_nan=False)]
+Score = Annotated[float, Field(allow_inf_nan=False, ge=-LARGEST, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST_COUNT)]
 Steps = Annotated[tuple[Text, ...], Field(max_length=MOST_ENTRIES, strict=False)]
 
 
@@ -78,7 +81,7 @@ class RecordedCandidate(_Strict):
     text: Text
     score: Score | None = None
     label: bool | None = None
-    times: Annotated[int, Field(ge=1)] = 1
+    times: Annotated[Count, Field(ge=1)] = 1
     logprob: Score | None = None
 
 
@@ -100,7 +103,7 @@ class RecordedList(_Strict):
     candidates: Annotated[
         tuple[RecordedCandidate, ...], Field(min_length=1, max_length=MOST_ENTRIES, strict=False)
     ]
-    committed: Annotated[int, Field(ge=0)] | None = None
+    committed: Count | None = None
 
     @model_validator(mode="after")
     def _committed_is_a_candidate(self) -> RecordedList:
@@ -125,7 +128,7 @@ class RecordedSample(_Strict):
     model: Name
     question: Text | None = None
     gold: Text | None = None
-    sample: Annotated[int, Field(ge=0)]
+    sample: Count
     steps: Steps
     answer: Text | None = None
     step_scores: (
@@ -133,7 +136,7 @@ class RecordedSample(_Strict):
         | None
     ) = None
     correct: bool | None = None
-    tokens: Annotated[int, Field(ge=0)] | None = None
+    tokens: Count | None = None
 
 
 LogEntry = RecordedList | RecordedSample
@@ -156,6 +159,11 @@ class Log:
             tuple(one for one in all_ if isinstance(one, RecordedList)),
             tuple(one for one in all_ if isinstance(one, RecordedSample)),
         )
+
+
+def in_order(lists: Iterable[RecordedList]) -> list[RecordedList]:
+    """The lists sorted by their names: what is drawn or trained is then the same in any order."""
+    return sorted(lists, key=lambda one: (one.problem_id, one.run, one.state_id))
 
 
 def read_log(path: Path) -> Log:

@@ -5,28 +5,34 @@ Knows: the rule, the coverage of the log, the savings. Does not know: models, fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from selverify.audit.judged_lists import ListCoverage
 from selverify.audit.ranking_rule import Rule, Savings
+from selverify.audit.text import FEW_PROBLEMS, MANY_MISSES, few_problems
 
 FREE = "free"
 
 
 class Learned(NamedTuple):
-    """``source``: what the log is called. ``accepted``: what counts as accepted, in words."""
+    """``source``: what the log is called. ``accepted``: what counts as accepted, in words.
+
+    ``coverage`` is of the lists that were used, ``recorded`` of all that hold a verdict.
+    """
 
     source: str
     accepted: str
     encoder: str
     wanted: float
     rule: Rule
+    coverage: ListCoverage
+    recorded: ListCoverage
 
 
-def card_of(learned: Learned, coverage: ListCoverage, savings: Savings) -> str:
+def card_of(learned: Learned, savings: Savings) -> str:
     """The card as Markdown."""
-    rule = learned.rule
+    rule, coverage = learned.rule, learned.coverage
     blind = (
         "\n- The encoder `free` reads no words: of a state it sees how its candidates are written."
         if learned.encoder == FREE
@@ -54,7 +60,7 @@ plan = ranker.plan(question, steps_so_far, candidates)
 
 {savings_of(learned, savings)}
 
-{_skipping(rule, savings, coverage)}
+{_skipping(learned, savings)}
 
 ## When not to trust it
 
@@ -67,9 +73,9 @@ plan = ranker.plan(question, steps_so_far, candidates)
 
 
 def savings_of(learned: Learned, savings: Savings) -> str:
-    """What the rule comes to on other problems, in a sentence."""
+    """What the rule comes to on other problems, and why that may not hold, in sentences."""
     ours, drawn, everything = savings.table.to_dict("records")
-    return (
+    saved = (
         f"On problems that it was not trained on it makes {_value(ours, 'calls', '{:.2f}')} calls "
         f"a state instead of {everything['calls']:.2f}, "
         f"{_value(ours, 'calls_ratio', '{:.1%}')} of them, and finds an accepted step in "
@@ -80,16 +86,33 @@ def savings_of(learned: Learned, savings: Savings) -> str:
         "on which the rule was chosen; second plans, where no step of a first is accepted, do not "
         "count."
     )
+    return " ".join([saved, *_doubts(learned)])
 
 
-def _skipping(rule: Rule, savings: Savings, coverage: ListCoverage) -> str:
+def _doubts(learned: Learned) -> Iterator[str]:
+    own, recorded = learned.coverage, learned.recorded
+    if own.left_out >= MANY_MISSES * own.lists:
+        yield (
+            f"Distrust these figures: {own.left_out:,} of {own.lists:,} lists were left out, "
+            "because a candidate had no verdict. Where the verifier stopped at the first accepted "
+            "one, only lists in which it came last or never are left: "
+            f"{own.reachable / own.used:.1%} of these hold an accepted step, and "
+            f"{recorded.reachable / recorded.used:.1%} of all. Have all candidates of some "
+            "problems verified."
+        )
+    if own.problems_reachable < FEW_PROBLEMS:
+        yield few_problems(own)
+
+
+def _skipping(learned: Learned, savings: Savings) -> str:
+    rule = learned.rule
     if rule.skip_below is None:
         return "Every state gets a call: no threshold was safe enough to do without."
     return (
         f"A first step that is rejected with a probability below {rule.skip_below:g} is committed "
         f"without a call: on problems that it was not trained on at {savings.skipped:,} of "
-        f"{coverage.used:,} states, where {savings.right / max(savings.skipped, 1):.1%} of these "
-        "steps are accepted."
+        f"{learned.coverage.used:,} states, of {savings.skipped_problems:,} problems, where "
+        f"{savings.right / max(savings.skipped, 1):.1%} of these steps are accepted."
     )
 
 

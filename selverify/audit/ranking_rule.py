@@ -30,7 +30,7 @@ from selverify.audit.judged_lists import JudgedList
 from selverify.audit.learned_orders import HeldOutScores, learned_ranking
 from selverify.audit.list_audit import BETA, CHOICE_FOLDS, CHOICE_REPETITIONS, sizes_to_try
 from selverify.experiment.audits import BoolArray
-from selverify.experiment.statistics import Bootstrap, wilson_interval
+from selverify.experiment.statistics import Bootstrap, IntArray, wilson_interval
 from selverify.search.gated import REJECT_PROBABILITY
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -64,11 +64,13 @@ class Savings(NamedTuple):
 
     ``table``: rows (learned, plan), (random, plan) with a k chosen alike, and (random, verify-all),
     as ``counterfactual.summarise``.
-    ``skipped``: states without a call; ``right``: those of them whose first move is accepted.
+    ``skipped``: states without a call, of ``skipped_problems``; ``right``: those of the states
+    whose first move is accepted.
     """
 
     table: pd.DataFrame
     skipped: int
+    skipped_problems: int
     right: int
 
 
@@ -92,8 +94,9 @@ def choose_rule(
     """The rule with the fewest calls that finds an accepted move often enough, and its savings.
 
     Often enough is a share ``wanted`` of the states that hold one; a state is skipped only by a
-    threshold under which at least that share of the skipped first moves is accepted, with an
-    interval that begins at most ``SLACK`` below. The rule is the one chosen most often on parts of
+    threshold under which at least that share of the skipped first moves is accepted, and of whose
+    problems, each by its own share, the interval begins at most ``SLACK`` below: states of one
+    problem are not independent. The rule is the one chosen most often on parts of
     the problems, without its ``reference``. Its savings are counted on all, because rules that are
     chosen on a part are often cheaper than it, and find less.
 
@@ -114,7 +117,8 @@ def choose_rule(
         )
         for one, made in _options(states, scored, scorers)
     }
-    allowed = partial(_safe, list(options.values()), wanted=wanted)
+    _, problems = np.unique([state.problem_id for state in states], return_inverse=True)
+    allowed = partial(_safe, list(options.values()), problems=problems, wanted=wanted)
     shipped = _most_chosen(choose_allocation(options, splits, wanted=wanted, allowed=allowed))
     rule = Rule(
         shipped.scorer,
@@ -132,7 +136,8 @@ def choose_rule(
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))
     skipped, right = _skipped(options[shipped])
-    return rule, Savings(table, int(skipped.sum()), int(right.sum()))
+    of_problems = len(np.unique(problems[skipped]))
+    return rule, Savings(table, int(skipped.sum()), of_problems, int(right.sum()))
 
 
 def _most_chosen(choice: AllocationChoice[_Key]) -> _Key:
@@ -146,16 +151,24 @@ def _skipped(own: Outcomes) -> tuple[BoolArray, BoolArray]:
     return skipped, skipped & (own.found == 1.0)
 
 
-def _safe(options: Sequence[Outcomes], known: BoolArray, *, wanted: float) -> BoolArray:
-    """[option], whether the ``known`` states speak for what is skipped: none, or enough right."""
+def _safe(
+    options: Sequence[Outcomes], known: BoolArray, *, problems: IntArray, wanted: float
+) -> BoolArray:
+    """[option], whether the ``known`` states speak for what is skipped: none, or enough right.
+
+    ``problems``: [state], the number of its problem.
+    """
 
     def is_safe(skipped: BoolArray, right: BoolArray) -> bool:
-        count, accepted = int((skipped & known).sum()), int((right & known).sum())
-        return not skipped.any() or (
-            count > 0
-            and accepted / count >= wanted
-            and wilson_interval(accepted, count).low >= wanted - SLACK
-        )
+        if not skipped.any():
+            return True
+        counts = np.bincount(problems[skipped & known])
+        accepted = np.bincount(problems[right & known], minlength=len(counts))
+        own = counts > 0
+        if not own.any() or accepted.sum() / counts.sum() < wanted:
+            return False
+        shares = accepted[own] / counts[own]
+        return wilson_interval(float(shares.sum()), len(shares)).low >= wanted - SLACK
 
     return np.array([is_safe(*_skipped(own)) for own in options])
 

@@ -36,6 +36,7 @@ class SampleAudit:
 
     Attributes:
         graded: samples whose correctness was not recorded and was graded against the gold.
+        unsettled: those of them whose answer could not be read or compared, and counts as wrong.
         accuracy: method, aggregation, n (as :func:`budgets` gives, where enough problems have so
             many), problems (that have n usable samples), and with interval ends (``_low``,
             ``_high``): accuracy; calls and steps (step scores) are means a problem.
@@ -48,6 +49,7 @@ class SampleAudit:
     model: str
     coverage: SampleCoverage
     graded: int
+    unsettled: int
     accuracy: pd.DataFrame
     savings: tuple[Savings, ...]
     left_out: int
@@ -66,7 +68,8 @@ def audit_samples(
         SchemaError: a sample has neither ``correct`` nor ``gold``, or a problem too many of them.
     """
     for (run, model), own in by_run(samples).items():
-        found = group_answers(graded(own, grader))
+        known = graded(own, grader)
+        found = group_answers(known.samples)
         held = sample_coverage(found)
         curves = accuracy_curves(found, Subsets(budgets(found), settings.subsets, settings.seed))
         whole = [one for one in found if len(usable(one)) == len(one)]
@@ -75,7 +78,8 @@ def audit_samples(
             run,
             model,
             held,
-            sum(one.correct is None for one in own),
+            known.graded,
+            known.unsettled,
             accuracy_table(
                 curves, fewest=min(settings.fewest, len(found)), bootstrap=settings.bootstrap
             ),

@@ -143,11 +143,16 @@ def _conclusions(found: ListAudit) -> Iterator[str]:
             f"States without an accepted move take {100 * hopeless:.0f} % of the calls of the best "
             "possible order one by one: no order saves those, only asking fewer times does."
         )
-    if found.coverage.problems < FEW_PROBLEMS:
-        yield (
-            f"{_number(found.coverage.problems, 'problem')}: too few for the intervals to be "
-            "trusted; record more problems rather than more states of the same."
-        )
+    if found.coverage.problems_reachable < FEW_PROBLEMS:
+        yield few_problems(found.coverage)
+
+
+def few_problems(own: ListCoverage) -> str:
+    """What less than ``FEW_PROBLEMS`` problems with an accepted candidate do to intervals."""
+    return (
+        f"{_number(own.problems_reachable, 'problem')} with an accepted candidate: too few for the "
+        "intervals to be trusted; record more problems rather than more states of the same."
+    )
 
 
 def _setting(option: AuditOption) -> str:
@@ -305,7 +310,9 @@ def _sample_coverage(found: SampleAudit) -> Iterator[str]:
             f"methods that need them."
         )
     if found.graded:
-        yield f"{found.graded:,} samples did not say whether they are correct: graded by us."
+        yield f"{found.graded:,} answers did not say whether they are correct: graded by us."
+    if found.unsettled:
+        yield f"{found.unsettled:,} of these could not be read or compared: taken for wrong."
     if found.savings and found.left_out:
         yield f"{found.left_out:,} problems without all scores are left out of the last table."
 

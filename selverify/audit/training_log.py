@@ -7,7 +7,7 @@ training.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from selverify.audit.importers import IMPORTERS, Imported, format_of
@@ -49,7 +49,7 @@ def read_lists(path: Path) -> tuple[list[RecordedList], list[str]]:
             f"have step scores and {asked} a question; expected lists, or samples with a question "
             "and a score for each step"
         )
-    return lists, list(imported.sentences()) if form else []
+    return lists, [*(imported.sentences() if form else ()), *_unused(log.samples)]
 
 
 def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
@@ -59,10 +59,9 @@ def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
         SchemaError: a state has more of them than a list holds.
     """
     states: dict[tuple[str, str, tuple[str, ...]], list[RecordedSample]] = {}
-    for one in samples:
-        if one.question is not None and one.step_scores and len(one.step_scores) == len(one.steps):
-            for place in range(len(one.steps)):
-                states.setdefault((one.run, one.problem_id, one.steps[:place]), []).append(one)
+    for one in filter(_is_usable, samples):
+        for place in range(len(one.steps)):
+            states.setdefault((one.run, one.problem_id, one.steps[:place]), []).append(one)
     for (run, problem, prefix), own in states.items():
         place = len(prefix)
         scores = {one.steps[place]: (one.step_scores or ())[place] for one in reversed(own)}
@@ -82,6 +81,20 @@ def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
                 RecordedCandidate(text=text, score=scores[text])
                 for text in dict.fromkeys(one.steps[place] for one in own)
             ),
+        )
+
+
+def _is_usable(sample: RecordedSample) -> bool:
+    scores = len(sample.step_scores or ())
+    return sample.question is not None and 0 < scores == len(sample.steps)
+
+
+def _unused(samples: Sequence[RecordedSample]) -> Iterator[str]:
+    unused = sum(not _is_usable(one) for one in samples)
+    if unused:
+        yield (
+            f"{unused:,} of {len(samples):,} samples left out: without a question, or without one "
+            "score a step"
         )
 
 

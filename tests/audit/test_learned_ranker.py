@@ -27,7 +27,7 @@ from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.training.fit import Epoch
-from selverify.training.policy import LabelledList
+from selverify.training.policy import PLAIN, LabelledList
 
 SETTINGS = Residual(
     hidden=8,
@@ -138,6 +138,18 @@ def test_equal_moves_get_equal_scores_wherever_they_stand() -> None:
     for name, scores in scored.scores.items():
         assert len(set(scores[at].tolist())) == 1, name
         assert all(float(f"{score:.6g}") == score for score in scores.tolist())
+
+
+def test_residuals_for_comparison_are_scored_where_they_are_trained_alone() -> None:
+    """And what is asked for beside the others does not change them."""
+    lists = planted()
+    plain, compared = (
+        fit_on(lists[:30], lists[30:], SETTINGS, report=quiet, also=also) for also in ((), (PLAIN,))
+    )
+    for one, other in zip(plain, compared, strict=True):
+        assert other.scores.keys() - one.scores.keys() == {"hybrid_without_trajectory"}
+        assert one.dispersion.keys() == one.scores.keys()
+        assert all(np.array_equal(one.scores[name], other.scores[name]) for name in one.scores)
 
 
 def test_every_epoch_is_reported_with_its_fold() -> None:

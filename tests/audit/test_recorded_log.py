@@ -58,7 +58,7 @@ HOSTILE = "\x1b[2J\x07\r\n" + "a" * 100_000
 
 names = st.text(st.characters(exclude_categories=("Cc", "Cf", "Cs", "Zl", "Zp")), min_size=1)
 texts = st.text(max_size=12)
-scores = st.floats(allow_nan=False, allow_infinity=False)
+scores = st.floats(-1e15, 1e15)
 candidates = st.builds(
     RecordedCandidate,
     text=texts,
@@ -179,6 +179,16 @@ def test_a_field_of_any_value_is_read_or_refused(
             "candidates.0.label: given 1, expected a valid boolean",
         ),
         ({**LIST, "candidates": []}, "candidates: given [], expected at least 1 item"),
+        (
+            {**LIST, "candidates": [{"text": "a", "logprob": -1.7e308}]},
+            "candidates.0.logprob: given -1.7e+308, expected greater than or equal to -1000",
+        ),
+        (
+            {**LIST, "candidates": [{"text": "a", "times": 10**400}]},
+            "candidates.0.times: given 1000",
+        ),
+        ({**SAMPLE, "tokens": 10**400}, "tokens: given 1000"),
+        ({**SAMPLE, "step_scores": [1e16]}, "step_scores.0: given 1e+16, expected less than or"),
         ({**LIST, "committed": 1}, "committed: given 1, expected below 1"),
         ({**LIST, "extra": 2}, "extra: given 2, expected no such field"),
         ({**LIST, "run": ""}, "run: given '', expected at least 1 character"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -45,7 +46,7 @@ from selverify.audit.solutions import (
 )
 from selverify.audit.text import render_samples
 from selverify.audit.tuning import Halving, choose_settings, reach
-from selverify.data.grading import Grader
+from selverify.data.grading import MAX_ANSWER, Grader
 from selverify.errors import SchemaError
 from selverify.search.aggregation import AGGREGATIONS
 
@@ -560,8 +561,24 @@ def test_samples_without_correct_are_graded(log: tuple[RecordedSample, ...]) -> 
     bare = [one.model_copy(update={"correct": None}) for one in log]
     with Grader(1.0, 1) as grader:
         found = audited(bare, grader)
-    assert found.graded == len(log)
+    assert (found.graded, found.unsettled) == (len(log), 0)
     assert found.accuracy.equals(audited(log).accuracy)
+
+
+def test_only_answers_are_graded_and_what_cannot_be_is_told(
+    log: tuple[RecordedSample, ...],
+) -> None:
+    bare = [one.model_copy(update={"correct": None}) for one in log]
+    bare[0] = bare[0].model_copy(update={"answer": None})
+    bare[1] = bare[1].model_copy(update={"answer": "9" * (MAX_ANSWER + 1)})
+    with Grader(1.0, 1) as grader:
+        text = said(audited(bare, grader))
+    assert f"{len(log) - 1} answers did not say whether they are correct: graded by us." in text
+    assert "1 of these could not be read or compared: taken for wrong." in text
+
+
+def test_an_audit_does_not_depend_on_the_order_of_the_log(log: tuple[RecordedSample, ...]) -> None:
+    assert said(audited(random.Random(1).sample(log, len(log)))) == said(audited(log))
 
 
 def test_the_figure_is_written(log: tuple[RecordedSample, ...], tmp_path: Path) -> None:

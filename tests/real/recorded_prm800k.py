@@ -40,6 +40,7 @@ from selverify.experiment.audits import ORACLE, RANDOM, pairwise_accuracy
 from selverify.experiment.statistics import Bootstrap, FloatArray, Interval, clustered_mean
 from selverify.search.gates import reject
 from selverify.training.fit import Epoch
+from selverify.training.policy import PLAIN as COMPARED
 from selverify.training.policy import LabelledList
 from selverify.types import Move, State
 
@@ -142,7 +143,9 @@ def fitted(embedder: str, repetition: int) -> tuple[tuple[HeldOutScores, ...], t
         if epoch.part == "residual" and epoch.validation_loss is not None:
             errors[fold] = min(errors[fold], epoch.validation_loss)
 
-    scored = cross_fit(embedded(embedder), splits()[repetition], settings, report=keep_best)
+    scored = cross_fit(
+        embedded(embedder), splits()[repetition], settings, report=keep_best, also=(COMPARED,)
+    )
     return tuple(scored), tuple(errors)
 
 
