@@ -37,9 +37,9 @@ class Solved:
     """What came of one problem.
 
     ``answer`` is None when the search found none; ``reason`` says how it ended: ``answered``,
-    ``budget`` (no calls left), ``generation`` (no samples left) or ``exhausted`` (without
-    fallback). ``derivation`` holds the committed moves' texts. The ledgers of ``events`` sum to
-    ``ledger``.
+    ``budget`` (no calls left), ``generation`` (no samples left), ``exhausted`` (without fallback)
+    or, of methods that vote on whole solutions, ``no answer``. ``derivation`` holds the committed
+    moves' texts. The ledgers of ``events`` sum to ``ledger``.
     """
 
     problem: Problem

@@ -353,9 +353,17 @@ class Ranker:
 
         Raises:
             ParamsError: the separator is empty.
+            SchemaError: as many questions as texts are not given, or something else than texts.
         """
         if not separator:
             raise ParamsError("separator: given an empty text, expected what stands between steps")
+        if len(questions) != len(texts):
+            raise SchemaError(
+                f"given {len(questions)} questions and {len(texts)} texts, expected as many"
+            )
+        for place, pair in enumerate(zip(questions, texts, strict=True)):
+            if not all(isinstance(one, str) for one in pair):
+                raise SchemaError(f"text {place}: expected it and its question to be texts")
         said = [text.removesuffix(separator) for text in texts]
         first: dict[tuple[str, str], int] = {}
         for place, key in enumerate(zip(questions, said, strict=True)):
@@ -436,6 +444,10 @@ class Ranker:
     @staticmethod
     def _distinct(place: int, one: CandidateList) -> dict[str, int]:
         """The first place of each text."""
+        if not isinstance(one, CandidateList):
+            raise SchemaError(
+                f"state {place}: given a {type(one).__name__}, expected a CandidateList"
+            )
         for name, texts in (("steps", one.steps), ("candidates", one.candidates)):
             listed = isinstance(texts, Sequence) and not isinstance(texts, str)
             if not listed or not all(isinstance(text, str) for text in texts):

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -19,8 +19,10 @@ from typing import Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from starlette.exceptions import HTTPException
 
 from selverify.domains.math_steps import END_OF_STEP
 from selverify.errors import ParamsError, ProtocolError, SchemaError, SelverifyError
@@ -30,6 +32,8 @@ from selverify.solving import Solver
 
 ALIVE_SECONDS = 10.0
 """Between two signs of life of a streamed reply that is still searched for."""
+LEFT_SECONDS = 0.5
+"""Between two looks whether the client of a search has left."""
 RETRY_SECONDS = 1
 END_SECONDS = 2.0
 """Until a server that ends waits no longer for the searches that are under way."""
@@ -40,8 +44,9 @@ MOST_CALLS = 4_096
 class Limits:
     """``running`` searches at once, ``waiting`` more.
 
-    After ``seconds`` the client is told so. A search that waits is then dropped; one that runs goes
-    on to its end, in its place, because what its models say is paid for.
+    After ``seconds`` the client is told so. A search that waits is then dropped, as it is where its
+    client has left; one that runs goes on to its end, in its place, because what its models say is
+    paid for.
     """
 
     running: int = 8
@@ -153,7 +158,10 @@ class _Desk:
         search = self.threads.submit(self._solve, question, how)
         loop = asyncio.get_running_loop()
         search.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended))
-        return asyncio.wrap_future(search)
+        found = asyncio.wrap_future(search)
+        # Of a client that left nobody asks for the error, and what nobody asks for is logged.
+        found.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        return found
 
     def _ended(self) -> None:
         self.under_way -= 1
@@ -164,11 +172,19 @@ class _Desk:
             return solved
 
 
-def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
+def proxy(
+    solver: Solver,
+    *,
+    model: str,
+    limits: Limits = Limits(),
+    hosts: Sequence[str] = ("127.0.0.1", "localhost"),
+) -> FastAPI:
     """The application: ``/v1/chat/completions`` and ``/v1/models``.
 
     Args:
         model: the name that clients see.
+        hosts: names of the server that a request may have in its ``Host``. Other names are refused:
+            a page of a name that leads to the loopback address could otherwise use the models.
     """
     desk: list[_Desk] = []
 
@@ -190,12 +206,17 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
     app = FastAPI(
         title="selverify", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
 
     @app.exception_handler(RequestValidationError)
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"][1:]) or "the body"
         return _failed(400, f"{where}: {first['msg']}")
+
+    @app.exception_handler(HTTPException)
+    async def _refused(_: Request, error: HTTPException) -> Response:
+        return _failed(error.status_code, str(error.detail))
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -205,7 +226,7 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
         }
 
     @app.post("/v1/chat/completions")
-    async def chat(asked: _Chat) -> Response:
+    async def chat(asked: _Chat, request: Request) -> Response:
         if not desk:  # nothing began the application's life: each search has limits of its own
             desk.append(_Desk(solver, limits, lambda: None))
         try:
@@ -219,9 +240,12 @@ def proxy(solver: Solver, *, model: str, limits: Limits = Limits()) -> FastAPI:
         if asked.stream:
             chunks = _streamed(search, asked, model, limits.seconds)
             return StreamingResponse(chunks, media_type="text/event-stream")
-        await asyncio.wait([search], timeout=limits.seconds)
-        if not search.done():
-            search.cancel()
+        until = time.monotonic() + limits.seconds
+        while not search.done() and time.monotonic() < until:
+            await asyncio.wait([search], timeout=min(LEFT_SECONDS, until - time.monotonic()))
+            if not search.done() and await request.is_disconnected():
+                break
+        search.cancel()
         if (failure := _failure(search, limits.seconds)) is not None:
             return _failed(*failure)
         return JSONResponse(_reply(search.result(), model))
@@ -250,7 +274,8 @@ def _failed(status: int, message: str, headers: dict[str, str] | None = None) ->
 
 def _error(status: int, message: str) -> dict[str, Any]:
     kind = "invalid_request_error" if status < 429 else "server_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": status}}
+    said = message.encode(errors="replace").decode()  # half of a surrogate pair cannot be sent
+    return {"error": {"message": said, "type": kind, "param": None, "code": status}}
 
 
 def _head(kind: str, model: str) -> dict[str, Any]:
@@ -296,12 +321,13 @@ async def _streamed(
 ) -> AsyncIterator[str]:
     """The solution step by step once it is found; a comment now and then until it is."""
     until = time.monotonic() + seconds
-    while not search.done() and time.monotonic() < until:
-        patience = min(ALIVE_SECONDS, until - time.monotonic())
-        await asyncio.wait([search], timeout=max(patience, 0.0))
-        if not search.done():
-            yield ": searching\n\n"
-    if not search.done():
+    try:
+        while not search.done() and time.monotonic() < until:
+            patience = min(ALIVE_SECONDS, until - time.monotonic())
+            await asyncio.wait([search], timeout=max(patience, 0.0))
+            if not search.done():
+                yield ": searching\n\n"
+    finally:  # also where the client has left
         search.cancel()
     if (failure := _failure(search, seconds)) is not None:
         yield _event(_error(*failure))

@@ -8,20 +8,20 @@ trained policies, benchmarks, the truth of any question.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
+from numbers import Integral
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from selverify.domains.math_steps import MathSteps
-from selverify.errors import BudgetError, ParamsError
+from selverify.errors import BudgetError, ParamsError, SchemaError
 from selverify.models.assembly import client_of, open_generator
 from selverify.models.called import (
     CalledGenerator,
@@ -100,6 +100,8 @@ _STEPS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
         "dvts": partial(dvts, expansion=4, aggregation="last"),
     }
 )
+_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+_Whole = Annotated[int, Field(strict=True)]
 RANKED = (FULL, "ranked_vote")
 """Methods that need a ranker."""
 METHODS = ("cot", *_SOLUTIONS, *_STEPS, GATES_ONLY, FULL)
@@ -115,19 +117,22 @@ class SolveSettings:
     ``max_solution_tokens``, ``seed``: of models that are not functions. ``concurrency``: calls of a
     function at once, in threads; 0: one after the other. ``device``: of models of the hub.
     ``cache``: a file that keeps every reply, so that a later search finds it; functions are told
-    apart in it by module and name alone.
+    apart in it by module and name, or by a text that they have as ``identity``.
     """
 
-    tau: float = 0.5
-    proposals: int = 8
-    max_moves: int = 24
-    temperature: float = 0.8
-    max_move_tokens: int = 256
-    max_solution_tokens: int = 1024
-    seed: int = 0
-    concurrency: int = 0
+    tau: _Number = 0.5
+    proposals: Annotated[_Whole, Field(ge=1)] = 8
+    max_moves: Annotated[_Whole, Field(ge=1)] = 24
+    temperature: _Number = 0.8
+    max_move_tokens: _Whole = 256
+    max_solution_tokens: _Whole = 1024
+    seed: _Whole = 0
+    concurrency: Annotated[_Whole, Field(ge=0)] = 0
     device: str = "cpu"
     cache: Path | None = None
+
+
+_SETTINGS = TypeAdapter(SolveSettings)
 
 
 class _GatedMath(MathSteps):
@@ -171,9 +176,7 @@ def _of_scorer(
     scorer: str, scores: tuple[float, ...], chances: tuple[float, ...]
 ) -> tuple[float, ...]:
     """What ``scorer`` gives: a verdict is a yes or a no, so a loss is the chance of a rejection."""
-    if scorer == EXPECTED_LOSS:
-        return tuple(0.5 if one == UNKNOWN else one for one in chances)
-    return chances if scorer == REJECT_PROBABILITY else scores
+    return chances if scorer in (REJECT_PROBABILITY, EXPECTED_LOSS) else scores
 
 
 class Solver:
@@ -189,8 +192,17 @@ class Solver:
         settings: SolveSettings = SolveSettings(),
     ) -> None:
         """Arguments and errors as in ``solve_many``."""
+        settings = _checked(settings)
         _check(generator, verifier, settings)
         found = Ranker.load(ranker) if isinstance(ranker, str | Path) else ranker
+        if found is not None and not isinstance(found, Ranker):
+            raise ParamsError(
+                f"ranker: given a {type(found).__name__}, expected a Ranker or its folder"
+            )
+        if not isinstance(gates, bool) and not callable(gates):
+            raise ParamsError(
+                f"gates: given a {type(gates).__name__}, expected True, False or a function"
+            )
         self._ranker = found
         self._settings = settings
         self._domain = (
@@ -231,14 +243,16 @@ class Solver:
         """
         chosen = method or self.usual_method
         _check_method(chosen, verifies=self._verifies, ranker=self._ranker)
+        _check_questions([question])
         self._domain.read(question, problem_id=name_of(question))
 
     def solve_many(
         self, questions: Sequence[str], *, calls: int = 16, method: str | None = None
     ) -> tuple[Solved, ...]:
         """As the function ``solve_many``."""
-        if calls < 1:
-            raise BudgetError(f"calls: given {calls}, expected at least 1")
+        if not isinstance(calls, Integral) or isinstance(calls, bool) or calls < 1:
+            raise BudgetError(f"calls: given {calls!r}, expected a whole number, at least 1")
+        _check_questions(questions)
         chosen = method or self.usual_method
         _check_method(chosen, verifies=self._verifies, ranker=self._ranker)
         domain, settings = self._domain, self._settings
@@ -300,6 +314,27 @@ def solve_many(
     return solver.solve_many(questions, calls=calls, method=method)
 
 
+def _checked(settings: SolveSettings) -> SolveSettings:
+    if not isinstance(settings, SolveSettings):
+        raise ParamsError(f"settings: given a {type(settings).__name__}, expected SolveSettings")
+    try:
+        return _SETTINGS.validate_python(
+            {one.name: getattr(settings, one.name) for one in fields(settings)}
+        )
+    except ValidationError as error:
+        raise ParamsError(f"settings: {validation_sentence(error)}") from None
+
+
+def _check_questions(questions: Sequence[str]) -> None:
+    if isinstance(questions, str) or not isinstance(questions, Sequence):
+        raise SchemaError(
+            f"questions: given a {type(questions).__name__}, expected a list of texts"
+        )
+    for place, one in enumerate(questions):
+        if not isinstance(one, str):
+            raise SchemaError(f"question {place}: given a {type(one).__name__}, expected a text")
+
+
 def _check(generator: object, verifier: object, settings: SolveSettings) -> None:
     """What can be wrong before a model is opened."""
     if not callable(generator) and not isinstance(generator, str | Mapping):
@@ -310,20 +345,14 @@ def _check(generator: object, verifier: object, settings: SolveSettings) -> None
         raise ParamsError(
             f"verifier: given a {type(verifier).__name__}, expected a function, name or settings"
         )
-    if not math.isfinite(settings.tau):
-        raise ParamsError(f"tau: given {settings.tau}, expected a number")
-    for name in ("proposals", "max_moves"):
-        if getattr(settings, name) < 1:
-            raise ParamsError(f"{name}: given {getattr(settings, name)}, expected at least 1")
-    if settings.concurrency < 0:
-        raise ParamsError(f"concurrency: given {settings.concurrency}, expected at least 0")
     if settings.concurrency and find_spec("anyio") is None:
         raise ParamsError("concurrency: expected anyio, pip install 'selverify[servers]'")
     for one in (generator, verifier):
         if settings.cache is not None and callable(one) and not has_a_place(one):
             raise ParamsError(
-                "cache: given with a lambda, a partial or an object, expected functions that are "
-                "told apart by their names"
+                "cache: given with a lambda, a partial, an object, its method or a function that "
+                "holds variables of another, expected functions that are told apart by their "
+                "names, or an identity of each (generate.identity = 'a text')"
             )
 
 
@@ -395,13 +424,11 @@ def _proposer(
 ) -> Proposer:
     if callable(given):
         return CalledGenerator(given, domain, max_moves=settings.max_moves)
-    sampling = Sampling(
-        temperature=settings.temperature,
-        max_move_tokens=settings.max_move_tokens,
-        max_solution_tokens=settings.max_solution_tokens,
-        max_moves=settings.max_moves,
-        batch_rows=256,
-    )
+    sampled = {
+        name: getattr(settings, name)
+        for name in ("temperature", "max_move_tokens", "max_solution_tokens", "max_moves")
+    }
+    sampling = _validated(Sampling, {**sampled, "batch_rows": 256}, of="settings")
     source = _generator_source({"model": given} if isinstance(given, str) else given)
     return open_generator(
         domain,
@@ -490,11 +517,13 @@ def _verifier_source(given: Mapping[str, Any]) -> VerifierSource:
         raise ParamsError(f"verifier: {error}") from error
 
 
-def _validated(kind: type[_Section], given: Mapping[str, Any]) -> _Section:
+def _validated(
+    kind: type[_Section], given: Mapping[str, Any], *, of: str = "generator"
+) -> _Section:
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
-        raise ParamsError(f"generator: {validation_sentence(error)}") from None
+        raise ParamsError(f"{of}: {validation_sentence(error)}") from None
 
 
 def _concurrency(generator: object, verifier: object, settings: SolveSettings) -> dict[str, int]:

@@ -268,6 +268,14 @@ def test_one_candidate_is_a_plan(ranker: Ranker) -> None:
     assert plan.order == (0,) and plan.verify in (0, 1)
 
 
+def test_what_is_no_text_cannot_be_picked_from(ranker: Ranker) -> None:
+    for questions, texts in ((["q"], ["a", "b"]), (["q"], [5]), ([None], ["a"])):
+        with pytest.raises(SchemaError, match="expected"):
+            ranker.pick(questions, texts, separator="\n")
+    with pytest.raises(SchemaError, match="state 0: given a tuple, expected a CandidateList"):
+        ranker.plan_many([("q", [], ["a"])])
+
+
 def test_bad_states_are_one_sentence(ranker: Ranker) -> None:
     one = asked(sums(6)[0])
     with pytest.raises(SchemaError, match="state 0: given no candidates, expected at least one"):

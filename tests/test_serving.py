@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import threading
@@ -23,7 +24,7 @@ from typer.testing import CliRunner
 
 from selverify import cli
 from selverify.errors import NoReply
-from selverify.serving import Limits, proxy
+from selverify.serving import LEFT_SECONDS, Limits, proxy
 from selverify.solving import Solver, SolveSettings
 
 ROOT = Path(__file__).parents[1]
@@ -260,10 +261,84 @@ def test_a_server_ends_without_the_searches_that_outlived_their_clients() -> Non
 def test_an_application_that_nothing_began_answers() -> None:
     """As part of another one."""
     solver = Solver(generator=generate, verifier=score, settings=SolveSettings(concurrency=2))
-    client = TestClient(proxy(solver, model="sums"))
+    client = TestClient(proxy(solver, model="sums"), base_url="http://localhost:8800")
     messages = [{"role": "user", "content": QUESTIONS[0]}]
     reply = client.post("/v1/chat/completions", json={"model": "sums", "messages": messages})
     assert reply.status_code == 200 and reply.json()["selverify"]["answer"] == ANSWERS[0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_search_that_waits_is_dropped_where_its_client_has_left(stream: bool) -> None:
+    """One that runs goes on."""
+    begun, hold = Counter[str](), threading.Event()
+
+    def slow(question: str, steps: list[str], n: int) -> list[str]:
+        begun[question] += 1
+        hold.wait(60)
+        return generate(question, steps, n)
+
+    with served(slow, limits=Limits(running=1, waiting=1)) as url:
+        for question in QUESTIONS[:2]:
+            with pytest.raises(openai.APITimeoutError):
+                list(ask(url, question, stream=stream, timeout=0.3) or ())
+        time.sleep(2 * LEFT_SECONDS)
+        assert begun == {QUESTIONS[0]: 1}
+        hold.set()
+        assert ask(url, QUESTIONS[2]).selverify["answer"] == ANSWERS[2]
+    assert set(begun) == {QUESTIONS[0], QUESTIONS[2]}
+
+
+def test_the_error_of_a_client_that_left_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """It may quote the question."""
+    hold = threading.Event()
+
+    def failing(question: str, steps: list[str], n: int) -> list[str]:
+        hold.wait(60)
+        raise RuntimeError(f"failed on {question}")
+
+    with served(failing, limits=Limits(running=1)) as url:
+        with pytest.raises(openai.APITimeoutError):
+            list(ask(url, "a secret?", stream=True, timeout=0.3))
+        hold.set()
+        with pytest.raises(openai.InternalServerError, match="failed on"):
+            ask(url, "another?")
+        gc.collect()
+        assert [one.id for one in client(url).models.list()] == ["sums"]
+    assert "secret" not in caplog.text
+
+
+def test_other_names_of_the_address_are_refused_and_every_error_has_a_sentence(url: str) -> None:
+    """A page in a browser can name a host of its own."""
+    messages = [{"role": "user", "content": QUESTIONS[0]}]
+    asked = {"model": "sums", "messages": messages}
+    for path in ("/chat/completions", "/models"):
+        told = httpx2.request(
+            "POST" if "chat" in path else "GET",
+            f"{url}{path}",
+            json=asked,
+            headers={"Host": "evil.example:8800", "Origin": "http://evil.example"},
+        )
+        assert told.status_code == 400 and "choices" not in told.text
+    for told in (
+        httpx2.get(f"{url}/nothing"),
+        httpx2.post(f"{url}/chat/completions", content=b"[" * 100_000),
+        httpx2.post(
+            f"{url}/chat/completions", content=b"\xff", headers={"Content-Type": "application/json"}
+        ),
+    ):
+        assert told.status_code in (400, 404) and told.json()["error"]["message"]
+
+
+def test_half_of_a_surrogate_pair_in_an_error_is_sent_as_a_question_mark() -> None:
+    def failing(question: str, steps: list[str], n: int) -> list[str]:
+        raise RuntimeError("half \ud83d")
+
+    with (
+        served(failing) as url,
+        pytest.raises(openai.InternalServerError, match=r"half \?") as told,
+    ):
+        ask(url, QUESTIONS[0])
+    assert told.value.status_code == 502
 
 
 def test_a_search_that_fails_leaves_the_others_to_end() -> None:

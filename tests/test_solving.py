@@ -6,6 +6,9 @@ import random
 import re
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count, cycle
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,7 @@ from test_ranker import PROBLEMS, sums
 import selverify
 from selverify import Ranker, SolveSettings
 from selverify.domains.math_steps import MathSteps
-from selverify.errors import BudgetError, ParamsError, ProtocolError
+from selverify.errors import BudgetError, ParamsError, ProtocolError, SchemaError
 from selverify.models.called import CalledGenerator
 from selverify.params import PretrainedParams
 from selverify.solving import _STEPS, METHODS, RANKED, _generator_source
@@ -173,6 +176,7 @@ def test_what_a_function_said_before_another_failed_is_kept(tmp_path: Path) -> N
         return score(question, steps)
 
     calls: Counter[str] = Counter()
+    breaking.identity = "sums"
     settings = SolveSettings(cache=tmp_path / "replies.sqlite")
     given = {"generator": generate, "verifier": breaking, "settings": settings, "gates": False}
     _RNG.seed(3)
@@ -209,9 +213,10 @@ def test_what_a_function_said_is_kept_beside_a_model(
         return generate(question, steps, n)
 
     def opened(given: object, domain: MathSteps, settings: SolveSettings) -> CalledGenerator:
-        made = generate if given == "a model" else propose
+        made = generate if given == "a model" else given
         return CalledGenerator(made, domain, max_moves=settings.max_moves)
 
+    verify.identity = propose.identity = "paid"
     monkeypatch.setattr("selverify.solving._proposer", opened)
     for given in (
         {"generator": "a model", "verifier": verify, "method": "best_of_n"},
@@ -265,7 +270,8 @@ def test_no_reply_is_paid_for_twice(tmp_path: Path) -> None:
         calls["generate"] += 1
         return generate(question, steps, n)
 
-    settings = SolveSettings(cache=tmp_path / "replies.sqlite")
+    counted.identity = "counted"
+    settings = SolveSettings(cache=str(tmp_path / "replies.sqlite"))
     first, again = (
         selverify.solve_many(QUESTIONS, generator=counted, verifier=score, settings=settings)
         for _ in range(2)
@@ -276,10 +282,116 @@ def test_no_reply_is_paid_for_twice(tmp_path: Path) -> None:
     assert calls["generate"] == before
 
 
+class Constant:
+    """A model that always says the same."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+
+    def generate(self, question: str, steps: list[str], n: int) -> list[str]:
+        return [f"The answer is {self.answer}."] * n
+
+
+def constant(answer: str) -> Callable[..., list[str]]:
+    def generate(question: str, steps: list[str], n: int) -> list[str]:
+        return Constant(answer).generate(question, steps, n)
+
+    return generate
+
+
+def test_no_reply_is_given_for_another_model_of_the_same_name(tmp_path: Path) -> None:
+    """What cannot be told apart by its name needs an identity of its own."""
+    settings = SolveSettings(cache=tmp_path / "replies.sqlite")
+    for generator in (Constant("1").generate, constant("1"), partial(constant("1"))):
+        with pytest.raises(ParamsError, match="expected functions that are told apart by"):
+            selverify.solve("q?", generator=generator, settings=settings)
+    models = [Constant(answer) for answer in "12"]
+    for place, one in enumerate(models):
+        one.identity = f"model {place}"
+    functions = [constant(answer) for answer in "34"]
+    for place, one in enumerate(functions):
+        one.identity = f"function {place}"
+    generators = [*(one.generate for one in models), *functions]
+    for _ in range(2):
+        solved = [selverify.solve("q?", generator=one, settings=settings) for one in generators]
+        assert [one.answer for one in solved] == list("1234")
+
+
+def test_answers_in_other_signs_vote_together() -> None:
+    """As a formula, in bold type, and before another sentence."""
+    said = cycle([r"The answer is \(4\).", "The answer is 4. I am sure.", "The answer is **4**.",
+                  r"The answer is \[4\]", *["The answer is 5."] * 3])  # fmt: skip
+    solved = selverify.solve(
+        "q?", generator=lambda q, s, n: [next(said) for _ in range(n)], calls=7
+    )
+    assert solved.answer == "4"
+
+
+def test_steps_stand_between_blank_lines_of_any_system() -> None:
+    text = "First we think.\r\n\r\nThen we go on.\n \nThe answer is 4."
+    solved = selverify.solve(
+        "q?",
+        generator=lambda question, steps, n: [text] * n,
+        verifier=lambda question, steps: [0.9] * len(steps),
+        settings=SolveSettings(max_moves=3),
+    )
+    assert solved.derivation == ("First we think.",) * 3
+
+
+def test_a_vote_at_states_that_a_ranker_does_not_know_is_as_without_one(tmp_path: Path) -> None:
+    """Long solutions weigh no less than short ones."""
+    ranker = Ranker.train(sums(1), encoder="free")
+    question = "Who of the two came home first, if nobody saw them and the lamp was cold?"
+    assert not ranker.plan(question, [], ["One may ask."]).familiar
+
+    def generate() -> Callable[..., list[str]]:
+        number = count()
+
+        def next_steps(question: str, steps: list[str], n: int) -> list[str]:
+            if len(steps) == 7:
+                return ["The answer is 1."] * n
+            if steps:
+                return [f"Thought {len(steps)} of {steps[0]}"] * n
+            return ["The answer is 4." if next(number) == 3 else f"Way {number}."] * n
+
+        return next_steps
+
+    def verify(question: str, steps: list[str]) -> list[float]:
+        return [0.05 if step.endswith("4.") else 0.9 for step in steps]
+
+    for method, given in (("ranked_vote", ranker), ("selective_vote", None)):
+        solved = selverify.solve(
+            question, generator=generate(), verifier=verify, ranker=given, calls=10, method=method
+        )
+        assert solved.answer == "1"
+
+
+def _late(question: str, steps: list[str]) -> Iterator[float]:
+    yield 0.9
+    raise RuntimeError("out of credit")
+
+
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"calls": 0}, BudgetError, "calls: given 0, expected at least 1"),
+        ({"calls": 0}, BudgetError, "calls: given 0, expected a whole number, at least 1"),
+        ({"calls": float("nan")}, BudgetError, "calls: given nan, expected a whole number"),
+        ({"calls": "16"}, BudgetError, "calls: given '16', expected a whole number"),
+        ({"calls": True}, BudgetError, "calls: given True, expected a whole number"),
+        ({"ranker": 5}, ParamsError, "ranker: given a int, expected a Ranker or its folder"),
+        ({"gates": "x"}, ParamsError, "gates: given a str, expected True, False or a function"),
+        ({"settings": {}}, ParamsError, "settings: given a dict, expected SolveSettings"),
+        ({"settings": SolveSettings(tau="0.5")}, ParamsError, "settings: tau"),
+        ({"settings": SolveSettings(max_moves=0)}, ParamsError, "settings: max_moves"),
+        (
+            {
+                "settings": SolveSettings(temperature=0),
+                "generator": {"url": "http://127.0.0.1:9/v1", "model": "m"},
+            },
+            ParamsError,
+            "settings: temperature",
+        ),
+        ({"verifier": _late}, ProtocolError, "_late: raised RuntimeError: out of credit"),
         ({"method": "magic"}, ParamsError, "method: given 'magic', expected one of cot"),
         ({"method": "full"}, ParamsError, "expected a ranker"),
         ({"verifier": None, "method": "best_of_n"}, ParamsError, "verifier: given none, expected"),
@@ -288,8 +400,8 @@ def test_no_reply_is_paid_for_twice(tmp_path: Path) -> None:
         ({"verifier": {"kind": "value_head"}}, ParamsError, "format"),
         ({"generator": None}, ParamsError, "given a NoneType, expected a function"),
         ({"verifier": lambda q, s: [10**400] * len(s)}, ProtocolError, "expected 1 scores"),
-        ({"settings": SolveSettings(tau=float("nan"))}, ParamsError, "tau: given nan"),
-        ({"settings": SolveSettings(concurrency=-1)}, ParamsError, "concurrency: given -1"),
+        ({"settings": SolveSettings(tau=float("nan"))}, ParamsError, "settings: tau"),
+        ({"settings": SolveSettings(concurrency=-1)}, ParamsError, "settings: concurrency"),
         (
             {"settings": SolveSettings(cache=Path("x")), "verifier": lambda q, s: [1.0]},
             ParamsError,
@@ -312,4 +424,12 @@ def test_what_is_wrong_is_one_sentence(
     given = {"generator": generate, "verifier": score, **change}
     with pytest.raises(error, match=message) as caught:
         selverify.solve(QUESTIONS[0], **given)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", ["What is 1 + 2?", 5, [5], [None], [b"What is 1 + 2?"]])
+def test_questions_are_a_list_of_texts(given: object) -> None:
+    """A text alone is no list of its characters."""
+    with pytest.raises(SchemaError, match=r"question(s| 0): given a \w+, expected a") as caught:
+        selverify.solve_many(given, generator=generate)
     assert "\n" not in str(caught.value)

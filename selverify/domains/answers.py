@@ -13,6 +13,8 @@ _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|\{|\}+", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
 _FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
+_SENTENCE_AFTER = re.compile(r"(?<=[\d$)}%*\]])\.\s+(?=[A-Z])")
+_WRAPPERS = (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"), ("$", "$"), ("**", "**"))
 _MAX_WORDS = 3
 _NO_BOX = -1
 
@@ -31,9 +33,24 @@ def stated_answer(text: str) -> str | None:
     stated = [found.end() for found in _STATED.finditer(text)]
     if not stated:
         return None
-    value = text[stated[-1] :].strip().partition("\n")[0].strip("* ").rstrip(". ").strip("*$ ")
+    line = text[stated[-1] :].strip().partition("\n")[0]
+    value = _SENTENCE_AFTER.split(line, maxsplit=1)[0].strip("* ").rstrip(". ").strip("*$ ")
+    value = bare_answer(value)
     short = len(value.split()) <= _MAX_WORDS and not value.startswith(("not ", "no "))
     return value if value and (short or _FORMULA.match(value)) else None
+
+
+def bare_answer(answer: str) -> str:
+    r"""The answer without a full stop, bold type and the signs of a formula, ``\(`` and ``$``."""
+    while True:
+        inner = answer.strip().rstrip(".").rstrip()
+        for left, right in _WRAPPERS:
+            within = inner[len(left) : -len(right)]
+            if inner == f"{left}{within}{right}" and left not in within and right not in within:
+                inner = within
+        if inner == answer:
+            return inner
+        answer = inner
 
 
 def extract_boxed(text: str) -> str | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from selverify.domains.answers import bare_answer
 from selverify.domains.arithmetic import (
     FUNCTIONS,
     MAX_TOKENS,
@@ -180,11 +181,11 @@ def canonical_answer(answer: str) -> str:
     """The same text for answers that are plainly equal: 1/2, 0.5 and \\frac12.
 
     By the exact value where an answer is a number with one reading; otherwise, as a pair in
-    brackets always is, without the spacing and the spellings that mean nothing.
+    brackets always is, without the spacing, signs and spellings that mean nothing.
     """
     if answer.isascii() and answer.isdigit() and len(answer) < MAX_TOKENS:
         return str(int(answer))
-    tokens = tuple(token.text for token in _tokens(answer[:MAX_CLAIM_TEXT]))
+    tokens = tuple(token.text for token in _tokens(bare_answer(answer[:MAX_CLAIM_TEXT])))
     a_pair = "(" in tokens and any("," in token for token in tokens)  # (100,200)
     try:
         values = frozenset() if a_pair else read_expression(tokens).values

@@ -5,12 +5,13 @@ Knows: how a function is called and what it may reply. Does not know: what is be
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from reprlib import Repr
 from typing import Any
 
-from selverify.domains.base import Domain, close_move
+from selverify.domains.base import Domain, close_move, split_moves
 from selverify.errors import ProtocolError
 from selverify.models.verifiers.steps import verdict_of
 from selverify.search.requests import CompleteItem, ProposeItem, VerifyItem
@@ -87,7 +88,7 @@ class CalledGenerator:
             )
         # A text that holds several steps is its first one.
         end = self._domain.end_of_move
-        return [close_move(text.strip().partition(end)[0], end) for text in found]
+        return [close_move(next(iter(split_moves(text, end)), ""), end) for text in found]
 
     def _sample(self, texts: Sequence[str]) -> Sample:
         end = self._domain.end_of_move
@@ -124,6 +125,8 @@ class CalledVerifier:
             scores = [float(one) for one in found]
         except (TypeError, ValueError, OverflowError):
             scores = []
+        except Exception as error:  # one that yields its scores is at work here
+            raise _raised(self._score, error) from error
         if len(scores) != len(steps) or not all(
             math.isfinite(one) and 0.0 <= one <= 1.0 for one in scores
         ):
@@ -143,20 +146,45 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except Exception as error:
-        raise ProtocolError(
-            f"{_name(function)}: raised {type(error).__name__}: {error}; expected a reply"
-        ) from error
+        raise _raised(function, error) from error
+
+
+def _raised(function: Callable[..., Any], error: Exception) -> ProtocolError:
+    return ProtocolError(
+        f"{_name(function)}: raised {type(error).__name__}: {error}; expected a reply"
+    )
 
 
 def has_a_place(function: Callable[..., Any]) -> bool:
-    """Whether its name says which function it is: that of a lambda or an object does not."""
+    """Whether its ``identity`` or its name says which function it is.
+
+    The name of a lambda, of an object or its method, and of a function that another one makes, with
+    variables of that one, does not.
+    """
+    if _told(function) is not None:
+        return True
     name = getattr(function, "__qualname__", "")
-    return bool(name) and "<lambda>" not in name
+    owner = getattr(function, "__self__", None)
+    of_an_object = inspect.ismethod(function) and not isinstance(owner, type)
+    made = "<locals>" in name and bool(getattr(function, "__closure__", None))
+    return bool(name) and "<lambda>" not in name and not of_an_object and not made
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Its module and name."""
+    """Its ``identity``, or its module and name."""
+    told = _told(function)
+    if told is not None:
+        return f"function called {told}"
     return f"function {getattr(function, '__module__', '')} {_name(function)}"
+
+
+def _told(function: Callable[..., Any]) -> str | None:
+    """What the user says of a function, an object or the object of a method."""
+    for one in (function, getattr(function, "__self__", None)):
+        told = getattr(one, "identity", None)
+        if isinstance(told, str):
+            return told
+    return None
 
 
 def _name(function: Callable[..., Any]) -> str:

@@ -41,7 +41,8 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, Fraction]:
     [("1/2", "0.5"), (r"\frac{1}{2}", r"\dfrac12"), ("007", "7"), (r"x + 1", r"x+1"),
      (r"\left( 3, 4 \right)", "(3,4)"), ("1,000", "1000"), ("1{,}000", "1000"),
      (r"\boxed{1,000}", "1000"), (r"\frac{1,000}{3}", r"\frac{1000}{3}"),
-     (r"\text{Evelyn}", "Evelyn")],
+     (r"\text{Evelyn}", "Evelyn"), (r"\(4\)", "4"), (r"\[4\]", "4"), ("$$4$$", "4"),
+     ("**4**", "4"), ("4.", "4"), (r"\( x + 1 \).", "x+1")],
 )  # fmt: skip
 def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> None:
     assert canonical_answer(one) == canonical_answer(other)
