@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 
 from selverify.domains.base import Domain, knows_truth
@@ -88,12 +89,11 @@ class TrainedPolicy:
         rounding only (about 1e-7).
 
         Raises:
-            BudgetError: ``budget`` is below 1.
+            BudgetError: ``budget`` is below 1, or no whole number.
             SchemaError: a problem of another domain, with a word that the models do not know,
                 without a question, or too long for the models.
         """
-        if budget < 1:
-            raise BudgetError(f"budget: given {budget} verifier calls, expected at least 1")
+        check_calls("budget", budget)
         found = [self.read(problem) for problem in problems]
         searches = {
             place: Search(self._search(problem, budget), budget=budget)
@@ -213,6 +213,16 @@ def name_of(text: str) -> str:
     """An id that follows from the text, so that equal texts are sampled alike."""
     told = text.encode(errors="surrogatepass")
     return f"text-{hashlib.blake2b(told, digest_size=4).hexdigest()}"
+
+
+def check_calls(name: str, given: object) -> None:
+    """See whether ``given`` is a number of verifier calls.
+
+    Raises:
+        BudgetError: it is none, or below 1.
+    """
+    if not isinstance(given, Integral) or isinstance(given, bool) or given < 1:
+        raise BudgetError(f"{name}: given {given!r} verifier calls, expected at least 1")
 
 
 def solved_of(problem: Problem, result: Result[Outcome]) -> Solved:

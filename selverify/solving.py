@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
-from numbers import Integral
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
@@ -21,7 +20,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from selverify.domains.math_steps import MathSteps
-from selverify.errors import BudgetError, ParamsError, SchemaError
+from selverify.errors import ParamsError, SchemaError
 from selverify.models.assembly import client_of, open_generator
 from selverify.models.called import (
     CalledGenerator,
@@ -45,7 +44,7 @@ from selverify.params import (
     validation_sentence,
     verifier_source,
 )
-from selverify.policy import Solved, name_of, solved_of
+from selverify.policy import Solved, check_calls, name_of, solved_of
 from selverify.ranker import UNKNOWN, CandidateList, Ranker
 from selverify.search.adaptive_consistency import adaptive_consistency
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
@@ -250,8 +249,7 @@ class Solver:
         self, questions: Sequence[str], *, calls: int = 16, method: str | None = None
     ) -> tuple[Solved, ...]:
         """As the function ``solve_many``."""
-        if not isinstance(calls, Integral) or isinstance(calls, bool) or calls < 1:
-            raise BudgetError(f"calls: given {calls!r}, expected a whole number, at least 1")
+        check_calls("calls", calls)
         _check_questions(questions)
         chosen = method or self.usual_method
         _check_method(chosen, verifies=self._verifies, ranker=self._ranker)

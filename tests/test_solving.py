@@ -374,10 +374,14 @@ def _late(question: str, steps: list[str]) -> Iterator[float]:
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"calls": 0}, BudgetError, "calls: given 0, expected a whole number, at least 1"),
-        ({"calls": float("nan")}, BudgetError, "calls: given nan, expected a whole number"),
-        ({"calls": "16"}, BudgetError, "calls: given '16', expected a whole number"),
-        ({"calls": True}, BudgetError, "calls: given True, expected a whole number"),
+        ({"calls": 0}, BudgetError, "calls: given 0 verifier calls, expected at least 1"),
+        (
+            {"calls": float("nan")},
+            BudgetError,
+            "calls: given nan verifier calls, expected at least 1",
+        ),
+        ({"calls": "16"}, BudgetError, "calls: given '16' verifier calls, expected at least 1"),
+        ({"calls": True}, BudgetError, "calls: given True verifier calls, expected at least 1"),
         ({"ranker": 5}, ParamsError, "ranker: given a int, expected a Ranker or its folder"),
         ({"gates": "x"}, ParamsError, "gates: given a str, expected True, False or a function"),
         ({"settings": {}}, ParamsError, "settings: given a dict, expected SolveSettings"),
