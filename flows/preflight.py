@@ -12,6 +12,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
@@ -216,11 +217,12 @@ def mend_lock(path: Path) -> None:
 
 
 def mend_dvc_lock(lock: Path, before: Path) -> None:
-    """Put back what a kill cut off from ``lock``, and remove ``before``, its copy of a run's start.
+    """Put back what a kill cut off from ``lock``; ``before`` is its copy of when the run started.
 
     DVC empties the file, then writes all entries in their order. Those that were written whole are
-    kept, the others are as at the start of the run; DVC compares digests and finds what is newer
-    in its cache. Where there is no copy, the last run had a clean end, and nothing is mended.
+    kept, the others are as in the copy; DVC compares digests and finds what is newer in its cache.
+    The copy is then removed. Where there is none, the last run had a clean end, and nothing is
+    mended; nor is a lock that is as git has it.
     """
     if not before.is_file():
         return
@@ -228,7 +230,8 @@ def mend_dvc_lock(lock: Path, before: Path) -> None:
         head, old = _entries(before.read_text("utf-8", "replace"))
         text = lock.read_text("utf-8", "replace")
         head_now, now = _entries(text)
-        if not text.endswith("\n") or _is_start(now, old):
+        cut_off = not text.endswith("\n") or _is_start(now, old)
+        if cut_off and not _is_committed(lock):
             if now:
                 now.popitem()
             if entries := "".join((old | now).values()):
@@ -236,6 +239,11 @@ def mend_dvc_lock(lock: Path, before: Path) -> None:
             else:
                 lock.unlink()
     before.unlink()
+
+
+def _is_committed(file: Path) -> bool:
+    git = import_module("flows.origin").git  # with all that says where numbers come from
+    return bool(git(file.parent, "status", "--porcelain", "--", file.name) == "")
 
 
 def _entries(lock: str) -> tuple[str, dict[str, str]]:

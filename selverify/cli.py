@@ -317,6 +317,10 @@ def serve(
     key_variable: Annotated[
         str | None, typer.Option(help="The environment variable with the key of the server.")
     ] = None,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(help="A name beside localhost that clients call it by, such as a tunnel's."),
+    ] = None,
     cache: Annotated[
         Path | None, typer.Option(help="A file that keeps every reply of the models.")
     ] = None,
@@ -329,7 +333,7 @@ def serve(
     try:
         import uvicorn
 
-        from selverify.serving import Limits, proxy
+        from selverify.serving import HOSTS, Limits, proxy
     except ImportError as error:
         raise ParamsError(
             f"serve: expected its packages, pip install 'selverify[serve]' ({error})"
@@ -351,7 +355,8 @@ def serve(
             ranker=ranker,
             settings=SolveSettings(tau=tau, cache=cache, device=device),
         )
-        app = proxy(solver, model=model, limits=Limits(running, waiting, seconds))
+        names = (*HOSTS, *(host_name or ()))
+        app = proxy(solver, model=model, limits=Limits(running, waiting, seconds), hosts=names)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         typer.echo(f"http://127.0.0.1:{port}/v1 searches with {_harmless(model)}")
         server.run(sockets=[listening])

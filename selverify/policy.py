@@ -222,7 +222,9 @@ def check_calls(name: str, given: object) -> None:
         BudgetError: it is none, or below 1.
     """
     if not isinstance(given, Integral) or isinstance(given, bool) or given < 1:
-        raise BudgetError(f"{name}: given {given!r} verifier calls, expected at least 1")
+        raise BudgetError(
+            f"{name}: given {given!r} verifier calls, expected a whole number, at least 1"
+        )
 
 
 def solved_of(problem: Problem, result: Result[Outcome]) -> Solved:

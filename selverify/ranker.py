@@ -37,7 +37,7 @@ from selverify.audit.learned_orders import (
     named_scorers,
     rounded,
 )
-from selverify.audit.list_audit import accept_rule
+from selverify.audit.list_audit import LARGEST_SEED, accept_rule
 from selverify.audit.log import (
     LONGEST_TEXT,
     MOST_ENTRIES,
@@ -67,8 +67,6 @@ PROBED, PROBE_TOLERANCE = 8, 1e-3
 WRITING = 8
 """Numbers that say how a state is written."""
 RESAMPLES = 2_000
-LARGEST_SEED = (1 << 63) - 1
-"""PyTorch takes no larger one."""
 UNKNOWN = 1.0
 """The score and the chance of a rejection of all candidates at an unfamiliar state."""
 MOST_LISTS = 20_000

@@ -35,6 +35,7 @@ ALIVE_SECONDS = 10.0
 LEFT_SECONDS = 0.5
 """Between two looks whether the client of a search has left."""
 RETRY_SECONDS = 1
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
 END_SECONDS = 2.0
 """Until a server that ends waits no longer for the searches that are under way."""
 MOST_CALLS = 4_096
@@ -158,10 +159,7 @@ class _Desk:
         search = self.threads.submit(self._solve, question, how)
         loop = asyncio.get_running_loop()
         search.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended))
-        found = asyncio.wrap_future(search)
-        # Of a client that left nobody asks for the error, and what nobody asks for is logged.
-        found.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        return found
+        return asyncio.wrap_future(search)
 
     def _ended(self) -> None:
         self.under_way -= 1
@@ -177,14 +175,15 @@ def proxy(
     *,
     model: str,
     limits: Limits = Limits(),
-    hosts: Sequence[str] = ("127.0.0.1", "localhost"),
+    hosts: Sequence[str] = HOSTS,
 ) -> FastAPI:
     """The application: ``/v1/chat/completions`` and ``/v1/models``.
 
     Args:
         model: the name that clients see.
-        hosts: names of the server that a request may have in its ``Host``. Other names are refused:
-            a page of a name that leads to the loopback address could otherwise use the models.
+        hosts: names that a request may give the server (``Host``, without the port), or "*". Others
+            are refused with status 400: a page in a browser could otherwise use the models, under a
+            name of its own that leads to the loopback address.
     """
     desk: list[_Desk] = []
 
@@ -216,7 +215,7 @@ def proxy(
 
     @app.exception_handler(HTTPException)
     async def _refused(_: Request, error: HTTPException) -> Response:
-        return _failed(error.status_code, str(error.detail))
+        return _failed(error.status_code, str(error.detail), dict(error.headers or {}))
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
@@ -327,7 +326,7 @@ async def _streamed(
             await asyncio.wait([search], timeout=max(patience, 0.0))
             if not search.done():
                 yield ": searching\n\n"
-    finally:  # also where the client has left
+    finally:  # also where the client has left: what nobody asks for would be logged
         search.cancel()
     if (failure := _failure(search, seconds)) is not None:
         yield _event(_error(*failure))

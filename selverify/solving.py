@@ -8,16 +8,17 @@ trained policies, benchmarks, the truth of any question.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
+from numbers import Integral, Real
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ParamsError, SchemaError
@@ -99,8 +100,17 @@ _STEPS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
         "dvts": partial(dvts, expansion=4, aggregation="last"),
     }
 )
-_Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-_Whole = Annotated[int, Field(strict=True)]
+_Number = Annotated[
+    float,
+    Field(strict=True, allow_inf_nan=False),
+    BeforeValidator(lambda given: float(given) if isinstance(given, Real) else given),
+]
+_Whole = Annotated[
+    int,
+    Field(strict=True),
+    BeforeValidator(lambda given: int(given) if isinstance(given, Integral) else given),
+]
+"""NumPy's numbers are numbers, texts are none."""
 RANKED = (FULL, "ranked_vote")
 """Methods that need a ranker."""
 METHODS = ("cot", *_SOLUTIONS, *_STEPS, GATES_ONLY, FULL)
@@ -242,15 +252,15 @@ class Solver:
         """
         chosen = method or self.usual_method
         _check_method(chosen, verifies=self._verifies, ranker=self._ranker)
-        _check_questions([question])
+        _checked_questions([question])
         self._domain.read(question, problem_id=name_of(question))
 
     def solve_many(
-        self, questions: Sequence[str], *, calls: int = 16, method: str | None = None
+        self, questions: Iterable[str], *, calls: int = 16, method: str | None = None
     ) -> tuple[Solved, ...]:
         """As the function ``solve_many``."""
         check_calls("calls", calls)
-        _check_questions(questions)
+        questions = _checked_questions(questions)
         chosen = method or self.usual_method
         _check_method(chosen, verifies=self._verifies, ranker=self._ranker)
         domain, settings = self._domain, self._settings
@@ -274,7 +284,7 @@ def solve(question: str, **given: Any) -> Solved:
 
 
 def solve_many(
-    questions: Sequence[str],
+    questions: Iterable[str],
     *,
     generator: Generate | str | Mapping[str, Any],
     verifier: Score | str | Mapping[str, Any] | None = None,
@@ -301,7 +311,7 @@ def solve_many(
         gates: False for none; a function of your own, in place of the check of arithmetic.
 
     Raises:
-        BudgetError: ``calls`` is below 1.
+        BudgetError: ``calls`` is below 1, or no whole number.
         ParamsError: a method or a setting that there is not, or a model that the method needs.
         ProtocolError: a function raises or replies with something else, or a server does not reply.
         SchemaError: a question that is none.
@@ -323,14 +333,16 @@ def _checked(settings: SolveSettings) -> SolveSettings:
         raise ParamsError(f"settings: {validation_sentence(error)}") from None
 
 
-def _check_questions(questions: Sequence[str]) -> None:
-    if isinstance(questions, str) or not isinstance(questions, Sequence):
+def _checked_questions(questions: Iterable[str]) -> list[str]:
+    if isinstance(questions, str | bytes | Mapping) or not isinstance(questions, Iterable):
         raise SchemaError(
             f"questions: given a {type(questions).__name__}, expected a list of texts"
         )
-    for place, one in enumerate(questions):
+    found = list(questions)
+    for place, one in enumerate(found):
         if not isinstance(one, str):
             raise SchemaError(f"question {place}: given a {type(one).__name__}, expected a text")
+    return found
 
 
 def _check(generator: object, verifier: object, settings: SolveSettings) -> None:
@@ -350,7 +362,7 @@ def _check(generator: object, verifier: object, settings: SolveSettings) -> None
             raise ParamsError(
                 "cache: given with a lambda, a partial, an object, its method or a function that "
                 "holds variables of another, expected functions that are told apart by their "
-                "names, or an identity of each (generate.identity = 'a text')"
+                "names, or a text as identity of each (of a method: of its object)"
             )
 
 

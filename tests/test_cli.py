@@ -275,7 +275,10 @@ def test_a_missing_benchmark_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((TEXT, "--budget", 0), "error: budget: given 0 verifier calls, expected at least 1\n"),
+        (
+            (TEXT, "--budget", 0),
+            "error: budget: given 0 verifier calls, expected a whole number, at least 1\n",
+        ),
         (("find pearls ?",), "unknown word 'pearls'; expected words of word_problems"),
         (("",), "expected a question like 'how many apples ?'"),
         ((TEXT, "--device", "tpu"), "device: given 'tpu', expected one of cpu"),

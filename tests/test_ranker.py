@@ -22,7 +22,7 @@ from selverify.audit.log import (
     RecordedSample,
     write_log,
 )
-from selverify.audit.ranking_rule import _safe
+from selverify.audit.ranking_rule import _safe, problems_to_skip
 from selverify.audit.training_log import lists_of, read_lists
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.ranker import CARD, DESCRIBED, WEIGHTS
@@ -164,7 +164,8 @@ def test_few_problems_with_an_accepted_step_are_told(ranker: Ranker) -> None:
     rejected = _relabelled(sums(1)[: -12 * STATES], False)
     few = Ranker.train(rejected + sums(1)[-12 * STATES :], encoder="free")
     assert "12 problems with an accepted candidate: too few for the intervals" in few.card
-    assert "too few" not in ranker.card
+    assert f"{PROBLEMS} problems are too few to say where one can be done without" in few.card
+    assert "too few for the intervals" not in ranker.card
 
 
 def test_a_call_is_not_skipped_on_the_evidence_of_two_problems() -> None:
@@ -177,6 +178,10 @@ def test_a_call_is_not_skipped_on_the_evidence_of_two_problems() -> None:
     assert not _safe([outcomes], known & (apart < 20), problems=apart, wanted=0.98).any()
     wrong = outcomes._replace(found=np.where(apart < 8, 0.0, 1.0))
     assert not _safe([wrong], known, problems=apart, wanted=0.98).any()
+    needed = problems_to_skip(0.98) // 2
+    for problems in (needed, needed - 1):
+        allowed = _safe([outcomes], known, problems=np.arange(240) % problems, wanted=0.98)
+        assert allowed.tolist() == [problems == needed]
     asked_about = outcomes._replace(calls=np.ones(240))
     assert _safe([asked_about], known, problems=alike, wanted=0.98).all()
     elsewhere = outcomes._replace(calls=(apart < 120).astype(float))
@@ -386,11 +391,12 @@ def test_scored_samples_are_lists_of_their_next_steps() -> None:
             [(("a", "b"), (0.9, 0.1)), (("a", "c"), (0.8, 0.7)), (("d",), (0.2,))]
         )
     ]  # fmt: skip
-    found = {one.prefix: [(c.text, c.score) for c in one.candidates] for one in lists_of(scored)}
-    assert found == {
-        (): [("a", 0.9), ("d", 0.2)],
-        ("a",): [("b", 0.1), ("c", 0.7)],
-    }
+    for order in (scored, scored[::-1]):
+        found = {one.prefix: [(c.text, c.score) for c in one.candidates] for one in lists_of(order)}
+        assert found == {
+            (): [("a", 0.9), ("d", 0.2)],
+            ("a",): [("b", 0.1), ("c", 0.7)],
+        }
 
 
 def test_a_log_without_verdicts_or_a_place_is_one_sentence(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from functools import partial
 from itertools import count, cycle
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from test_ranker import PROBLEMS, sums
 
@@ -291,6 +293,23 @@ class Constant:
     def generate(self, question: str, steps: list[str], n: int) -> list[str]:
         return [f"The answer is {self.answer}."] * n
 
+    def opposite(self, question: str, steps: list[str], n: int) -> list[str]:
+        return [f"The answer is -{self.answer}."] * n
+
+
+class Class:
+    """A model that is no object."""
+
+    answer = "5"
+
+    @classmethod
+    def generate(cls, question: str, steps: list[str], n: int) -> list[str]:
+        return [f"The answer is {cls.answer}."] * n
+
+
+class Derived(Class):
+    answer = "6"
+
 
 def constant(answer: str) -> Callable[..., list[str]]:
     def generate(question: str, steps: list[str], n: int) -> list[str]:
@@ -299,10 +318,19 @@ def constant(answer: str) -> Callable[..., list[str]]:
     return generate
 
 
+def defaulted(answer: str) -> Callable[..., list[str]]:
+    def generate(question: str, steps: list[str], n: int, answer: str = answer) -> list[str]:
+        return Constant(answer).generate(question, steps, n)
+
+    return generate
+
+
 def test_no_reply_is_given_for_another_model_of_the_same_name(tmp_path: Path) -> None:
     """What cannot be told apart by its name needs an identity of its own."""
     settings = SolveSettings(cache=tmp_path / "replies.sqlite")
-    for generator in (Constant("1").generate, constant("1"), partial(constant("1"))):
+    for generator in (
+        *(Constant("1").generate, constant("1"), defaulted("1"), partial(constant("1"))),
+    ):
         with pytest.raises(ParamsError, match="expected functions that are told apart by"):
             selverify.solve("q?", generator=generator, settings=settings)
     models = [Constant(answer) for answer in "12"]
@@ -311,10 +339,14 @@ def test_no_reply_is_given_for_another_model_of_the_same_name(tmp_path: Path) ->
     functions = [constant(answer) for answer in "34"]
     for place, one in enumerate(functions):
         one.identity = f"function {place}"
-    generators = [*(one.generate for one in models), *functions]
+    generators = [
+        *(one.generate for one in models),
+        *functions,
+        *(Class.generate, Derived.generate, models[0].opposite),
+    ]
     for _ in range(2):
         solved = [selverify.solve("q?", generator=one, settings=settings) for one in generators]
-        assert [one.answer for one in solved] == list("1234")
+        assert [one.answer for one in solved] == [*"123456", "-1"]
 
 
 def test_answers_in_other_signs_vote_together() -> None:
@@ -368,20 +400,20 @@ def test_a_vote_at_states_that_a_ranker_does_not_know_is_as_without_one(tmp_path
 
 def _late(question: str, steps: list[str]) -> Iterator[float]:
     yield 0.9
-    raise RuntimeError("out of credit")
+    raise ValueError("out of credit")
 
 
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"calls": 0}, BudgetError, "calls: given 0 verifier calls, expected at least 1"),
+        ({"calls": 0}, BudgetError, "calls: given 0 verifier calls, expected a whole number"),
         (
             {"calls": float("nan")},
             BudgetError,
-            "calls: given nan verifier calls, expected at least 1",
+            "calls: given nan verifier calls, expected a whole number",
         ),
-        ({"calls": "16"}, BudgetError, "calls: given '16' verifier calls, expected at least 1"),
-        ({"calls": True}, BudgetError, "calls: given True verifier calls, expected at least 1"),
+        ({"calls": "16"}, BudgetError, "calls: given '16' verifier calls, expected a whole number"),
+        ({"calls": True}, BudgetError, "calls: given True verifier calls, expected a whole number"),
         ({"ranker": 5}, ParamsError, "ranker: given a int, expected a Ranker or its folder"),
         ({"gates": "x"}, ParamsError, "gates: given a str, expected True, False or a function"),
         ({"settings": {}}, ParamsError, "settings: given a dict, expected SolveSettings"),
@@ -395,7 +427,7 @@ def _late(question: str, steps: list[str]) -> Iterator[float]:
             ParamsError,
             "settings: temperature",
         ),
-        ({"verifier": _late}, ProtocolError, "_late: raised RuntimeError: out of credit"),
+        ({"verifier": _late}, ProtocolError, "_late: raised ValueError: out of credit"),
         ({"method": "magic"}, ParamsError, "method: given 'magic', expected one of cot"),
         ({"method": "full"}, ParamsError, "expected a ranker"),
         ({"verifier": None, "method": "best_of_n"}, ParamsError, "verifier: given none, expected"),
@@ -437,3 +469,16 @@ def test_questions_are_a_list_of_texts(given: object) -> None:
     with pytest.raises(SchemaError, match=r"question(s| 0): given a \w+, expected a") as caught:
         selverify.solve_many(given, generator=generate)
     assert "\n" not in str(caught.value)
+
+
+def test_numbers_and_questions_may_come_from_numpy_and_pandas() -> None:
+    settings = SolveSettings(proposals=np.int64(4), tau=np.float32(0.5), seed=np.int64(1))
+    for questions in (pd.Series(QUESTIONS), np.array(QUESTIONS), iter(QUESTIONS)):
+        solved = selverify.solve_many(
+            questions,
+            generator=generate,
+            verifier=score,
+            settings=settings,
+            calls=np.int64(16),
+        )
+        assert [one.answer for one in solved] == ANSWERS

@@ -128,8 +128,8 @@ def answer_of(sample: RecordedSample) -> str | None:
 
 
 class Graded(NamedTuple):
-    """Samples that all say whether they are right; how many we graded, and how many of these not,
-    because the answer is too long to read or to compare."""
+    """Samples that all say whether they are right; ``graded``: how many of them we graded;
+    ``unsettled``: how many of these count as wrong because they could not be compared."""
 
     samples: list[RecordedSample]
     graded: int

@@ -15,7 +15,13 @@ from rich.text import Text
 
 from selverify.audit.figures import accuracy_against_cost, found_against_calls, sample_points
 from selverify.audit.importers import IMPORTERS, format_of
-from selverify.audit.list_audit import AuditSettings, LearnedOrders, audit_lists, flat
+from selverify.audit.list_audit import (
+    LARGEST_SEED,
+    AuditSettings,
+    LearnedOrders,
+    audit_lists,
+    flat,
+)
 from selverify.audit.log import Log, RecordedList, RecordedSample, read_log
 from selverify.audit.records import COMPRESSED, PARQUET, first_value
 from selverify.audit.sample_audit import audit_samples
@@ -47,8 +53,8 @@ def audit_log(
         SchemaError: it is no log, it is empty, or it holds too little to say anything.
         ParamsError: a setting that the log cannot serve.
     """
-    if settings.seed < 0:
-        raise ParamsError(f"seed: given {settings.seed}, expected at least 0")
+    if not 0 <= settings.seed <= LARGEST_SEED:
+        raise ParamsError(f"seed: given {settings.seed}, expected from 0 to {LARGEST_SEED}")
     name = path.name.encode(errors="replace").decode()  # figures hold text alone
     stem = figures / (name.removesuffix(COMPRESSED).removesuffix(".jsonl") or "log")
     places = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "csv")]

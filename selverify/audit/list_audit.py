@@ -48,6 +48,8 @@ FAMILIES = ONE_BY_ONE, FIRST_K, ADAPTIVE = "one by one", "first k", "k(w)"
 ANY = "any"
 """The order and the allocation chosen together."""
 LABEL, SCORE = "label", "score"
+LARGEST_SEED = (1 << 63) - 1
+"""PyTorch takes few larger ones."""
 EVERY_K_UP_TO = 10
 LARGER_BY = 1.25
 """Beyond every k up to 10, each k is this much larger: lists may hold thousands of candidates."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from selverify.audit.judged_lists import ListCoverage
-from selverify.audit.ranking_rule import Rule, Savings
+from selverify.audit.ranking_rule import Rule, Savings, problems_to_skip
 from selverify.audit.text import FEW_PROBLEMS, MANY_MISSES, few_problems
 
 FREE = "free"
@@ -107,11 +107,17 @@ def _doubts(learned: Learned) -> Iterator[str]:
 def _skipping(learned: Learned, savings: Savings) -> str:
     rule = learned.rule
     if rule.skip_below is None:
+        needed, problems = problems_to_skip(learned.wanted), learned.coverage.problems
+        if problems < needed:
+            return (
+                f"Every state gets a call: {problems:,} problems are too few to say where one can "
+                f"be done without, which takes at least {needed:,}."
+            )
         return "Every state gets a call: no threshold was safe enough to do without."
     return (
         f"A first step that is rejected with a probability below {rule.skip_below:g} is committed "
         f"without a call: on problems that it was not trained on at {savings.skipped:,} of "
-        f"{learned.coverage.used:,} states, of {savings.skipped_problems:,} problems, where "
+        f"{learned.coverage.used:,} states (in {savings.skipped_problems:,} problems), where "
         f"{savings.right / max(savings.skipped, 1):.1%} of these steps are accepted."
     )
 

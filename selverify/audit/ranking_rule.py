@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import count, product
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -37,8 +37,8 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 SKIPS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4)
 """Probabilities of a rejection below which doing without a call is tried."""
-SLACK = 0.05
-"""How far below ``wanted`` the interval of the skipped first moves' share may begin."""
+SLACK, SLACK_OF_PROBLEMS = 0.05, 0.1
+"""How far below ``wanted`` the intervals of the skipped first moves' share may begin."""
 LEARNED, RANDOM = "learned", "random"
 PLAN, VERIFY_ALL = "plan", "verify-all"
 
@@ -93,12 +93,13 @@ def choose_rule(
 ) -> tuple[Rule, Savings]:
     """The rule with the fewest calls that finds an accepted move often enough, and its savings.
 
-    Often enough is a share ``wanted`` of the states that hold one; a state is skipped only by a
-    threshold under which at least that share of the skipped first moves is accepted, and of whose
-    problems, each by its own share, the interval begins at most ``SLACK`` below: states of one
-    problem are not independent. The rule is the one chosen most often on parts of
-    the problems, without its ``reference``. Its savings are counted on all, because rules that are
-    chosen on a part are often cheaper than it, and find less.
+    Often enough is a share ``wanted`` of the states that hold one. A state is skipped only by a
+    threshold under which at least that share of the skipped first moves is accepted, by an interval
+    over states that begins at most ``SLACK`` below, and by one over problems, since states of one
+    problem are not independent, that begins at most ``SLACK_OF_PROBLEMS`` below. The rule is the
+    one chosen most often on parts of the problems, without its ``reference``. Its savings are
+    counted on all, because rules that are chosen on a part are often cheaper than it, and find
+    less.
 
     Args:
         scored: of each state, by a ranker that did not see its problem.
@@ -140,6 +141,13 @@ def choose_rule(
     return rule, Savings(table, int(skipped.sum()), of_problems, int(right.sum()))
 
 
+def problems_to_skip(wanted: float) -> int:
+    """Of how many problems a log has to be for a rule that skips to be allowed at all: on each half
+    even moves that are all accepted need so many."""
+    level = max(wanted - SLACK_OF_PROBLEMS, 0.0)
+    return 2 * next(n for n in count(1) if wilson_interval(n, n).low >= level)
+
+
 def _most_chosen(choice: AllocationChoice[_Key]) -> _Key:
     ((key, _),) = choice.chosen.most_common(1)
     return key
@@ -165,10 +173,16 @@ def _safe(
         counts = np.bincount(problems[skipped & known])
         accepted = np.bincount(problems[right & known], minlength=len(counts))
         own = counts > 0
-        if not own.any() or accepted.sum() / counts.sum() < wanted:
+        if not own.any():
             return False
         shares = accepted[own] / counts[own]
-        return wilson_interval(float(shares.sum()), len(shares)).low >= wanted - SLACK
+        of_states = wilson_interval(float(accepted.sum()), int(counts.sum()))
+        of_problems = wilson_interval(float(shares.sum()), len(shares))
+        return (
+            of_states.value >= wanted
+            and of_states.low >= wanted - SLACK
+            and of_problems.low >= wanted - SLACK_OF_PROBLEMS
+        )
 
     return np.array([is_safe(*_skipped(own)) for own in options])
 

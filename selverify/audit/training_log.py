@@ -59,7 +59,8 @@ def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
         SchemaError: a state has more of them than a list holds.
     """
     states: dict[tuple[str, str, tuple[str, ...]], list[RecordedSample]] = {}
-    for one in filter(_is_usable, samples):
+    named = sorted(samples, key=lambda one: (one.run, one.model, one.problem_id, one.sample))
+    for one in filter(_is_usable, named):
         for place in range(len(one.steps)):
             states.setdefault((one.run, one.problem_id, one.steps[:place]), []).append(one)
     for (run, problem, prefix), own in states.items():

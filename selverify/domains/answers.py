@@ -13,7 +13,8 @@ _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|\{|\}+", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
 _FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
-_SENTENCE_AFTER = re.compile(r"(?<=[\d$)}%*\]])\.\s+(?=[A-Z])")
+_SENTENCE_AFTER = re.compile(r"(?:(?<=[\d$)}%*\]])|(?<=[a-z]{2}))\.\s+(?=[A-Z])")
+"""After a formula or a word: ``St.`` and ``p.m.`` end no sentence."""
 _WRAPPERS = (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"), ("$", "$"), ("**", "**"))
 _MAX_WORDS = 3
 _NO_BOX = -1
@@ -43,7 +44,9 @@ def stated_answer(text: str) -> str | None:
 def bare_answer(answer: str) -> str:
     r"""The answer without a full stop, bold type and the signs of a formula, ``\(`` and ``$``."""
     while True:
-        inner = answer.strip().rstrip(".").rstrip()
+        inner = answer.strip()
+        if inner.endswith(".") and not inner.endswith(".."):
+            inner = inner[:-1].rstrip()
         for left, right in _WRAPPERS:
             within = inner[len(left) : -len(right)]
             if inner == f"{left}{within}{right}" and left not in within and right not in within:

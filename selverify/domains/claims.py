@@ -63,6 +63,8 @@ REPLACED = (
     (re.compile(r"\\(?:text|textbf|mathrm|mbox|textit)\s*\{([^{}]*)\}"), r" \1 "),
     (re.compile(r"\\(?:boxed|fbox)\s*(?=\{)"), " "),
 )
+_FORMATTED = re.compile(r"(?<!\\)\\[()\[\]]|(?<![\d)])\*\*([^*]+)\*\*")
+"""Signs of a formula and bold type, which are no powers."""
 _TOKEN = re.compile(
     rf"(?P<number>{NUMERAL.pattern})|(?P<command>\\[A-Za-z]+)|(?P<word>[^\W\d_]+)|(?P<dots>\.\.+|…)"
     r"|(?P<newline>\\\\(?:[^\S\n]*\n)?|\n)|(?P<space>[^\S\n]+)|(?P<sign>.)",
@@ -185,7 +187,8 @@ def canonical_answer(answer: str) -> str:
     """
     if answer.isascii() and answer.isdigit() and len(answer) < MAX_TOKENS:
         return str(int(answer))
-    tokens = tuple(token.text for token in _tokens(bare_answer(answer[:MAX_CLAIM_TEXT])))
+    plain = _FORMATTED.sub(r" \1 ", bare_answer(answer[:MAX_CLAIM_TEXT]))
+    tokens = tuple(token.text for token in _tokens(plain))
     a_pair = "(" in tokens and any("," in token for token in tokens)  # (100,200)
     try:
         values = frozenset() if a_pair else read_expression(tokens).values

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from reprlib import Repr
 from typing import Any
 
@@ -121,12 +121,15 @@ class CalledVerifier:
         problem = item.state.problem
         steps = [*item.state.said, *(move.text for move in item.steps)]
         found = call(self._score, problem.text, steps)
+        if isinstance(found, Iterable):
+            try:
+                found = list(found)
+            except Exception as error:  # one that yields its scores is at work here
+                raise _raised(self._score, error) from error
         try:
             scores = [float(one) for one in found]
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # it is none, or holds something else than numbers
             scores = []
-        except Exception as error:  # one that yields its scores is at work here
-            raise _raised(self._score, error) from error
         if len(scores) != len(steps) or not all(
             math.isfinite(one) and 0.0 <= one <= 1.0 for one in scores
         ):
@@ -158,28 +161,33 @@ def _raised(function: Callable[..., Any], error: Exception) -> ProtocolError:
 def has_a_place(function: Callable[..., Any]) -> bool:
     """Whether its ``identity`` or its name says which function it is.
 
-    The name of a lambda, of an object or its method, and of a function that another one makes, with
-    variables of that one, does not.
+    The name does not where it is of a lambda, of an object or of an object's method, nor where one
+    function makes others that hold its variables.
     """
     if _told(function) is not None:
         return True
     name = getattr(function, "__qualname__", "")
-    owner = getattr(function, "__self__", None)
-    of_an_object = inspect.ismethod(function) and not isinstance(owner, type)
-    made = "<locals>" in name and bool(getattr(function, "__closure__", None))
+    of_an_object = inspect.ismethod(function) and not isinstance(function.__self__, type)
+    kept = ("__closure__", "__defaults__", "__kwdefaults__")
+    made = "<locals>" in name and any(getattr(function, one, None) for one in kept)
     return bool(name) and "<lambda>" not in name and not of_an_object and not made
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Its ``identity``, or its module and name."""
-    told = _told(function)
-    if told is not None:
-        return f"function called {told}"
-    return f"function {getattr(function, '__module__', '')} {_name(function)}"
+    """Its ``identity``, or its module and name; of a method also its name, or its class."""
+    owner = getattr(function, "__self__", None)
+    if (told := _told(function)) is not None:
+        return (
+            f"function called {told}{f' {_name(function)}' if inspect.ismethod(function) else ''}"
+        )
+    place = f"function {getattr(function, '__module__', '')} {_name(function)}"
+    return (
+        f"{place} of {owner.__module__} {owner.__qualname__}" if isinstance(owner, type) else place
+    )
 
 
 def _told(function: Callable[..., Any]) -> str | None:
-    """What the user says of a function, an object or the object of a method."""
+    """What the user calls a function, or the object of a method."""
     for one in (function, getattr(function, "__self__", None)):
         told = getattr(one, "identity", None)
         if isinstance(told, str):

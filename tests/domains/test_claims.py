@@ -42,6 +42,7 @@ def expressions(draw: st.DrawFn, depth: int = 3) -> tuple[str, Fraction]:
      (r"\left( 3, 4 \right)", "(3,4)"), ("1,000", "1000"), ("1{,}000", "1000"),
      (r"\boxed{1,000}", "1000"), (r"\frac{1,000}{3}", r"\frac{1000}{3}"),
      (r"\text{Evelyn}", "Evelyn"), (r"\(4\)", "4"), (r"\[4\]", "4"), ("$$4$$", "4"),
+     (r"\(1\), \(2\)", "1, 2"), (r"x = \(4\)", "x=4"), ("**4** cm", "4 cm"),
      ("**4**", "4"), ("4.", "4"), (r"\( x + 1 \).", "x+1")],
 )  # fmt: skip
 def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> None:
@@ -53,6 +54,7 @@ def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> N
     [
         *[("20%", "20"), ("(3,4)", "(4,3)"), ("3", "-3"), ("x^2", "x^3"), ("2/3", "3/2")],
         *[("x >= 3", "x <= 3"), ("x != 3", "x <= 3")],
+        *[("0.333...", "0.333"), ("2**3", "23"), ("2**3**2", "232"), ("4!", "4"), (".5", "5")],
         *[
             ("(100,200)", "100200"),
             (r"\{100,200\}", "100200"),

@@ -60,13 +60,27 @@ def test_wherever_dvc_lock_is_cut_off_nothing_of_before_is_lost(tmp_path: Path) 
 
 
 def test_a_whole_lock_and_a_first_one_are_left_alone(tmp_path: Path) -> None:
-    """Also one that another commit brought, and one of which an entry in the middle is gone."""
+    """Also one of which an entry in the middle is gone."""
     before, after = locks()
     first, second = list(yaml.safe_load(before)["stages"])[:2]
     without = before[: before.index(f"  {first}:")] + before[before.index(f"  {second}:") :]
     for text in (before, after, without, "schema: '2.0'\nstages: {}\n"):
         assert mended(tmp_path, "" if "{}" in text else before, text) == text
         assert mended(tmp_path, "", text) == text
+
+
+def test_a_shorter_lock_of_another_commit_is_left_alone(tmp_path: Path) -> None:
+    """It is a start of the one before, and somebody checked it out after the kill."""
+    before, _ = locks()
+    *_, last = yaml.safe_load(before)["stages"]
+    shorter = before[: before.index(f"  {last}:\n")]
+    assert mended(tmp_path, before, shorter) != shorter
+    (tmp_path / "dvc.lock").write_text(shorter, encoding="utf-8")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@localhost")
+    for command in (("init", "-q"), ("add", "dvc.lock"), (*identity, "commit", "-qm", "lock")):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    assert mended(tmp_path, before, shorter) == shorter
+    assert mended(tmp_path, before, shorter[:-1]) == before
 
 
 def test_the_first_lock_of_all_is_removed_or_loses_its_last_entry(tmp_path: Path) -> None:
