@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from selverify.types import Problem
 
 SPLIT = "test"
-BENCHMARK_VERSION = 1
 FIGURES = (".svg", ".png")
 POINT_COLUMNS = (
     "method",
@@ -481,16 +480,9 @@ def _load(models: Path, device: str) -> TrainedPolicy:
 
 def _find(folder: Path, problem_id: str | None) -> Task:
     """The test problem called ``problem_id``, or the first one, with its truth."""
-    from selverify.data.benchmark import tasks_from_rows
-    from selverify.storage import read_table
+    from selverify.data.benchmark import read_split
 
-    problems, truths = (
-        read_table(
-            folder / f"{name}.parquet", schema=f"benchmark.{name}", version=BENCHMARK_VERSION
-        ).to_pylist()
-        for name in ("problems", "truths")
-    )
-    tasks = tasks_from_rows(problems, truths, SPLIT)
+    tasks = read_split(folder, SPLIT)
     for task in tasks:
         if problem_id in (None, task.problem.problem_id):
             return task

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from selverify.data.benchmark import FURTHER, Task, tasks_from_rows
+from selverify.data.benchmark import FURTHER, Task, read_split
 from selverify.errors import ParamsError
 from selverify.storage import read_json, read_table, write_json, write_table
 
@@ -60,9 +60,7 @@ def read_tasks(folder: Path, split: str, *, limit: int | None = None) -> tuple[T
     Raises:
         ParamsError: the split has fewer problems than ``limit``.
     """
-    tasks = tasks_from_rows(
-        read_rows(folder, "benchmark", "problems"), read_rows(folder, "benchmark", "truths"), split
-    )
+    tasks = read_split(folder, split)
     if limit is not None and limit > len(tasks):
         raise ParamsError(
             f"params.yaml: given {limit} problems of split {split!r}, expected at most "

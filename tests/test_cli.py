@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 import selverify.policy
 from selverify import installation
-from selverify.cli import BENCHMARK_VERSION, app
+from selverify.cli import app
+from selverify.data.benchmark import VERSION as BENCHMARK_VERSION
 from selverify.data.benchmark import Task, benchmark_rows, build
 from selverify.domains import domain_by_name
 from selverify.experiment.methods import METHODS

@@ -1,7 +1,7 @@
 """The embedded benchmarks: problems and truths of three splits that share no problem.
 
-Knows: seeds, sizes, fingerprints. Does not know: files, models. The test split is drawn first, so
-it does not change when the others grow.
+Knows: seeds, sizes, fingerprints, the two tables that a benchmark is kept in. Does not know:
+models. The test split is drawn first, so it does not change when the others grow.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import hashlib
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from selverify.domains.base import GeneratedDomain
 from selverify.errors import LeakError, ParamsError, SchemaError
 from selverify.params import Benchmark
+from selverify.storage import read_table
 from selverify.types import Problem, Truth
 
 SPLITS = ("test", "validation", "train")
@@ -22,6 +24,8 @@ FURTHER = "further"
 """A split of training problems that the generator may know, for verifier and ranker alone."""
 TRANSFER = "transfer"
 """A split of questions of another benchmark, which no stage learns from or chooses on."""
+VERSION = 1
+"""Of the tables."""
 MOST_DRAWS, REDRAWS = 100_000, 100
 """Problems drawn for a split, at least and for each one wanted, before there seem to be no more."""
 
@@ -128,6 +132,19 @@ def benchmark_rows(tasks: Sequence[Task]) -> tuple[list[dict[str, str]], list[di
         for task in tasks
     ]
     return problems, [asdict(task.truth) for task in tasks]
+
+
+def read_split(folder: Path, split: str) -> tuple[Task, ...]:
+    """The tasks of one split of the benchmark in ``folder``, in its order.
+
+    Raises:
+        ArtifactError, SchemaError: a table is missing, or is none of a benchmark.
+    """
+    problems, truths = (
+        read_table(folder / f"{name}.parquet", schema=f"benchmark.{name}", version=VERSION)
+        for name in ("problems", "truths")
+    )
+    return tasks_from_rows(problems.to_pylist(), truths.to_pylist(), split)
 
 
 def tasks_from_rows(
