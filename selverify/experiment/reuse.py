@@ -77,6 +77,7 @@ class Decisions:
         free = {name: getattr(mine, name) for name in ("tau", "skip_below", "k_base", "beta")}
         return (
             mine == replace(other, **free)
+            and (mine.skip_below > 0.0) == (other.skip_below > 0.0)  # else nothing is predicted
             and self.highest_rejected < other.tau <= self.lowest_accepted
             and self.highest_skipped < other.skip_below <= self.lowest_verified
             and all(

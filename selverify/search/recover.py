@@ -39,6 +39,7 @@ def recover(walk: Walk, rules: Rules, *, max_retries: int, fallback: bool) -> As
     walk, move = yield from _go_back(walk, rules)
     if move is None and fallback:
         walk, move = yield from _force_or_resample(walk, rules)
+        here = walk.kept(here)
         if move is None and walk.calls == 0 < left:  # the last calls were spent on the way back
             walk, move = yield from _guess(walk.at(here), rules, max_retries=max_retries)
     return (walk.at(here), None) if move is None else (walk, move)
@@ -138,6 +139,8 @@ def _resample(walk: Walk, rules: Rules) -> Asking[Decision]:
         for place in hopeful:
             if walk.calls == 0:
                 return walk, None
+            if walk.visits[place].abandoned:
+                continue
             walk = walk.at(place)
             yield note("resample", walk.state)
             known = len(walk.visit.judged)

@@ -30,6 +30,7 @@ class Visit(NamedTuple):
     committed. ``pending`` holds the moves before this state that were committed without a call
     since the last verified one, oldest first; ``risk`` is the probability that the verifier rejects
     any of them, ``risk_after`` the same with the move that is committed here without a call.
+    ``abandoned``: it stands behind a move that was rejected after all.
     """
 
     state: State
@@ -43,6 +44,7 @@ class Visit(NamedTuple):
     pending: tuple[Move, ...] = ()
     risk: float = 0.0
     risk_after: float = 0.0
+    abandoned: bool = False
 
     @property
     def depth(self) -> int:
@@ -92,6 +94,12 @@ class Walk(NamedTuple):
             places.append(cast(int, self.visits[places[-1]].parent))
         return tuple(reversed(places[1:]))
 
+    def kept(self, place: int) -> int:
+        """The place of the deepest visit on the way to ``place`` that is not abandoned."""
+        while self.visits[place].abandoned:
+            place = cast(int, self.visits[place].parent)
+        return place
+
     def with_visit(self, visit: Visit) -> Walk:
         """The same walk with another value of the visit at ``here``."""
         before, after = self.visits[: self.here], self.visits[self.here + 1 :]
@@ -134,7 +142,7 @@ class Walk(NamedTuple):
         """With nothing left to try at the states behind ``move``, which was committed here."""
         said = (*self.state.said, move.text)
         visits = tuple(
-            one._replace(pool=(), judged=(), counts=MappingProxyType({}))
+            one._replace(pool=(), judged=(), counts=MappingProxyType({}), abandoned=True)
             if one.state.said[: len(said)] == said
             else one
             for one in self.visits
