@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, compare_by_form
+from selverify.data.quantities import read_unit
 
 BACKEND = "math_verify"
 _PARSER = "PSParser"
@@ -29,6 +30,27 @@ _COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*
 _IN_DEGREES = re.compile(
     r"(\\(?:sin|cos|tan|cot|sec|csc)(?![A-Za-z])(?:\^\{?\d\}?)?)\s*(?:\\left)?(\()?\s*"
     r"(\d+(?:\.\d+)?)\s*\^\s*(\{)?\s*\\circ(?(4)\s*\})(?(2)\s*(?:\\right)?\))"
+)
+_ROOT = re.compile("\N{SQUARE ROOT} ?(?:\\(([^()]*)\\)|(\\d+|[A-Za-z]))")
+_NAMED_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
+_SIGNS = str.maketrans(
+    {
+        "\N{SUPERSCRIPT TWO}": "^2",
+        "\N{SUPERSCRIPT THREE}": "^3",
+        "\N{MIDDLE DOT}": r" \cdot ",
+        "\N{EN DASH}": "-",
+        "\N{MINUS SIGN}": "-",
+        "\N{INFINITY}": r"\infty ",
+        "\N{GREEK SMALL LETTER PI}": r"\pi ",
+        "\N{VULGAR FRACTION ONE HALF}": r"\frac{1}{2}",
+        "\N{VULGAR FRACTION ONE QUARTER}": r"\frac{1}{4}",
+        "\N{VULGAR FRACTION THREE QUARTERS}": r"\frac{3}{4}",
+    }
+)
+"""How Math-Verify's parser knows them."""
+_MEASURED = re.compile(
+    r"(?P<value>(?=[^A-Za-z]*[\\^!])(?:[^A-Za-z\\]|\\[A-Za-z]+)*?) ?"
+    r"(?<![\\A-Za-z])(?P<unit>[A-Za-z]{2}[A-Za-z /^23{}]*)"
 )
 _PROSE = re.compile(r"(?<![^\W\d_])[^\W\d_]{2,}+[\s,]++[^\W\d_]{2}")
 
@@ -49,6 +71,7 @@ def _by_algebra(gold: str, answer: str) -> str:
     functions in radians.
     """
     read = False
+    gold, answer = _without_units(gold, answer)
     for sides in dict.fromkeys(((gold, answer), (_in_radians(gold), _in_radians(answer)))):
         left, right = map(_parsed, sides)
         read = read or bool(right)
@@ -111,7 +134,19 @@ def _kept(side: str) -> Sequence[Any]:
     found = load_backend().parse(_delimited(side), parsing_timeout=None)
     if all(isinstance(one, str) for one in found):
         raise _Unread(found)
-    return tuple(found)
+    return tuple(map(_with_imaginary, found))
+
+
+def _with_imaginary(one: Any) -> Any:
+    """``i`` is the imaginary unit where it counts nothing: the parser makes two letters of it."""
+    sympy = importlib.import_module("sympy")
+    if not isinstance(one, sympy.Expr) or one.has(*_sums(sympy)):
+        return one
+    return one.subs({letter: sympy.I for letter in one.free_symbols if letter.name == "i"})
+
+
+def _sums(sympy: Any) -> tuple[Any, ...]:
+    return sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative
 
 
 def _verified(gold: Sequence[Any], answer: Sequence[Any]) -> bool:
@@ -142,10 +177,9 @@ def _value(side: Sequence[Any]) -> complex | None:
     """
     read = [one for one in side if not isinstance(one, str)]
     sympy = importlib.import_module("sympy")
-    sums = sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit, sympy.Derivative
     if len(read) != 1 or not isinstance(read[0], sympy.Expr):
         return None
-    if read[0].is_Symbol or read[0].has(*sums):
+    if read[0].is_Symbol or read[0].has(*_sums(sympy)):
         return None
     try:
         at = {one: 1 + sympy.Rational(_spread(one.name), 1000) for one in read[0].free_symbols}
@@ -170,7 +204,23 @@ def _in_radians(side: str) -> str:
     return _IN_DEGREES.sub(r"\1\\left(\\frac{\3 \\pi}{180}\\right)", side)
 
 
+def _without_units(gold: str, answer: str) -> tuple[str, str]:
+    r"""Both sides without units in words behind a formula, ``2\sqrt{3} square inches``, unless
+    they have different ones: Math-Verify would read the first number alone."""
+    found = [_MEASURED.fullmatch(side.strip()) for side in (gold, answer)]
+    units = [one and read_unit(one["unit"]) for one in found]
+    if None not in units and len(set(units)) > 1:
+        return gold, answer
+    left, right = (
+        one["value"].strip() if one and unit else side
+        for one, unit, side in zip(found, units, (gold, answer), strict=True)
+    )
+    return left, right
+
+
 def _delimited(side: str) -> str:
-    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
+    side = side.replace("\N{DEGREE SIGN}", r"^\circ").translate(_SIGNS).replace("**", "^")
+    side = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", side)
+    side = _NAMED_PI.sub(r"\\pi ", side)
     plain = _COMMAND.sub(" ", side)
     return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"

@@ -45,6 +45,10 @@ _CLEANED = tuple(
 _DELIMITED = re.compile(r"\$\$?([^$]*)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\]", re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z](?:_\{?\w+\}?)?) ?(?:=|\\in(?![A-Za-z])) ?(?=\S)")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
+_CHOICE = re.compile(r"\(?([A-J])\)?")
+_CHOSEN = re.compile(r"\(?([A-J])[).:] ?\S")
+_BASE = re.compile(r"([0-9A-Za-z]{1,40})_\{?(\d{1,2})\}?", re.ASCII)
+_BOUND = re.compile(r"(?:at least|at most|(?:more|less|fewer|greater) than|up to) ", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2}")
 _AND = re.compile(r",? (?:and|or) ")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|\u00b1")
@@ -105,7 +109,15 @@ def compare_by_form(gold: str, answer: str, leaf: Leaf, *, most: int = sys.maxsi
     Raises:
         TooMuchWork: more than ``most`` pairs of parts would have to be compared.
     """
-    return _compare(gold, answer, _Work(leaf, most), _MAX_DEPTH)
+    chosen = _compare_choices(gold, answer)
+    return chosen or _compare(gold, answer, _Work(leaf, most), _MAX_DEPTH)
+
+
+def _compare_choices(gold: str, answer: str) -> str | None:
+    """Of a gold that is a letter, and an answer that says it with what it stands for: ``B) 18``."""
+    letter = _CHOICE.fullmatch(_clean(gold))
+    chosen = _CHOSEN.match(_clean(answer)) if letter else None
+    return chosen and letter and (CORRECT if chosen[1] == letter[1] else WRONG)
 
 
 def _compare(gold: str, answer: str, work: _Work, depth: int) -> str:
@@ -114,8 +126,8 @@ def _compare(gold: str, answer: str, work: _Work, depth: int) -> str:
     if one.name and other.name and one.name != other.name:
         known = one.quantity and other.quantity and one.name.lower() != other.name.lower()
         return WRONG if known else work.leaf(gold, answer)
-    if one.text == other.text != "":
-        return CORRECT
+    if (settled := _settled(one, other)) is not None:
+        return settled
     same = equal(one.quantity, other.quantity) if one.quantity and other.quantity else None
     if same:
         return CORRECT
@@ -123,6 +135,22 @@ def _compare(gold: str, answer: str, work: _Work, depth: int) -> str:
     if found is None and same is False:
         return WRONG
     return found or work.leaf(gold, answer)
+
+
+def _settled(one: _Answer, other: _Answer) -> str | None:
+    """The status of equal texts, of numbers in bases, and of a number beside a bound."""
+    if one.text == other.text != "":
+        return CORRECT
+    bound = [side for side in (one, other) if _BOUND.match(side.text)]
+    if len(bound) == 1 and (one.quantity or other.quantity):
+        return WRONG
+    left, right = _BASE.fullmatch(one.text), _BASE.fullmatch(other.text)
+    if left is None or right is None:
+        return None
+    try:
+        return CORRECT if int(left[1], int(left[2])) == int(right[1], int(right[2])) else WRONG
+    except ValueError:  # x_1, or a digit that the base does not have
+        return None
 
 
 @lru_cache(maxsize=4096)

@@ -30,12 +30,13 @@ _NUMBER = re.compile(
         (?: (?P<over>{_WHOLE})\ ?/\ ?(?P<under>{_WHOLE})
           | \\frac\ ?(?:\{{\ ?(?P<top>\d+)\ ?\}}|(?P<digit>\d))
                   \ ?(?:\{{\ ?(?P<bottom>\d+)\ ?\}}|(?P<second>\d)) )
+      | (?P<begun>\d*)\.(?P<once>\d*)\\(?:overline|bar)\ ?(?:\{{(?P<many>\d+)\}}|(?P<again>\d))
       | (?P<decimal>{_WHOLE}(?:\.\d*)?|\.\d+|(?P<comma>\d+,\d+))
         (?: [eE](?P<power>[-+]?\d{{1,3}})
           | \ ?(?:\\times|\\cdot|[*x\u00d7])\ ?10\ ?\^\ ?
             (?:\{{\ ?(?P<braced>[-+]?\d{{1,3}})\ ?\}}|(?P<bare>[-+]?\d{{1,3}})) )?
     )
-    (?P<rest>\ ?[%A-Za-z$\u20ac\u00a3].*)?
+    (?P<rest>\ ?[%A-Za-z$\u20ac\u00a3/].*)?
     """,
     re.VERBOSE | re.ASCII,
 )
@@ -43,7 +44,7 @@ _PERCENT = re.compile(r" ?(?:%|percent|pct)")
 _WORD = r"(?!per\b)[A-Za-z]+"
 _PART = rf"{_WORD}(?: {_WORD}){{0,3}}(?: ?\^ ?\{{?[23]\}}?)?"
 _UNIT = re.compile(
-    rf"(?P<space> ?)(?P<over>{_PART}?)(?: ?(?:/|(?<= )per(?= )) ?(?P<under>{_PART}))?\.?"
+    rf"(?P<space> ?)(?P<over>(?:{_PART})?)(?: ?(?:/|(?<= )per(?= )) ?(?P<under>{_PART}))?\.?"
 )
 _AND = re.compile(r",? and |, | (?=\d)")
 _SCALES = MappingProxyType(
@@ -153,6 +154,8 @@ def _read_single(text: str) -> Quantity | None:
     found = _NUMBER.fullmatch(text)
     if found is None or (found["sign"] and found["inner"]):
         return None
+    if (found["rest"] or "").lstrip().startswith("/") and not found["currency"]:
+        return None
     value = _value(found)
     if value is None:
         return None
@@ -166,6 +169,11 @@ def _read_single(text: str) -> Quantity | None:
         value, rest = value * times, f" {behind}" if behind else ""
     unit = _unit(rest, found["currency"])
     return None if unit is None else Quantity(value, _decimals(found), False, unit)
+
+
+def read_unit(words: str) -> Unit | None:
+    """The unit that ``words`` behind a number name; None where they are something else."""
+    return _unit(f" {words}", "")
 
 
 def equal(one: Quantity, other: Quantity) -> bool | None:
@@ -190,6 +198,12 @@ def equal(one: Quantity, other: Quantity) -> bool | None:
 
 
 def _value(found: re.Match[str]) -> Fraction | None:
+    again = found["many"] or found["again"]
+    if again is not None:
+        once = str(found["once"])
+        ahead = int(f"{found['begun']}{once}" or "0")
+        endless = Fraction(int(f"{ahead}{again}") - ahead, 10 ** len(again) - 1)
+        return Fraction(endless, 10 ** len(once))
     if found["decimal"] is not None:
         digits = found["decimal"].replace(" ", "").replace(",", "." if found["comma"] else "")
         return Fraction(digits.rstrip(".")) * Fraction(10) ** _power(found)

@@ -11,34 +11,64 @@ _MAX_READ = 20_000
 """Characters at the end of a text that are read; the longest solution on record has 12,000."""
 _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|\{|\}+", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
-_STATED = re.compile(r"^####|\b[Tt]he (?:final )?answer is:?", re.MULTILINE)
+_STATED = re.compile(
+    r"^(?P<marked>####)|\b(?i:the (?:final |correct )?answer(?: to [^.\n]{1,40}?)? is):?",
+    re.MULTILINE,
+)
+_DISPLAYED = re.compile(r"(?:\\\[|\$\$)\s*(.+?)\s*(?:\\\]|\$\$)", re.DOTALL)
 _FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
-_SENTENCE_AFTER = re.compile(r"(?:(?<=[\d$)}%*\]])|(?<=[a-z]{2}))\.\s+(?=[A-Z])")
+_MARKED = re.compile(r"(?!\d+[.):]\s+\S)[-+$(\\\d.]|[^\W\d_](?:\s*[-+*/^=<>(]|$)")
+"""What stands behind ``####``, if it is no heading: ``#### 1. Find x`` is one."""
+_SENTENCE_AFTER = re.compile(
+    r"(?:(?<=[\d$)}%*\]])|(?<=[a-z]{2}))\.\s+(?=[A-Z])|,\s+(?:since|because|which|so|as)\b"
+)
 """After a formula or a word: ``St.`` and ``p.m.`` end no sentence."""
 _WRAPPERS = (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"), ("$", "$"), ("**", "**"))
+_JUDGED = frozenset(
+    {"correct", "incorrect", "right", "wrong", "reasonable", "unreasonable", "unknown", "unclear"}
+)
 _MAX_WORDS = 3
+_MOST_STATED, _MAX_STATED = 4, 2_000
+"""Of "the answer is" the last few are read, and so many characters behind each."""
 _NO_BOX = -1
 
 
 def stated_answer(text: str) -> str | None:
     r"""The last ``\boxed{}``; without one, what the last ``####`` or "the answer is" gives.
 
-    These give an answer where a formula follows, or at most three words: neither a heading
-    (``#### Step 2: find x``) nor "the answer is not obvious" states one. Only the last 20,000
-    characters are read.
+    Behind "the answer is" a formula gives an answer or, where none does, at most three words: "the
+    answer is not obvious" gives none. Behind ``####`` only a formula does, for headings begin so,
+    too. Only the last 20,000 characters are read.
     """
     text = text[-_MAX_READ:]
     boxed = extract_boxed(text)
     if boxed:
         return boxed
-    stated = [found.end() for found in _STATED.finditer(text)]
-    if not stated:
-        return None
-    line = text[stated[-1] :].strip().partition("\n")[0]
-    value = _SENTENCE_AFTER.split(line, maxsplit=1)[0].strip("* ").rstrip(". ").strip("*$ ")
-    value = bare_answer(value)
-    short = len(value.split()) <= _MAX_WORDS and not value.startswith(("not ", "no "))
-    return value if value and (short or _FORMULA.match(value)) else None
+    worded = None
+    for found in list(_STATED.finditer(text))[: -_MOST_STATED - 1 : -1]:
+        value = _value(text[found.end() : found.end() + _MAX_STATED].strip(), found["marked"])
+        if value and (_MARKED if found["marked"] else _FORMULA).match(value):
+            return value
+        if worded is None and value and not found["marked"] and _is_short(value):
+            worded = value
+    return worded
+
+
+def _value(behind: str, marked: str | None) -> str:
+    displayed = _DISPLAYED.match(behind)
+    if displayed is not None:
+        return displayed[1]
+    line = behind.partition("\n")[0]
+    said = line if marked else _SENTENCE_AFTER.split(line, maxsplit=1)[0]
+    said = said.strip("* ").rstrip(". ").strip("* ")
+    return bare_answer(said.strip("$ ") if said.count("$") % 2 else said)
+
+
+def _is_short(value: str) -> bool:
+    words = value.split()
+    return len(words) <= _MAX_WORDS and not (
+        words[0] in ("not", "no") or words[-1].lower() in _JUDGED
+    )
 
 
 def bare_answer(answer: str) -> str:

@@ -45,6 +45,7 @@ REPLACED = (
     (re.compile(r">="), " \u2265 "),
     (re.compile(r"==+|=>|:="), " # "),
     (re.compile(r"~\s*=|=\s*~|\\(?:approx|doteq|simeq|cong|sim)\b|[\u2248\u2243\u2245]"), " # "),
+    (re.compile(r"=\s*\*\*([^*\n]+)\*\*"), r"= \1"),
     (re.compile(r"(?<=[\d)])\s*\*\*\s*(?=[\d(])"), "^"),
     (re.compile(r"\$\$|\$\s+\$"), " ; "),
     (re.compile(r"\\q?quad\b(?!\s*[-+*/=])"), " ; "),
@@ -65,6 +66,11 @@ REPLACED = (
 )
 _FORMATTED = re.compile(r"(?<!\\)\\[()\[\]]|(?<![\d)])\*\*([^*]+)\*\*")
 """Signs of a formula and bold type, which are no powers."""
+_SPELLED = (
+    (re.compile(r"(?<=\d)\\,(?=\d{3}(?!\d))"), ","),
+    (re.compile(r"([\^_])\{(\w)\}"), r"\1\2"),
+)
+"""Of one number or power: 10\\,000 is 10,000, and x^{2} is x^2."""
 _TOKEN = re.compile(
     rf"(?P<number>{NUMERAL.pattern})|(?P<command>\\[A-Za-z]+)|(?P<word>[^\W\d_]+)|(?P<dots>\.\.+|…)"
     r"|(?P<newline>\\\\(?:[^\S\n]*\n)?|\n)|(?P<space>[^\S\n]+)|(?P<sign>.)",
@@ -125,7 +131,10 @@ ROUNDING_WORDS = frozenset(
     estimated estimating estimates nearest
     """.split()  # noqa: SIM905
 )
-LEFT_OVER = frozenset({"remainder", "remaining", "remains", "left", "leftover", "full", "whole"})
+LEFT_OVER = frozenset(
+    {"remainder", "remaining", "remains", "left", "leftover", "leftovers"}
+    | {"full", "whole", "complete", "extra"}
+)
 """Words near a quotient of which only the whole part may be meant."""
 
 
@@ -188,13 +197,22 @@ def canonical_answer(answer: str) -> str:
     if answer.isascii() and answer.isdigit() and len(answer) < MAX_TOKENS:
         return str(int(answer))
     plain = _FORMATTED.sub(r" \1 ", bare_answer(answer[:MAX_CLAIM_TEXT]))
-    tokens = tuple(token.text for token in _tokens(plain))
+    for pattern, replacement in _SPELLED:
+        plain = pattern.sub(replacement, plain)
+    read = _tokens(plain)
+    tokens = tuple(token.text for token in read)
     a_pair = "(" in tokens and any("," in token for token in tokens)  # (100,200)
     try:
         values = frozenset() if a_pair else read_expression(tokens).values
     except NotNumeric:
         values = frozenset()
-    return str(min(values)) if len(values) == 1 else " ".join(tokens)
+    if len(values) == 1:
+        return str(min(values))
+    if all(token.kind == "word" and len(token.text) > 1 for token in read):
+        return " ".join(tokens).casefold()
+    if not a_pair:  # 1,234 dollars
+        tokens = tuple(t.text.replace(",", "") if t.kind == "number" else t.text for t in read)
+    return " ".join(tokens)
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -223,7 +241,7 @@ def _with_times(tokens: list[_Token]) -> list[_Token]:
 
 
 def _claim(tokens: Sequence[_Token], place: int, read: _Read) -> Claim | None:
-    if _is_near(tokens, place, ROUNDING_WORDS):
+    if _is_near(tokens, place, ROUNDING_WORDS) or _is_mixed(tokens, place):
         return None
     left, right = _left_side(tokens, place), _right_side(tokens, place)
     if left is None or right is None or not _units_agree(left, right):
@@ -297,6 +315,29 @@ def _right_side(tokens: Sequence[_Token], place: int) -> _Side | None:
     while kept and kept[-1] in OPEN:  # a remark in brackets follows
         kept.pop()
     return _Side((tuple(kept),), frozenset(words)) if kept else None
+
+
+def _is_mixed(tokens: Sequence[_Token], place: int) -> bool:
+    """Whether a quotient is said in two units, as in 150 / 60 = 2 hours and 30 minutes."""
+    before = place - 1
+    while before >= 0 and (_is_numeric(tokens[before]) or _is_unit(tokens, before)):
+        before -= 1
+    divided = any(token.text in ("/", "\\frac") for token in tokens[before + 1 : place])
+    if not divided or place + 1 >= len(tokens) or tokens[place + 1].kind != "number":
+        return False
+    first = stop = place + 2
+    while stop < len(tokens) and stop - first < MAX_UNITS and _is_plain_word(tokens[stop]):
+        stop += 1
+    if stop == first:
+        return False
+    if stop < len(tokens) and tokens[stop].text == ",":
+        stop += 1
+    if stop < len(tokens) and tokens[stop].text == "and":
+        stop += 1
+    rest = tokens[stop : stop + 2]
+    if len(rest) < 2 or rest[0].kind != "number" or rest[1].kind != "word":
+        return False
+    return rest[1].text not in ("more", "less", "times")
 
 
 def _units_agree(left: _Side, right: _Side) -> bool:
