@@ -82,7 +82,9 @@ def _dispatch(name: str, rest: Sequence[str]) -> None:
             raise ParamsError(f"{name}: given nothing after it, expected a command")
         _function("flows.launcher", "execute_under_environment")(rest)
     elif len(rest) > MOST_ARGUMENTS.get(name, 0):
-        raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected nothing")
+        most = MOST_ARGUMENTS.get(name, 0)
+        expected = {0: "nothing", 1: "one word at most"}.get(most, f"{most} words at most")
+        raise ParamsError(f"{name}: given {' '.join(rest)!r} after it, expected {expected}")
     elif name in COMMANDS:
         module, function, _ = COMMANDS[name]
         _function(module, function)(*rest)

@@ -41,6 +41,8 @@ def settings(root: Path) -> dict[str, str]:
         "PREFECT_LOGGING_EXTRA_LOGGERS": "selverify,tasks,flows",
         "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
         "MLFLOW_DISABLE_TELEMETRY": "true",
+        # A server that does not answer costs seconds, and not minutes, a stage.
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
         TRACKING_URI: f"sqlite:///{home / TRACKING_DIRECTORY / 'mlflow.db'}",
         "DVC_NO_ANALYTICS": "1",
@@ -61,6 +63,8 @@ def settings(root: Path) -> dict[str, str]:
 
 def load(root: Path) -> None:
     """Set what is not set yet; let ``python`` be this interpreter, and find the project's code."""
+    if not os.environ.get(TRACKING_URI):  # an empty one would be a file in the root
+        os.environ.pop(TRACKING_URI, None)
     for name, value in settings(root).items():
         os.environ.setdefault(name, value)
     programs = str(Path(sys.executable).parent)

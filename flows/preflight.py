@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -21,7 +21,7 @@ import psutil
 from flows.environment import PREFECT_DIRECTORY
 from flows.stages import PARAMS_FILE, Stage, load_stages
 from selverify.domains import domain_by_name
-from selverify.errors import ArtifactError, ProtocolError, SchemaError
+from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
 from selverify.models.sources import (
     adapter_facts,
     has_adapter,
@@ -52,7 +52,7 @@ def preflight() -> dict[str, Stage]:
         ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
         ArtifactError: this is no DVC project.
     """
-    params, stages = check_parameters()
+    params, stages = _read_parameters()
     if not DVC_DIRECTORY.is_dir():
         raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
     mend_lock(DVC_DIRECTORY / "tmp" / "rwlock")
@@ -68,6 +68,31 @@ def check_parameters() -> tuple[Params, dict[str, Stage]]:
     Raises:
         ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
     """
+    params, stages = _read_parameters()
+    check_methods(params.evaluation.methods)  # takes imports that only these need
+    return params, stages
+
+
+def check_methods(names: Sequence[str]) -> None:
+    """Refuse methods that there are not, and a choice of which no report could be made.
+
+    Raises:
+        ParamsError: it is one.
+    """
+    known = import_module("selverify.experiment.methods").METHODS
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ParamsError(
+            f"evaluation.methods: given {unknown[0]!r}, expected some of {', '.join(known)}"
+        )
+    if "full" not in names or not any(name.endswith("_gated") for name in names):
+        raise ParamsError(
+            f"evaluation.methods: given {', '.join(names)}, expected full and a baseline with "
+            "gates, such as best_of_n_gated, which the report compares"
+        )
+
+
+def _read_parameters() -> tuple[Params, dict[str, Stage]]:
     params = load_params(PARAMS_FILE)
     for domain in params.benchmark:
         domain_by_name(domain)
@@ -105,10 +130,8 @@ def alone() -> Iterator[None]:
         os.environ[RUN_PROCESS] = str(os.getpid())
         before = DVC_DIRECTORY / LOCK_BEFORE
         mend_dvc_lock(DVC_LOCK, before)
-        if DVC_LOCK.is_file():
-            shutil.copyfile(DVC_LOCK, before)
-        else:
-            before.write_bytes(b"")
+        with _writable(before):
+            before.write_bytes(DVC_LOCK.read_bytes() if DVC_LOCK.is_file() else b"")
         try:
             yield
         finally:
@@ -128,9 +151,15 @@ def _open_lock(name: Path) -> TextIO:
     if not DVC_DIRECTORY.is_dir():
         raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
     path = DVC_DIRECTORY / name
-    try:
+    with _writable(path):
         path.parent.mkdir(exist_ok=True)
         return path.open("a+", encoding="ascii")
+
+
+@contextmanager
+def _writable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise ArtifactError(
             f"{path}: not opened ({error.strerror}), expected a file that can be written to"

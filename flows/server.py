@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -16,9 +17,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from importlib import import_module
 from pathlib import Path
 from signal import SIGINT, SIGTERM
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
@@ -36,6 +39,8 @@ POLL_SECONDS = 0.2
 WATCH_SECONDS = 1.0
 SERVER_LOG = "server.log"
 HIGHEST_PORT = 65535
+ANSWER_SECONDS = 10.0
+"""That a server is asked for; one that has not answered by then is a busy one."""
 
 
 class ServerError(SelverifyError, RuntimeError):
@@ -77,6 +82,7 @@ def prefect_server_on_its_way(log_name: str = SERVER_LOG) -> Iterator[Callable[[
         ServerError: when it is waited for, as in ``prefect_server``.
     """
     if given := os.environ.get(PREFECT_API_URL):
+        check_answers(given)
         yield lambda: given
         return
     with starting_prefect(_free_port(), log_name) as server:
@@ -86,6 +92,24 @@ def prefect_server_on_its_way(log_name: str = SERVER_LOG) -> Iterator[Callable[[
             return os.environ[PREFECT_API_URL]
 
         yield address
+
+
+def check_answers(given: str) -> None:
+    """See whether a Prefect server is at ``given``; a slow one, or one with a login, is.
+
+    Raises:
+        ParamsError: nothing answers there.
+    """
+    try:
+        urlopen(f"{given}/health", timeout=ANSWER_SECONDS).close()
+    except (OSError, ValueError, HTTPException) as error:
+        reason = getattr(error, "reason", error)
+        if isinstance(error, HTTPError) or isinstance(reason, (TimeoutError, ssl.SSLError)):
+            return
+        raise ParamsError(
+            f"{PREFECT_API_URL}: given {without_secrets(given)!r}, expected the address of a "
+            f"Prefect server that answers ({type(reason).__name__})"
+        ) from error
 
 
 @contextmanager
@@ -130,11 +154,17 @@ def pages() -> Iterator[tuple[list[Service], str]]:
     started: list[Service] = []
     with ExitStack() as stack:
         stack.enter_context(nothing_left())
-        if not os.environ.get(PREFECT_API_URL):
+        if given := os.environ.get(PREFECT_API_URL):
+            check_answers(given)
+        else:
             started.append(stack.enter_context(starting_prefect(find_port(*PREFECT_PORT))))
         tracking = os.environ[TRACKING_URI]
         if not tracking.startswith("http"):
             port = find_port(*MLFLOW_PORT)
+            if started and str(port) == os.environ.get(PREFECT_PORT[0]):
+                raise ParamsError(
+                    f"{MLFLOW_PORT[0]}: given {port}, expected another than Prefect's"
+                )
             tracking = f"http://{LOOPBACK}:{port}"
             started.append(stack.enter_context(starting_mlflow(port)))
         for server in started:  # which all start at the same time: each takes many seconds
@@ -149,10 +179,23 @@ def pages() -> Iterator[tuple[list[Service], str]]:
 def serve_ui() -> None:
     """Serve MLflow and Prefect on the loopback address until interrupted, then stop both."""
     with stop_on_signals(), pages() as (started, tracking):
-        page = import_module("flows.tracking").comparison_page()
+        with _told():
+            page = import_module("flows.tracking").comparison_page()
         print(f"Which method is best at which budget: {tracking}/{page}")
         print("Ctrl-C stops what was started here.", flush=True)
         watch(started)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except import_module("mlflow.exceptions").MlflowException as error:
+        reason, *_ = str(error).splitlines() or [""]
+        given = without_secrets(os.environ[TRACKING_URI])
+        raise ParamsError(
+            f"{TRACKING_URI}: given {given!r}, expected a server that answers: {reason}"
+        ) from error
 
 
 @contextmanager

@@ -169,14 +169,14 @@ def create_database() -> None:
     Raises:
         ParamsError: ``MLFLOW_TRACKING_URI`` names no database or server that can be used.
     """
-    (Path.cwd() / TRACKING_DIRECTORY).mkdir(exist_ok=True)
     given = os.environ[TRACKING_URI]
     try:
+        (Path.cwd() / TRACKING_DIRECTORY).mkdir(exist_ok=True)
         if given.startswith(SQLITE):  # MLflow tries for minutes
             with TemporaryFile(dir=Path(given.removeprefix(SQLITE)).parent):
                 pass
         MlflowClient(given).search_experiments(max_results=1)
-    except (MlflowException, OSError, ValueError) as error:
+    except (MlflowException, OSError, ValueError, ImportError) as error:  # no driver, too
         reason, *_ = str(error).splitlines() or [""]
         raise ParamsError(
             f"{TRACKING_URI}: given {without_secrets(given)!r}, expected sqlite:///FILE or "
@@ -311,7 +311,11 @@ def read_curves(path: Path) -> tuple[Curve, ...]:
 
 def _finished(params: Params) -> list[Stage]:
     """The stages whose outputs are there."""
-    return [stage for stage in load_stages(params).values() if stage.metrics.is_file()]
+    return [
+        stage
+        for stage in load_stages(params).values()
+        if stage.metrics.is_file() and all(path.exists() for path in stage.outputs.values())
+    ]
 
 
 def _publish(

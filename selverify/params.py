@@ -5,6 +5,7 @@ Knows: names, types, ranges. Does not know: defaults (there are none here) or wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ GeneratorPrecision = Literal["auto", "float32", "bfloat16", "float16", "int8"]
 class ParamsSection(BaseModel):
     """A part of the parameters: frozen, strict, no unknown key."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Split(ParamsSection):
@@ -220,7 +221,7 @@ class Server(ParamsSection):
     model: str
     key_variable: Annotated[str, Field(pattern=r"^[A-Z_][A-Z0-9_]*$")] | None
     concurrency: Positive
-    timeout_seconds: Rate
+    timeout_seconds: Annotated[Rate, Field(allow_inf_nan=True)]
     max_retries: NonNegative
 
 
@@ -511,19 +512,19 @@ class Grid(ParamsSection):
     ``threshold`` the score that ends best-of-N, ``rule`` and ``confidence`` what ends a vote.
     """
 
-    k_base: tuple[Rate, ...] = Field(strict=False)
-    beta: tuple[float, ...] = Field(strict=False)
-    tau: tuple[Fraction | None, ...] = Field(strict=False)
-    skip_below: tuple[Fraction, ...] = Field(strict=False)
-    proposals: tuple[Positive, ...] = Field(strict=False)
-    temperature: tuple[Rate | None, ...] = Field(strict=False)
-    width: tuple[Positive, ...] = Field(strict=False)
-    expansion: tuple[Positive, ...] = Field(strict=False)
-    every: tuple[Positive, ...] = Field(strict=False)
-    aggregation: tuple[Aggregation, ...] = Field(strict=False)
-    threshold: tuple[Fraction, ...] = Field(strict=False)
-    rule: tuple[Literal["beta", "supermajority"], ...] = Field(strict=False)
-    confidence: tuple[Fraction, ...] = Field(strict=False)
+    k_base: tuple[Rate, ...] = Field(strict=False, min_length=1)
+    beta: tuple[float, ...] = Field(strict=False, min_length=1)
+    tau: tuple[Fraction | None, ...] = Field(strict=False, min_length=1)
+    skip_below: tuple[Fraction, ...] = Field(strict=False, min_length=1)
+    proposals: tuple[Positive, ...] = Field(strict=False, min_length=1)
+    temperature: tuple[Rate | None, ...] = Field(strict=False, min_length=1)
+    width: tuple[Positive, ...] = Field(strict=False, min_length=1)
+    expansion: tuple[Positive, ...] = Field(strict=False, min_length=1)
+    every: tuple[Positive, ...] = Field(strict=False, min_length=1)
+    aggregation: tuple[Aggregation, ...] = Field(strict=False, min_length=1)
+    threshold: tuple[Fraction, ...] = Field(strict=False, min_length=1)
+    rule: tuple[Literal["beta", "supermajority"], ...] = Field(strict=False, min_length=1)
+    confidence: tuple[Fraction, ...] = Field(strict=False, min_length=1)
 
 
 class Evaluation(ParamsSection):
@@ -540,7 +541,7 @@ class Evaluation(ParamsSection):
     budgets: tuple[Positive, ...] = Field(strict=False)
     headline_budget: Positive
     calls: tuple[Positive, ...] = Field(strict=False, min_length=1)
-    methods: tuple[str, ...] = Field(strict=False)
+    methods: tuple[str, ...] = Field(strict=False, min_length=1)
     leave_one_out: bool
     folds: Positive
     repetitions: Positive
@@ -738,14 +739,40 @@ def load_params(path: Path) -> Params:
     return check_params(read_yaml(path), path)
 
 
+class _Loader(yaml.SafeLoader):
+    """As DVC reads and writes: 1e-05 is a number, and no key stands twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGED:
+                continue
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key.value!r} stands here again", key.start_mark
+                )
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_MERGED = "tag:yaml.org,2002:merge"
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
 def read_yaml(path: Path) -> Any:
     """What a YAML file holds.
 
     Raises:
-        ParamsError: it is no YAML; the message names the line where it is known.
+        ParamsError: it cannot be read, or is no YAML; the message names the line where it is known.
     """
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return _Loader(path.read_text(encoding="utf-8")).get_single_data()
+    except (PermissionError, IsADirectoryError) as error:
+        raise ParamsError(f"{path}: {error.strerror}, expected a file that can be read") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = "" if mark is None else f" in line {mark.line + 1}"

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from selverify.errors import ParamsError
 from selverify.models.sources import has_source, read_generator_source
-from selverify.params import check_params, load_params
+from selverify.params import check_params, load_params, read_yaml
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 ABSENT = object()
@@ -61,6 +61,10 @@ def test_the_project_has_valid_parameters() -> None:
         ({"verifier.targets.word_problems": "written"}, "of grade_school alone"),
         ({"generator.grade_school.smollm2.tuning.words": True}, "expected alphabet null where"),
         ({"residual.rate": "1e-3"}, r"residual\.rate: given '1e-3', expected: "),  # text in YAML
+        ({"search.beta": float("nan")}, r"search\.beta: given nan, expected: "),
+        ({"residual.rate": float("inf")}, r"residual\.rate: given inf, expected: "),
+        ({"evaluation.grid.proposals": []}, r"evaluation\.grid\.proposals: given \[\], expected: "),
+        ({"evaluation.methods": []}, r"evaluation\.methods: given \[\], expected: "),
         ({"difficulty.bins": True}, r"difficulty\.bins: given True, expected: "),
         ({"benchmark.countdown.minimum": 99}, "minimum 99 exceeds maximum"),
         ({"rollouts.threshold_share": 0.5}, "are more than all training problems"),
@@ -141,3 +145,31 @@ def test_a_key_in_the_wrong_place_is_not_shown(field: str, value: str) -> None:
     with pytest.raises(ParamsError, match=rf"generator\.math\.served\.{field}: expected") as caught:
         check_params(changed({f"generator.math.served.{field}": value}), PARAMS)
     assert "secret" not in str(caught.value)
+
+
+def test_numbers_are_read_as_dvc_writes_them(tmp_path: Path) -> None:
+    """YAML 1.2's, in which 1e-05 needs no point."""
+    path = tmp_path / "params.yaml"
+    path.write_text("a: [1e-05, -2E3, 1.5e+3, 1e5x, '1e5', 3]\nb: &b {c: 1}\nd: {<<: *b}\n")
+    assert read_yaml(path) == {
+        "a": [1e-5, -2000.0, 1500.0, "1e5x", "1e5", 3],
+        "b": {"c": 1},
+        "d": {"c": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("a: 1\nb: 2\na: 3\n", "line 3: key 'a' stands here again"), ("? [1]\n: 2\n", "unhashable")],
+)
+def test_a_key_stands_once_and_is_a_name(tmp_path: Path, text: str, sentence: str) -> None:
+    """DVC refuses the file, too."""
+    path = tmp_path / "params.yaml"
+    path.write_text(text)
+    with pytest.raises(ParamsError, match=sentence):
+        read_yaml(path)
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ParamsError, match="expected a file that can be read"):
+        read_yaml(tmp_path)

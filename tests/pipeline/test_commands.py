@@ -8,9 +8,12 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.parse import unquote
 
 import httpx
@@ -24,10 +27,14 @@ from prefect.settings import temporary_settings
 from small_pipeline import set_params
 from waiting import lives, wait_until
 
+from flows import environment, tracking
 from flows.__main__ import main
 from flows.environment import KERNELS, fix_kernels
-from flows.server import PREFECT_API_URL
+from flows.preflight import check_methods
+from flows.server import PREFECT_API_URL, check_answers
 from flows.tracking import comparison_page
+from selverify.errors import ParamsError
+from selverify.params import load_params
 from selverify.storage import digest
 
 
@@ -321,3 +328,67 @@ def test_a_server_that_is_not_there_is_one_sentence(
         assert main([command]) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"error: {name}: given {given!r}, expected")
+
+
+@pytest.mark.parametrize(
+    "given", ["http://127.0.0.1:1/api", "nonsense", "http://[", "http://no.such.host.invalid/api"]
+)
+def test_a_prefect_server_that_does_not_answer_is_refused(given: str) -> None:
+    """Before a stage starts."""
+    with pytest.raises(ParamsError, match=r"PREFECT_API_URL: given .*, expected the address"):
+        check_answers(given)
+
+
+def test_a_prefect_server_with_a_login_or_without_time_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if "slow" in self.path:
+                time.sleep(1.0)
+            self.send_error(401)
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    monkeypatch.setattr("flows.server.ANSWER_SECONDS", 0.3)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        for path in ("api", "slow"):
+            check_answers(f"http://127.0.0.1:{server.server_port}/{path}")
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (("full", "nosuch"), "given 'nosuch', expected some of"),
+        (("cot", "best_of_n_gated"), "expected full and a baseline with gates"),
+        (("full", "best_of_n"), "expected full and a baseline with gates"),
+    ],
+)
+def test_methods_of_which_no_report_could_be_made_are_refused(
+    names: tuple[str, ...], sentence: str
+) -> None:
+    check_methods(("full", "best_of_n_gated"))
+    with pytest.raises(ParamsError, match=sentence):
+        check_methods(names)
+
+
+def test_a_stage_whose_metrics_came_with_git_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "metrics.json").write_text("{}")
+    assert tracking._finished(load_params(Path("params.yaml"))) == []
+
+
+def test_an_empty_address_of_mlflow_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    environment.load(tmp_path)
+    assert os.environ["MLFLOW_TRACKING_URI"].startswith("sqlite:///")
