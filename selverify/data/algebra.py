@@ -219,8 +219,9 @@ def _without_units(gold: str, answer: str) -> tuple[str, str]:
 
 
 def _delimited(side: str) -> str:
-    side = side.replace("\N{DEGREE SIGN}", r"^\circ").translate(_SIGNS).replace("**", "^")
-    side = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", side)
-    side = _NAMED_PI.sub(r"\\pi ", side)
-    plain = _COMMAND.sub(" ", side)
-    return side if _DELIMITER.search(side) or _PROSE.search(plain) else f"${side}$"
+    side = side.replace("\N{DEGREE SIGN}", r"^\circ")
+    if _PROSE.search(_COMMAND.sub(" ", side)):
+        return side
+    side = _ROOT.sub(lambda found: rf"\sqrt{{{found[1] or found[2]}}}", side.translate(_SIGNS))
+    side = _NAMED_PI.sub(r"\\pi ", side.replace("**", "^"))
+    return side if _DELIMITER.search(side) else f"${side}$"
