@@ -101,7 +101,7 @@ def check_answers(given: str) -> None:
         ParamsError: nothing answers there.
     """
     try:
-        urlopen(f"{given}/health", timeout=ANSWER_SECONDS).close()
+        urlopen(f"{without_secrets(given)}/health", timeout=ANSWER_SECONDS).close()
     except (OSError, ValueError, HTTPException) as error:
         reason = getattr(error, "reason", error)
         if isinstance(error, HTTPError) or isinstance(reason, (TimeoutError, ssl.SSLError)):
@@ -152,16 +152,18 @@ def pages() -> Iterator[tuple[list[Service], str]]:
         ServerError: a port is in use, or a server did not answer in time.
     """
     started: list[Service] = []
+    taken = None
     with ExitStack() as stack:
         stack.enter_context(nothing_left())
         if given := os.environ.get(PREFECT_API_URL):
             check_answers(given)
         else:
-            started.append(stack.enter_context(starting_prefect(find_port(*PREFECT_PORT))))
+            taken = find_port(*PREFECT_PORT)
+            started.append(stack.enter_context(starting_prefect(taken)))
         tracking = os.environ[TRACKING_URI]
         if not tracking.startswith("http"):
             port = find_port(*MLFLOW_PORT)
-            if started and str(port) == os.environ.get(PREFECT_PORT[0]):
+            if port == taken:
                 raise ParamsError(
                     f"{MLFLOW_PORT[0]}: given {port}, expected another than Prefect's"
                 )

@@ -742,17 +742,18 @@ def load_params(path: Path) -> Params:
 class _Loader(yaml.SafeLoader):
     """As DVC reads and writes: 1e-05 is a number, and no key stands twice."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
         seen = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGED:
                 continue
-            if key.value in seen:
+            if (key.tag, key.value) in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {key.value!r} stands here again", key.start_mark
                 )
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+            seen.add((key.tag, key.value))
+        return node
 
 
 _MERGED = "tag:yaml.org,2002:merge"

@@ -100,15 +100,22 @@ _STEPS: Mapping[str, Callable[..., Asking[Outcome]]] = MappingProxyType(
         "dvts": partial(dvts, expansion=4, aggregation="last"),
     }
 )
+
+
+def _is_of(given: object, kind: type) -> bool:
+    """Whether it is a number of a package's; Python's own need no help, and some are too large."""
+    return isinstance(given, kind) and not isinstance(given, int | float)
+
+
 _Number = Annotated[
     float,
     Field(strict=True, allow_inf_nan=False),
-    BeforeValidator(lambda given: float(given) if isinstance(given, Real) else given),
+    BeforeValidator(lambda given: float(given) if _is_of(given, Real) else given),
 ]
 _Whole = Annotated[
     int,
     Field(strict=True),
-    BeforeValidator(lambda given: int(given) if isinstance(given, Integral) else given),
+    BeforeValidator(lambda given: int(given) if _is_of(given, Integral) else given),
 ]
 """NumPy's numbers are numbers, texts are none."""
 RANKED = (FULL, "ranked_vote")

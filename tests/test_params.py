@@ -150,17 +150,27 @@ def test_a_key_in_the_wrong_place_is_not_shown(field: str, value: str) -> None:
 def test_numbers_are_read_as_dvc_writes_them(tmp_path: Path) -> None:
     """YAML 1.2's, in which 1e-05 needs no point."""
     path = tmp_path / "params.yaml"
-    path.write_text("a: [1e-05, -2E3, 1.5e+3, 1e5x, '1e5', 3]\nb: &b {c: 1}\nd: {<<: *b}\n")
+    path.write_text(
+        "a: [1e-05, -2E3, 1.5e+3, 1e5x, '1e5', 3]\n"
+        "b: &b {x: 1}\nc: {in: &in {<<: *b, x: 2}}\nd: {<<: *in, y: 3}\n1: 4\n'1': 5\n"
+    )
     assert read_yaml(path) == {
         "a": [1e-5, -2000.0, 1500.0, "1e5x", "1e5", 3],
-        "b": {"c": 1},
-        "d": {"c": 1},
+        "b": {"x": 1},
+        "c": {"in": {"x": 2}},
+        "d": {"x": 2, "y": 3},
+        1: 4,
+        "1": 5,
     }
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
-    [("a: 1\nb: 2\na: 3\n", "line 3: key 'a' stands here again"), ("? [1]\n: 2\n", "unhashable")],
+    [
+        ("a: 1\nb: 2\na: 3\n", "line 3: key 'a' stands here again"),
+        ("? [1]\n: 2\n", "unhashable"),
+        ("!!map [a]", "not YAML"),
+    ],
 )
 def test_a_key_stands_once_and_is_a_name(tmp_path: Path, text: str, sentence: str) -> None:
     """DVC refuses the file, too."""

@@ -165,7 +165,7 @@ def test_the_longest_text_is_solved(policy):
 def test_a_budget_below_one_is_refused(policy, budget):
     """Even where there is nothing to solve."""
     for problems in ((SHORT,), ()):
-        with pytest.raises(BudgetError, match=f"given {budget} verifier calls, expected at least"):
+        with pytest.raises(BudgetError, match=f"given {budget} verifier calls, expected a whole"):
             policy.solve_many(problems, budget=budget)
 
 

@@ -418,6 +418,8 @@ def _late(question: str, steps: list[str]) -> Iterator[float]:
         ({"gates": "x"}, ParamsError, "gates: given a str, expected True, False or a function"),
         ({"settings": {}}, ParamsError, "settings: given a dict, expected SolveSettings"),
         ({"settings": SolveSettings(tau="0.5")}, ParamsError, "settings: tau"),
+        ({"settings": SolveSettings(tau=True)}, ParamsError, "settings: tau"),
+        ({"settings": SolveSettings(tau=10**400)}, ParamsError, "settings: tau"),
         ({"settings": SolveSettings(max_moves=0)}, ParamsError, "settings: max_moves"),
         (
             {

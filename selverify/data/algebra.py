@@ -17,13 +17,15 @@ from types import ModuleType
 from typing import Any
 
 from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, compare_by_form
-from selverify.data.quantities import read_unit
+from selverify.data.quantities import Unit, read_unit
 
 BACKEND = "math_verify"
 _PARSER = "PSParser"
 FAR = 1e-3
 """Of two values that are not equal: far more than what is rounded away."""
 _DIGITS = 15
+LONGEST_LETTERS = 3
+"""Letters in a row that may be several variables."""
 
 _DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
@@ -32,6 +34,7 @@ _IN_DEGREES = re.compile(
     r"(\d+(?:\.\d+)?)\s*\^\s*(\{)?\s*\\circ(?(4)\s*\})(?(2)\s*(?:\\right)?\))"
 )
 _ROOT = re.compile("\N{SQUARE ROOT} ?(?:\\(([^()]*)\\)|(\\d+|[A-Za-z]))")
+_LETTER = re.compile(r"[A-Za-z]")
 _NAMED_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 _SIGNS = str.maketrans(
     {
@@ -140,6 +143,9 @@ def _kept(side: str) -> Sequence[Any]:
 def _with_imaginary(one: Any) -> Any:
     """``i`` is the imaginary unit where it counts nothing: the parser makes two letters of it."""
     sympy = importlib.import_module("sympy")
+    if isinstance(one, sympy.Eq) and isinstance(one.lhs, sympy.Symbol) and one.lhs.name != "i":
+        value = _with_imaginary(one.rhs)
+        return one if value == one.rhs else value  # z = 1 + 2i
     if not isinstance(one, sympy.Expr) or one.has(*_sums(sympy)):
         return one
     return one.subs({letter: sympy.I for letter in one.free_symbols if letter.name == "i"})
@@ -206,16 +212,25 @@ def _in_radians(side: str) -> str:
 
 def _without_units(gold: str, answer: str) -> tuple[str, str]:
     r"""Both sides without units in words behind a formula, ``2\sqrt{3} square inches``, unless
-    they have different ones: Math-Verify would read the first number alone."""
+    they have different ones, or letters that may be variables: Math-Verify would read the first
+    number alone."""
     found = [_MEASURED.fullmatch(side.strip()) for side in (gold, answer)]
-    units = [one and read_unit(one["unit"]) for one in found]
+    units = [one and _unit(one["unit"]) for one in found]
     if None not in units and len(set(units)) > 1:
         return gold, answer
     left, right = (
         one["value"].strip() if one and unit else side
         for one, unit, side in zip(found, units, (gold, answer), strict=True)
     )
-    return left, right
+    lettered = any(map(_LETTER.search, (_COMMAND.sub(" ", side) for side in (left, right))))
+    return (gold, answer) if lettered else (left, right)
+
+
+def _unit(words: str) -> Unit | None:
+    """A unit of the table, or one in words of more than three letters: ``abc`` are variables."""
+    unit = read_unit(words)
+    known = unit is not None and unit.dimension is not None
+    return unit if known or re.match(rf"[A-Za-z]{{{LONGEST_LETTERS + 1}}}", words) else None
 
 
 def _delimited(side: str) -> str:

@@ -46,8 +46,9 @@ _DELIMITED = re.compile(r"\$\$?([^$]*)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\]", re.DOTAL
 _NAMED = re.compile(r"([A-Za-z](?:_\{?\w+\}?)?) ?(?:=|\\in(?![A-Za-z])) ?(?=\S)")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
 _CHOICE = re.compile(r"\(?([A-J])\)?")
-_CHOSEN = re.compile(r"\(?([A-J])[).:] ?\S")
-_BASE = re.compile(r"([0-9A-Za-z]{1,40})_\{?(\d{1,2})\}?", re.ASCII)
+_CHOSEN = re.compile(r"\(?([A-J])(?:\) ?|[.:] )(?!,|and\b|or\b)(\S.*)", re.DOTALL)
+_ANOTHER = re.compile(r"\b[A-J]\)")
+_BASE = re.compile(r"(?=[A-Za-z]*\d)([0-9A-Za-z]{1,40})_\{?(\d{1,2})\}?", re.ASCII)
 _BOUND = re.compile(r"(?:at least|at most|(?:more|less|fewer|greater) than|up to) ", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2}")
 _AND = re.compile(r",? (?:and|or) ")
@@ -117,7 +118,9 @@ def _compare_choices(gold: str, answer: str) -> str | None:
     """Of a gold that is a letter, and an answer that says it with what it stands for: ``B) 18``."""
     letter = _CHOICE.fullmatch(_clean(gold))
     chosen = _CHOSEN.match(_clean(answer)) if letter else None
-    return chosen and letter and (CORRECT if chosen[1] == letter[1] else WRONG)
+    if letter is None or chosen is None or _ANOTHER.search(chosen[2]):  # (B), or rather (C)
+        return None
+    return CORRECT if chosen[1] == letter[1] else WRONG
 
 
 def _compare(gold: str, answer: str, work: _Work, depth: int) -> str:
@@ -147,10 +150,7 @@ def _settled(one: _Answer, other: _Answer) -> str | None:
     left, right = _BASE.fullmatch(one.text), _BASE.fullmatch(other.text)
     if left is None or right is None:
         return None
-    try:
-        return CORRECT if int(left[1], int(left[2])) == int(right[1], int(right[2])) else WRONG
-    except ValueError:  # x_1, or a digit that the base does not have
-        return None
+    return CORRECT if left.groups() == right.groups() else WRONG
 
 
 @lru_cache(maxsize=4096)

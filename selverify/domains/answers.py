@@ -12,12 +12,14 @@ _MAX_READ = 20_000
 _BOX_TOKEN = re.compile(r"\\boxed\s*\{|\\.|\{|\}+", re.DOTALL)
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 _STATED = re.compile(
-    r"^(?P<marked>####)|\b(?i:the (?:final |correct )?answer(?: to [^.\n]{1,40}?)? is):?",
+    r"^(?P<marked>####)"
+    r"|\b(?i:the (?:final |correct )?answer(?: to (?:(?!\bis\b)[^.\n]){1,40}?)? is\b):?",
     re.MULTILINE,
 )
-_DISPLAYED = re.compile(r"(?:\\\[|\$\$)\s*(.+?)\s*(?:\\\]|\$\$)", re.DOTALL)
-_FORMULA = re.compile(r"[-+$(\\\d.]|[^\W\d_]\W|[^\W\d_]$")
-_MARKED = re.compile(r"(?!\d+[.):]\s+\S)[-+$(\\\d.]|[^\W\d_](?:\s*[-+*/^=<>(]|$)")
+_DISPLAYED = re.compile(r"(?:\\\[|\$\$)(.+?)(?:\\\]|\$\$)", re.DOTALL)
+_SIGN = r"[-+\u2212\u00b1$\u20ac\u00a3\u221a\u221e\u2248~(\[{\\\d.]"
+_FORMULA = re.compile(rf"{_SIGN}|[^\W\d_]\W|[^\W\d_]$")
+_MARKED = re.compile(rf"(?!\d[.):]\s+\S){_SIGN}|[^\W\d_]\w?(?:\s*[-+*/^=<>(_]|$)")
 """What stands behind ``####``, if it is no heading: ``#### 1. Find x`` is one."""
 _SENTENCE_AFTER = re.compile(
     r"(?:(?<=[\d$)}%*\]])|(?<=[a-z]{2}))\.\s+(?=[A-Z])|,\s+(?:since|because|which|so|as)\b"
@@ -26,6 +28,10 @@ _SENTENCE_AFTER = re.compile(
 _WRAPPERS = (("\\(", "\\)"), ("\\[", "\\]"), ("$$", "$$"), ("$", "$"), ("**", "**"))
 _JUDGED = frozenset(
     {"correct", "incorrect", "right", "wrong", "reasonable", "unreasonable", "unknown", "unclear"}
+)
+_HEADINGS = frozenset(
+    {"answer", "solution", "conclusion", "calculation", "calculations", "explanation", "result"}
+    | {"summary", "verification", "check", "analysis", "steps", "step", "reasoning"}
 )
 _MAX_WORDS = 3
 _MOST_STATED, _MAX_STATED = 4, 2_000
@@ -36,39 +42,45 @@ _NO_BOX = -1
 def stated_answer(text: str) -> str | None:
     r"""The last ``\boxed{}``; without one, what the last ``####`` or "the answer is" gives.
 
-    Behind "the answer is" a formula gives an answer or, where none does, at most three words: "the
-    answer is not obvious" gives none. Behind ``####`` only a formula does, for headings begin so,
-    too. Only the last 20,000 characters are read.
+    Behind "the answer is" a formula gives an answer, or at most three words: "the answer is not
+    obvious" gives none, and one before it counts. Behind ``####`` a formula does, and a word at the
+    end of the text that is no heading. Only the last 20,000 characters are read.
     """
     text = text[-_MAX_READ:]
     boxed = extract_boxed(text)
     if boxed:
         return boxed
-    worded = None
     for found in list(_STATED.finditer(text))[: -_MOST_STATED - 1 : -1]:
-        value = _value(text[found.end() : found.end() + _MAX_STATED].strip(), found["marked"])
-        if value and (_MARKED if found["marked"] else _FORMULA).match(value):
+        behind = text[found.end() : found.end() + _MAX_STATED].strip()
+        value = _value(behind)
+        if found["marked"]:
+            is_one = _MARKED.match(behind) or _is_last_word(behind)
+        else:
+            is_one = _FORMULA.match(value) or _is_short(value)
+        if value and is_one:
             return value
-        if worded is None and value and not found["marked"] and _is_short(value):
-            worded = value
-    return worded
+    return None
 
 
-def _value(behind: str, marked: str | None) -> str:
+def _value(behind: str) -> str:
     displayed = _DISPLAYED.match(behind)
     if displayed is not None:
-        return displayed[1]
-    line = behind.partition("\n")[0]
-    said = line if marked else _SENTENCE_AFTER.split(line, maxsplit=1)[0]
+        return bare_answer(displayed[1])
+    said = _SENTENCE_AFTER.split(behind.partition("\n")[0], maxsplit=1)[0]
     said = said.strip("* ").rstrip(". ").strip("* ")
     return bare_answer(said.strip("$ ") if said.count("$") % 2 else said)
 
 
 def _is_short(value: str) -> bool:
-    words = value.split()
-    return len(words) <= _MAX_WORDS and not (
-        words[0] in ("not", "no") or words[-1].lower() in _JUDGED
-    )
+    words = value.lower().split()
+    if not 0 < len(words) <= _MAX_WORDS or words[-1] in _JUDGED:
+        return False
+    return len(words) == 1 or words[0] not in ("not", "no")
+
+
+def _is_last_word(behind: str) -> bool:
+    word = behind.strip("*. ")
+    return word.isalpha() and word.lower() not in _HEADINGS
 
 
 def bare_answer(answer: str) -> str:

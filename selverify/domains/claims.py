@@ -132,8 +132,7 @@ ROUNDING_WORDS = frozenset(
     """.split()  # noqa: SIM905
 )
 LEFT_OVER = frozenset(
-    {"remainder", "remaining", "remains", "left", "leftover", "leftovers"}
-    | {"full", "whole", "complete", "extra"}
+    {"remainder", "remaining", "remains", "left", "leftover", "leftovers", "full", "whole"}
 )
 """Words near a quotient of which only the whole part may be meant."""
 
@@ -241,13 +240,13 @@ def _with_times(tokens: list[_Token]) -> list[_Token]:
 
 
 def _claim(tokens: Sequence[_Token], place: int, read: _Read) -> Claim | None:
-    if _is_near(tokens, place, ROUNDING_WORDS) or _is_mixed(tokens, place):
+    if _is_near(tokens, place, ROUNDING_WORDS):
         return None
     left, right = _left_side(tokens, place), _right_side(tokens, place)
     if left is None or right is None or not _units_agree(left, right):
         return None
     lefts, rights = _expressions(left, read), _expressions(right, read)
-    if not lefts or not rights:
+    if not lefts or not rights or _is_mixed(tokens, place, lefts, rights):
         return None
     if not any(side.operations for side in (*lefts, *rights)):
         return None
@@ -317,13 +316,15 @@ def _right_side(tokens: Sequence[_Token], place: int) -> _Side | None:
     return _Side((tuple(kept),), frozenset(words)) if kept else None
 
 
-def _is_mixed(tokens: Sequence[_Token], place: int) -> bool:
-    """Whether a quotient is said in two units, as in 150 / 60 = 2 hours and 30 minutes."""
-    before = place - 1
-    while before >= 0 and (_is_numeric(tokens[before]) or _is_unit(tokens, before)):
-        before -= 1
-    divided = any(token.text in ("/", "\\frac") for token in tokens[before + 1 : place])
-    if not divided or place + 1 >= len(tokens) or tokens[place + 1].kind != "number":
+def _is_mixed(
+    tokens: Sequence[_Token], place: int, lefts: Sequence[Expression], rights: Sequence[Expression]
+) -> bool:
+    """Whether a value is said in two units: 150 / 60 = 2 hours and 30 minutes.
+
+    The first has its whole part.
+    """
+    whole = {value for side in rights for value in side.values}
+    if not any(v != int(v) and int(v) in whole for side in lefts for v in side.values):
         return False
     first = stop = place + 2
     while stop < len(tokens) and stop - first < MAX_UNITS and _is_plain_word(tokens[stop]):

@@ -254,7 +254,6 @@ def test_a_running_total_may_stand_in_a_chain() -> None:
         "365/7 = 52 weeks and 1 day",
         "130 / 100 = 1 dollar and 30 cents",
         "23 / 4 = 5 boxes, 3 eggs",
-        "10 / 3 = 3 complete groups",
     ],
 )
 def test_a_quotient_in_two_units_or_without_its_rest_is_not_false(text: str) -> None:
@@ -268,6 +267,9 @@ def test_a_quotient_in_two_units_or_without_its_rest_is_not_false(text: str) -> 
         "12 / 4 = 5 apples.",
         "3 * 4 = 13 apples and 5 pears",
         "12 / 4 = 5 apples, 3 more",
+        "48 / 2 = 25 clips and 48 clips",
+        "100 - 60/2 = 60 dollars and 5 cents",
+        "A complete answer: 11 / 2 = 5",
     ],
 )
 def test_what_is_said_in_bold_or_of_one_unit_is_checked(text: str) -> None:

@@ -83,9 +83,12 @@ def test_our_grader_agrees_with_the_recorded_grades() -> None:
 
 
 def test_equal_answers_are_hardly_ever_graded_differently() -> None:
-    """An answer that holds right and wrong solutions would make votes meaningless."""
+    """An answer that holds right and wrong solutions would make votes meaningless.
+
+    There are two: the records take an answer with a full stop for wrong, and 12th grade once.
+    """
     mixed, _ = recorded_samples.clusters(recorded_samples.ungated())
-    assert mixed <= 1
+    assert mixed <= 2
 
 
 def test_the_recorded_reward_model_separates_right_from_wrong(runs: tuple[Run, ...]) -> None:
