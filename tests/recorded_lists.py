@@ -26,3 +26,14 @@ def recorded_list(
         candidates=tuple(candidates),
         committed=committed,
     )
+
+
+def stopped(item: RecordedList) -> RecordedList:
+    """As a verifier leaves it that stops at the first accepted candidate."""
+    labels = [one.label for one in item.candidates]
+    end = labels.index(True) + 1 if True in labels else len(labels)
+    kept = [
+        one if place < end else one.model_copy(update={"label": None})
+        for place, one in enumerate(item.candidates)
+    ]
+    return item.model_copy(update={"candidates": tuple(kept)})

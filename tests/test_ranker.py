@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded_lists import recorded_list
+from recorded_lists import recorded_list, stopped
 from typer.testing import CliRunner, Result
 
 import selverify
@@ -139,15 +139,7 @@ def test_a_log_in_another_order_teaches_the_same(ranker: Ranker) -> None:
 
 def test_a_log_that_stopped_at_the_first_accepted_is_told(ranker: Ranker) -> None:
     """What is left of it are other states than those of the log."""
-    lists = sums(1)[: 20 * STATES]
-    for item in sums(1)[20 * STATES :]:
-        labels = [one.label for one in item.candidates]
-        end = labels.index(True) + 1 if True in labels else MOVES
-        kept = [
-            one if place < end else one.model_copy(update={"label": None})
-            for place, one in enumerate(item.candidates)
-        ]
-        lists.append(item.model_copy(update={"candidates": tuple(kept)}))
+    lists = [*sums(1)[: 20 * STATES], *map(stopped, sums(1)[20 * STATES :])]
     whole = [item for item in lists if all(one.label is not None for one in item.candidates)]
     held = sum(any(one.label for one in item.candidates) for item in whole)
     every = sum(any(one.label for one in item.candidates) for item in lists)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from recorded_lists import recorded_list
+from recorded_lists import recorded_list, stopped
 from torch import Tensor
 from typer.testing import CliRunner, Result
 
@@ -265,16 +265,7 @@ def test_what_is_missing_is_told(log: Path) -> None:
 
 def test_a_verifier_that_stopped_early_is_no_proof_of_its_order(log: Path) -> None:
     """Where what stands after the first accepted one has no verdict, conclusions begin with it."""
-    lists = []
-    for item in walks(0):
-        labels = [one.label for one in item.candidates]
-        end = labels.index(True) + 1 if True in labels else MOVES
-        kept = [
-            one if place < end else one.model_copy(update={"label": None})
-            for place, one in enumerate(item.candidates)
-        ]
-        lists.append(item.model_copy(update={"candidates": tuple(kept)}))
-    write_log(lists, log)
+    write_log(map(stopped, walks(0)), log)
     shown = " ".join(audited(log).stdout.split())
     warning = shown.index("% of the candidates have no verdict, and none of them can be accepted.")
     assert warning < shown.index("With order and allocation chosen on other problems")
