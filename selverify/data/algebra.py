@@ -34,6 +34,7 @@ _IN_DEGREES = re.compile(
     r"(\d+(?:\.\d+)?)\s*\^\s*(\{)?\s*\\circ(?(4)\s*\})(?(2)\s*(?:\\right)?\))"
 )
 _ROOT = re.compile("\N{SQUARE ROOT} ?(?:\\(([^()]*)\\)|(\\d+|[A-Za-z]))")
+_IMAGINARY = re.compile(r"i(?![A-Za-z])")
 _LETTER = re.compile(r"[A-Za-z]")
 _NAMED_PI = re.compile(r"(?<![A-Za-z\\])pi(?![A-Za-z])")
 _SIGNS = str.maketrans(
@@ -137,7 +138,8 @@ def _kept(side: str) -> Sequence[Any]:
     found = load_backend().parse(_delimited(side), parsing_timeout=None)
     if all(isinstance(one, str) for one in found):
         raise _Unread(found)
-    return tuple(map(_with_imaginary, found))
+    lettered = _IMAGINARY.search(_COMMAND.sub(" ", side))
+    return tuple(map(_with_imaginary, found) if lettered else found)
 
 
 def _with_imaginary(one: Any) -> Any:
