@@ -17,14 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from flows.profiles import PROFILES, read_profile
 from flows.stages import PARAMS_FILE, leaves
 from selverify.errors import ArtifactError
 from selverify.models.sources import sources_of
-from selverify.params import Params
+from selverify.params import Params, parse_yaml
 from selverify.storage import DIGESTS, write_plain_json
 
 REPORT_NAME = "report.md"
@@ -145,9 +144,7 @@ def changed_parameters(root: Path) -> tuple[str, ...]:
     path = root / PARAMS_FILE
     if text is None or not path.is_file():
         return ()
-    before, now = (
-        leaves("", yaml.safe_load(one)) for one in (text, path.read_text(encoding="utf-8"))
-    )
+    before, now = (leaves("", parse_yaml(one)) for one in (text, path.read_text(encoding="utf-8")))
     profiles = {
         path.stem: read_profile(root / PROFILES, path.stem)
         for path in sorted((root / PROFILES).glob("*.yaml"))

@@ -127,11 +127,11 @@ def alone() -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         os.set_inheritable(file.fileno(), True)
-        os.environ[RUN_PROCESS] = str(os.getpid())
         before = DVC_DIRECTORY / LOCK_BEFORE
-        mend_dvc_lock(DVC_LOCK, before)
         with _writable(before):
+            mend_dvc_lock(DVC_LOCK, before)
             before.write_bytes(DVC_LOCK.read_bytes() if DVC_LOCK.is_file() else b"")
+        os.environ[RUN_PROCESS] = str(os.getpid())
         try:
             yield
         finally:

@@ -13,13 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import yaml
 from dvc.exceptions import InvalidArgumentError
 from dvc.utils.hydra import apply_overrides
 
 from flows.stages import PARAMS_FILE, leaves, load_stages
 from selverify.errors import ParamsError
-from selverify.params import check_params, load_params, read_yaml
+from selverify.params import check_params, load_params, parse_yaml, read_yaml
 from selverify.storage import atomic_path
 
 PROFILES = Path("profiles")
@@ -41,7 +40,7 @@ def apply_profile(name: str) -> dict[str, Any]:
         expected = _laid_over(present, values)
         texts = _as_settings(values)
         text = params_with(texts, origin=origin)
-        found = leaves("", yaml.safe_load(text))
+        found = leaves("", parse_yaml(text))
         # Sections that merge a changed one would change with it: they keep what they said before.
         inherited = {key: expected[key] for key in _differing(found, expected) & expected.keys()}
         if inherited:
@@ -80,7 +79,7 @@ def params_with(*steps: Settings, origin: Path) -> str:
             reason = str(error.__cause__).partition("\n")[0]
             raise ParamsError(f"{origin}: {reason}") from error
         text = written.read_text(encoding="utf-8")
-    load_stages(check_params(yaml.safe_load(text), origin))
+    load_stages(check_params(parse_yaml(text), origin))
     return text
 
 
@@ -107,7 +106,7 @@ def _laid_over(present: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
 
 
 def _check_nothing_else(text: str, expected: Mapping[str, Any], origin: Path) -> None:
-    if others := _differing(leaves("", yaml.safe_load(text)), expected):
+    if others := _differing(leaves("", parse_yaml(text)), expected):
         raise ParamsError(
             f"{origin}: DVC would not write {min(others)} as it should be, expected numbers, words "
             f"or lists, and no section of {PARAMS_FILE} that is an alias"

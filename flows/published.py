@@ -20,7 +20,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
-import yaml
 from pandas.testing import assert_frame_equal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -33,7 +32,7 @@ from flows.sentences import check_sentences
 from flows.stages import PARAMS_FILE, PIPELINE_FILE, Stage, check_inputs, leaves, load_stages
 from flows.tracking import seconds_of
 from selverify.errors import ArtifactError, SchemaError, SelverifyError
-from selverify.params import Params, check_params, load_params, validation_sentence
+from selverify.params import Params, check_params, load_params, read_yaml, validation_sentence
 from selverify.storage import atomic_path, digest, write_plain_json
 from tasks import find_run
 
@@ -138,7 +137,7 @@ def check_published() -> None:
 def _keep(stages: Mapping[str, Stage], folder: Path, origin: Origin) -> None:
     """Copy what the last stage's report was computed from, without problems and weights."""
     params, known = (
-        leaves("", yaml.safe_load(PARAMS_FILE.read_text("utf-8"))),
+        leaves("", read_yaml(PARAMS_FILE)),
         load_params(PARAMS_FILE),
     )
     needed = list(stages.values())[-1].needed
@@ -196,7 +195,7 @@ def _differences(folder: Path, work: Path, root: Path) -> Iterator[str]:
     for page in (root / "README.md", *(root / "docs").glob("*.md"), *(root / FIGURES).rglob(DRAWN)):
         (work / page.relative_to(root)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(page, work / page.relative_to(root))
-    present = yaml.safe_load((root / PARAMS_FILE).read_text("utf-8"))
+    present = read_yaml(root / PARAMS_FILE)
     params = check_params(_laid_over(present, manifest.params), folder / MANIFEST)
     with chdir(work):
         stages = load_stages(params, root / PIPELINE_FILE)

@@ -764,6 +764,15 @@ _Loader.add_implicit_resolver(
 )
 
 
+def parse_yaml(text: str) -> Any:
+    """What YAML says, by DVC's rules; nothing in it is run.
+
+    Raises:
+        yaml.YAMLError: it is none.
+    """
+    return _Loader(text).get_single_data()
+
+
 def read_yaml(path: Path) -> Any:
     """What a YAML file holds.
 
@@ -771,7 +780,7 @@ def read_yaml(path: Path) -> Any:
         ParamsError: it cannot be read, or is no YAML; the message names the line where it is known.
     """
     try:
-        return _Loader(path.read_text(encoding="utf-8")).get_single_data()
+        return parse_yaml(path.read_text(encoding="utf-8"))
     except (PermissionError, IsADirectoryError) as error:
         raise ParamsError(f"{path}: {error.strerror}, expected a file that can be read") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -56,6 +56,18 @@ def test_one_parameter_changed_by_dvc_leaves_the_others(parameters: Path, change
     assert before.keys() == after.keys()
 
 
+@pytest.mark.parametrize("rate", ["1e-5", "0.00001", "1.0e-5"])
+def test_a_small_number_stays_one_however_it_is_written(parameters: Path, rate: str) -> None:
+    """DVC writes 1e-05, by a profile, a sweep or by hand."""
+    assert combinations(None, [f"residual.rate={rate}"])
+    (parameters / PROFILES / "small.yaml").write_text(f"residual: {{rate: {rate}}}\n")
+    assert combinations("small", [])
+    assert apply_profile("small") == {"residual.rate": 1e-5}
+    assert "rate: 1e-05" in (parameters / "params.yaml").read_text(encoding="utf-8")
+    assert load_params(Path("params.yaml")).residual.rate == 1e-5
+    assert apply_profile("small") == {}
+
+
 MODEL = """
 domain: math
 backbones: [mine]
