@@ -65,15 +65,21 @@ def _retry(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
 
 
 def _guess(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
-    """Out of calls: the top-ranked survivor, unverified; resamples only while there is none."""
+    """The top-ranked survivor, unverified; resamples only while there is none.
+
+    Where calls are left, its risk counts: the next state may ask about it.
+    """
     if walk.visit.depth >= rules.max_moves:
         return walk, None
     for _ in range(max_retries + 1):
         if not walk.visit.pool:
             walk = yield from draw(walk, rules)
         if walk.visit.pool:
-            top = top_ranked(walk.visit, (yield from rules.rank(walk.visit)))
+            scores = yield from rules.rank(walk.visit)
+            top = top_ranked(walk.visit, scores)
             yield note("fallback", walk.state, rule="unverified", move=top.text)
+            if rules.one_by_one:  # h is then the probability that the verifier rejects the move
+                walk = walk.changed(risk_after=1.0 - (1.0 - walk.visit.risk) * (1.0 - min(scores)))
             return walk, top
     return walk, None
 

@@ -556,12 +556,29 @@ def test_at_an_unfamiliar_state_optimal_stopping_makes_a_call() -> None:
     assert backend.verified() == ["add 3 ;"]
 
 
+DOUBTFUL = {
+    "moves": {"": ["add 3 ;"] * 30, "add 3 ;": ["say 3 ;"] * 30},
+    "ranks": {"add 3 ;": 0.7, "add 3 ; say 3 ;": 0.1},
+}
+UNWORTHY = replace(STOPPING, skip_below=0.6, fallback=True, max_retries=0)
+
+
 def test_where_no_call_is_worth_its_price_the_fallback_commits_without_one() -> None:
-    """Accepted with 0.3 at a price of 0.6: the best survivor is committed, no sample is wasted."""
-    backend = ScriptedBackend(
-        moves={"": ["add 3 ;"] * 30, "add 3 ;": ["say 3 ;"] * 3}, ranks={"add 3 ;": 0.7}
-    )
-    settings = replace(STOPPING, skip_below=0.6, fallback=True, max_retries=0)
-    result = run(backend, settings)
-    assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 0)
+    """Accepted with 0.3 at a price of 0.6: the best survivor is committed, no sample is wasted.
+
+    Its risk of 0.7 counts at the next state, so the answer is not committed unverified, too: one
+    call accepts both.
+    """
+    backend = ScriptedBackend(**DOUBTFUL, scores={"add 3 ;": 0.9, "add 3 ; say 3 ;": 0.9})
+    result = run(backend, UNWORTHY)
+    assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 1)
+    assert backend.verified() == ["add 3 ; say 3 ;"]
     assert result.ledger.generated_moves <= 6
+
+
+def test_a_doubtful_move_that_the_fallback_committed_is_found_by_the_next_call() -> None:
+    """The call rejects it, and nothing behind it is tried again."""
+    backend = ScriptedBackend(**DOUBTFUL, scores={"add 3 ;": 0.1, "add 3 ; say 3 ;": 0.9})
+    result = run(backend, UNWORTHY, budget=1)
+    assert backend.verified() == ["add 3 ; say 3 ;"]
+    assert result.outcome.answer is None
