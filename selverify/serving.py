@@ -23,6 +23,7 @@ from fastapi.middleware.trustedhost import TrustedHostMiddleware
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from selverify.domains.math_steps import END_OF_STEP
 from selverify.errors import ParamsError, ProtocolError, SchemaError, SelverifyError
@@ -39,6 +40,8 @@ HOSTS = ("127.0.0.1", "localhost", "[::1]")
 END_SECONDS = 2.0
 """Until a server that ends waits no longer for the searches that are under way."""
 MOST_CALLS = 4_096
+MOST_BYTES = 1 << 22
+"""Of a request's body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +129,27 @@ class _Busy(Exception):
     """As many searches wait as may."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Bounded:
+    """Refuses a body of more than ``MOST_BYTES`` with status 413 before more of it is read."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI call."""
+        read = 0
+
+        async def bounded() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > MOST_BYTES:
+                raise HTTPException(413, f"the body: expected at most {MOST_BYTES} bytes")
+            return message
+
+        await self.app(scope, bounded, send)
+
+
 @dataclass(slots=True)
 class _Desk:
     """Lets so many searches run, and so many more wait; ``begin_thread`` is called in each one."""
@@ -205,6 +229,7 @@ def proxy(
     app = FastAPI(
         title="selverify", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
+    app.add_middleware(_Bounded)
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
 
     @app.exception_handler(RequestValidationError)

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from selverify import cli
 from selverify.errors import NoReply
-from selverify.serving import LEFT_SECONDS, Limits, proxy
+from selverify.serving import LEFT_SECONDS, MOST_BYTES, Limits, proxy
 from selverify.solving import Solver, SolveSettings
 
 ROOT = Path(__file__).parents[1]
@@ -338,6 +338,18 @@ def test_what_cannot_be_served_is_an_error_as_the_endpoint_has_them(url: str) ->
         ),
     ):
         assert told.status_code in (400, 404, 405) and told.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_without_end_is_refused_while_it_is_read(url: str, chunked: bool) -> None:
+    """Whether its length is said beforehand or not; the server then answers as before."""
+    whole = b'{"model": "' + b"a" * MOST_BYTES + b'"}'
+    content = (whole[at : at + 65536] for at in range(0, len(whole), 65536)) if chunked else whole
+    refused = httpx2.post(f"{url}/chat/completions", content=content)
+    assert refused.status_code == 413
+    expected = f"the body: expected at most {MOST_BYTES} bytes"
+    assert refused.json()["error"]["message"] == expected
+    assert [one.id for one in client(url).models.list()] == ["sums"]
 
 
 def test_half_of_a_surrogate_pair_in_an_error_is_sent_as_a_question_mark() -> None:

@@ -11,11 +11,13 @@ import json
 import math
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -56,6 +58,8 @@ class QuestionRecord:
     def text(self, *names: str) -> str | None:
         """The first of these fields that is not empty, without outer spaces.
 
+        CR LF is read as a newline.
+
         Raises:
             SchemaError: it is neither text nor a number.
         """
@@ -68,7 +72,7 @@ class QuestionRecord:
                     f"{self.place}: field {name!r}: given a {given}, expected text or a number"
                 )
             if not missing and (text := str(value).strip()):
-                return text
+                return text.replace("\r\n", "\n")
         return None
 
     def readable(self, text: str, *, what: str, most: int) -> str:
@@ -159,11 +163,10 @@ def _json_list(path: Path) -> Iterator[tuple[str, object]]:
 
 
 def _parsed(content: bytes, place: str) -> object:
-    """JSON; numbers stay the text they were written as, and NaN is None."""
+    """JSON, with or without a byte order mark; numbers stay as they are written, NaN is None."""
     try:
-        return json.loads(
-            content.decode("utf-8"), parse_int=str, parse_float=str, parse_constant=lambda _: None
-        )
+        text = content.removeprefix(BOM_UTF8).decode()
+        return json.loads(text, parse_int=str, parse_float=str, parse_constant=lambda _: None)
     except UnicodeDecodeError as error:
         raise SchemaError(
             f"{place}: given {error.object[error.start]:#x} at byte {error.start + 1}, "
@@ -196,7 +199,11 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
 
 def _cell(batch: pa.RecordBatch, name: str, row: int, place: str) -> object:
     try:
-        return batch.column(name)[row].as_py()
+        column = batch.column(name)
+        value = column[row].as_py()
+        if value is not None and pa.types.is_float32(column.type):
+            return float(str(np.float32(value)))  # 0.1, not 0.10000000149011612
+        return value
     except (ValueError, LookupError, OverflowError) as error:  # whatever type the column has
         raise SchemaError(
             f"{place}: field {name!r}: expected text or a number, and reading says: {error}"

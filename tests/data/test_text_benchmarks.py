@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 import os
@@ -25,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from selverify.data import question_files, text_benchmarks
+from selverify.data.question_files import question_records
 from selverify.data.text_benchmarks import (
     KNOWN,
     Draw,
@@ -194,6 +196,25 @@ def test_hostile_lines_are_refused_at_once_with_the_reason(
     tmp_path: Path, content: bytes, said: str
 ) -> None:
     assert refusal(tmp_path / "a.jsonl", content).startswith(said)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".json"])
+def test_files_as_other_systems_write_them_are_read(tmp_path: Path, suffix: str) -> None:
+    """A byte order mark, and lines that end with CR LF, in the file and within a question."""
+    path = write(tmp_path / f"a{suffix}", [{"question": "One?\r\n Two?\r\n", "answer": 4}])
+    content = gzip.decompress(path.read_bytes()) if suffix.endswith("gz") else path.read_bytes()
+    marked = codecs.BOM_UTF8 + content.replace(b"\n", b"\r\n")
+    path.write_bytes(gzip.compress(marked) if suffix.endswith("gz") else marked)
+    (record,) = question_records(path)
+    assert (record.text("question"), record.text("answer")) == ("One?\n Two?", "4")
+
+
+def test_a_column_of_short_floats_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """0.1 in 32 bits is 0.10000000149; NaN is a missing field."""
+    column = pa.array([0.1, 12.0, float("nan"), None], pa.float32())
+    pq.write_table(pa.table({"answer": column}), tmp_path / "a.parquet")
+    records = question_records(tmp_path / "a.parquet")
+    assert [one.text("answer") for one in records] == ["0.1", "12.0", None, None]
 
 
 def test_a_file_over_the_cap_is_refused_before_it_is_read(tmp_path: Path) -> None:
