@@ -216,6 +216,23 @@ def test_uniforms_are_uniform():
     assert abs(drawn.std() - 12**-0.5) < 0.005
 
 
+def test_no_number_draws_a_word_without_weight(decoder):
+    """0 and the largest number below 1, where sums of single precision end below it."""
+    rows, ends = 400, (0.0, 1.0 - 2.0**-24, 1.0 - 2.0**-53)
+    drawn = torch.randn(rows, 1, 32, generator=torch.Generator().manual_seed(1))
+    hidden = 4.0 * drawn / drawn.norm(dim=-1, keepdim=True)
+    weights = (decoder.logits(hidden) / 0.2).double().softmax(-1)[:, 0]
+    order = weights.cumsum(-1)
+    for end in ends:
+        columns, numbers = np.zeros((rows, 1), np.int64), np.full((rows, 1), end)
+        picked = torch.from_numpy(decoder._pick(hidden, columns, numbers, 0.2)[0])
+        before = order.gather(1, picked) - weights.gather(1, picked)
+        assert (before <= end).all() and (order.gather(1, picked) >= end - 1e-6).all()
+        assert (weights.gather(1, picked) > 0).all()
+        if end == 0.0:
+            assert (picked == 0).all()
+
+
 def test_what_is_missing_of_a_model_is_named(model):
     """A tensor, or a number of the configuration."""
     weights = model.state_dict()

@@ -369,10 +369,12 @@ class Decoder:
         if temperature == 0.0:
             picked = _of_rows(logprobs.argmax(-1), columns)
         else:
-            weights = _of_rows((logprobs / temperature).softmax(-1).cumsum(-1), columns)
-            numbers = torch.from_numpy(uniform).to(weights.dtype)
-            picked = torch.searchsorted(weights, numbers[..., None]).squeeze(-1)
-            picked = picked.clamp_(max=logprobs.shape[-1] - 1)
+            weights = (logprobs / temperature).softmax(-1)
+            sums = _of_rows(weights.cumsum(-1, dtype=torch.float64), columns)
+            last = sums[..., -1:]  # what is below it belongs to a word with a weight
+            target = torch.from_numpy(uniform)[..., None] * last
+            target = target.minimum(last.nextafter(torch.zeros_like(last)))
+            picked = torch.searchsorted(sums, target, right=True).squeeze(-1)
         chosen = _of_rows(logprobs, columns).gather(-1, picked[..., None]).squeeze(-1)
         return picked.numpy(), chosen.double().numpy()
 

@@ -78,7 +78,7 @@ def uniforms(seeds: np.ndarray, step: int) -> np.ndarray:
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _MIX[0]
         mixed = (mixed ^ (mixed >> np.uint64(27))) * _MIX[1]
         mixed = mixed ^ (mixed >> np.uint64(31))
-    return (mixed >> np.uint64(40)).astype(np.float64) / float(1 << 24)
+    return (mixed >> np.uint64(11)).astype(np.float64) / float(1 << 53)
 
 
 def in_batches(items: Iterable[_T], fits: Callable[[Sequence[_T]], bool]) -> Iterator[list[_T]]:
