@@ -103,7 +103,14 @@ def _roll_out(
     domain, backend, settings = models.domain, models.backend, params.rollouts
     if params.verifier.targets[params.domain] == "relative":
         sampled = of_solved_problems(domain, sampled, grader=grader)
-    valued = partial(state_values, domain, backend, rollouts=settings.rollouts, grader=grader)
+    valued = partial(
+        state_values,
+        domain,
+        backend,
+        solutions=settings.solutions,
+        rollouts=settings.rollouts,
+        grader=grader,
+    )
     values = valued(sampled)
     explored = explore_candidates(
         domain,
@@ -111,6 +118,7 @@ def _roll_out(
         sampled,
         values,
         proposals=settings.proposals,
+        skipped=max(settings.solutions, settings.rollouts),
         explored_from=settings.explored_from,
     )
     return sampled, explored, values | valued(explored)

@@ -247,7 +247,9 @@ def steps_by_rollouts(
         One row a step: problem_id; score, the verifier's; right.
     """
     sampled = sample_training_solutions(domain, backend, tasks, solutions=solutions)
-    values = state_values(domain, backend, sampled, rollouts=rollouts, grader=grader)
+    values = state_values(
+        domain, backend, sampled, solutions=solutions, rollouts=rollouts, grader=grader
+    )
     valued = value_solutions(sampled, values)
     items = tuple(whole_solution(one, domain) for one in valued)
     verdicts = cast(tuple[Verdict, ...], backend.answer(Verify(items)))

@@ -50,6 +50,13 @@ _CHOSEN = re.compile(r"\(?([A-J])(?:\) ?|[.:] )(?!,|and\b|or\b)(\S.*)", re.DOTAL
 _ANOTHER = re.compile(r"\b[A-J]\)")
 _BASE = re.compile(r"(?=[A-Za-z]*\d)([0-9A-Za-z]{1,40})_\{?(\d{1,2})\}?", re.ASCII)
 _BOUND = re.compile(r"(?:at least|at most|(?:more|less|fewer|greater) than|up to) ", re.IGNORECASE)
+_ALIKE = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{4,}|[Nn][Oo]|YES")  # whatever their case
+_OPPOSITE = re.compile(
+    r"(?<![A-Za-z\\])(?:(a\.?m\.?)|(p\.?m\.?)|(north)|(south)|(east)|(west)|(left)|(right)|(up)|(down)"
+    r"|(increase)|(decrease)|(gain|profit)|(loss)|(more)|(less|fewer)|(before)|(after)"
+    r"|(above)|(below)|(degrees C)|(degrees F))(?![A-Za-z])",
+    re.IGNORECASE,
+)
 _WORD = re.compile(r"[^\W\d_]{2}")
 _AND = re.compile(r",? (?:and|or) ")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|\u00b1")
@@ -141,9 +148,14 @@ def _compare(gold: str, answer: str, work: _Work, depth: int) -> str:
 
 
 def _settled(one: _Answer, other: _Answer) -> str | None:
-    """The status of equal texts, of numbers in bases, and of a number beside a bound."""
+    """The status of equal texts and words, of opposites, of bases, of a number beside a bound."""
+    texts = one.text, other.text
     if one.text == other.text != "":
         return CORRECT
+    if one.text.casefold() == other.text.casefold() and all(map(_ALIKE.fullmatch, texts)):
+        return CORRECT
+    if (directed := _directed(*texts)) is not None:
+        return directed
     bound = [side for side in (one, other) if _BOUND.match(side.text)]
     if len(bound) == 1 and (one.quantity or other.quantity):
         return WRONG
@@ -151,6 +163,18 @@ def _settled(one: _Answer, other: _Answer) -> str | None:
     if left is None or right is None:
         return None
     return CORRECT if left.groups() == right.groups() else WRONG
+
+
+def _directed(one: str, other: str) -> str | None:
+    """The status of two texts that differ in words of direction alone: ``8 am`` and ``8 p.m.``."""
+    first, second = (
+        [found.lastindex or 0 for found in _OPPOSITE.finditer(text)] for text in (one, other)
+    )
+    if not first or _OPPOSITE.sub("", one) != _OPPOSITE.sub("", other):
+        return None
+    if [(side + 1) // 2 for side in first] != [(side + 1) // 2 for side in second]:
+        return None
+    return CORRECT if first == second else WRONG
 
 
 @lru_cache(maxsize=4096)

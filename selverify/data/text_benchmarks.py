@@ -46,6 +46,7 @@ from selverify.data.question_files import (
 )
 from selverify.domains.answers import extract_boxed
 from selverify.domains.base import Domain
+from selverify.domains.claims import canonical_answer
 from selverify.errors import ArtifactError, LeakError, ParamsError, SchemaError
 from selverify.types import Truth
 
@@ -295,7 +296,13 @@ def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Quest
                 f"{record.place}: given the id {question.question_id!r}, which also stands at "
                 f"{place}; expected unique ids"
             )
-        found.setdefault(question.fingerprint, question)
+        same = found.setdefault(question.fingerprint, question)
+        if not known and canonical_answer(same.answer) != canonical_answer(question.answer):
+            raise SchemaError(
+                f"{record.place}: given {question.answer[:SHOWN]!r} as the answer to a question "
+                f"that has {same.answer[:SHOWN]!r} at {places[same.question_id]}; expected one "
+                f"answer (questions that differ in case and spacing count as one)"
+            )
     if not records or (known and records != known.records):
         expected = f"the {known.records} of {name}" if known else "at least one"
         raise SchemaError(f"{path}: given {records} records, expected {expected}")

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from selverify.errors import ParamsError, SchemaError
-from selverify.experiment.statistics import FloatArray, IntArray
+from selverify.experiment.statistics import DIGITS, FloatArray, IntArray
 
 SelectionRule = Literal["one_standard_error", "accuracy"]
 KEY = ("method", "setting", "n", "problem_id")
@@ -192,7 +192,7 @@ def choose_setting(correct: IntArray, calls: FloatArray, *, rule: SelectionRule)
         calls: [setting, problem], mean verifier calls.
     """
     runs = np.asarray(correct, dtype=np.int64)
-    hits, cost = runs.sum(axis=1), calls.mean(axis=1)
+    hits, cost = runs.sum(axis=1), np.round(calls.mean(axis=1), DIGITS)  # thirds of calls tie
     best = int(np.lexsort((cost, -hits))[0])
     if rule == "accuracy":
         return best

@@ -69,14 +69,15 @@ def choose_threshold(
     from sklearn.metrics import auc, roc_curve
 
     wrong_accepted, right_accepted, levels = roc_curve(reached, seen, drop_intermediate=False)
-    # Levels fall from infinity, at which nothing is accepted.
-    gain = (right_accepted - wrong_accepted)[1:]
+    # Levels fall from infinity, at which nothing is accepted. Whole numbers: ties stay ties.
+    wrong = len(reached) - right
+    gain = np.rint(right_accepted * right)[1:] * wrong - np.rint(wrong_accepted * wrong)[1:] * right
     best = len(gain) - int(np.argmax(gain[::-1]))
     below = levels[best + 1] if best + 1 < len(levels) else levels[best]
     return Threshold(
         tau=float((levels[best] + below) / 2),
         right=right,
-        wrong=len(reached) - right,
+        wrong=wrong,
         right_accepted=float(right_accepted[best]),
         wrong_accepted=float(wrong_accepted[best]),
         auc=float(auc(wrong_accepted, right_accepted)),

@@ -190,8 +190,8 @@ def sample_completions(
 
 
 def sample_moves(
-    backend: Backend, states: Sequence[State], *, count: int
+    backend: Backend, states: Sequence[State], *, start: int, count: int
 ) -> tuple[tuple[Sample, ...], ...]:
-    """``count`` samples of the next move at each state."""
-    request = Propose(tuple(ProposeItem(state, 0, count) for state in states))
+    """``count`` samples of the next move at each state, behind the first ``start``."""
+    request = Propose(tuple(ProposeItem(state, start, count) for state in states))
     return cast(tuple[tuple[Sample, ...], ...], backend.answer(request))

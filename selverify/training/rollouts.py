@@ -200,22 +200,26 @@ def explore_candidates(
     values: Values,
     *,
     proposals: int,
+    skipped: int,
     explored_from: float,
 ) -> list[SampledSolution]:
     """What a search meets: the distinct survivors of ``proposals`` samples at solvable states that
     no solution goes on with.
 
-    Of the states that the solutions pass through, from which at least ``explored_from`` of the
-    continuations are right.
+    Of the states that the solutions pass through or end at, from which at least ``explored_from``
+    of the continuations are right. The first ``skipped`` samples of a state have the seeds of its
+    continuations, and would say again what these began with.
     """
     starts: dict[Key, SampledSolution] = {}
     for one in sampled:
-        for length in range(len(one.states)):
+        for length in range(len(one.states) + 1):
             state = one.states[length - 1] if length else _start(domain, one)
+            if domain.is_final(state):
+                break
             starts.setdefault(_key(state), SampledSolution(one.task, one.states[:length], 0))
     chosen = {key: one for key, one in starts.items() if values.get(key, 0.0) >= explored_from}
     places = [one.states[-1] if one.states else _start(domain, one) for one in chosen.values()]
-    replies = sample_moves(backend, places, count=proposals)
+    replies = sample_moves(backend, places, start=skipped, count=proposals)
     found = []
     for one, state, samples in zip(chosen.values(), places, replies, strict=True):
         for move in sift(domain, state, samples=samples, gates=GATES).survivors:
@@ -231,6 +235,7 @@ def state_values(
     backend: Backend,
     sampled: Sequence[SampledSolution],
     *,
+    solutions: int,
     rollouts: int,
     grader: Grader,
 ) -> Values:
@@ -239,7 +244,8 @@ def state_values(
     Only rollouts whose every move passes the gates count: an illegal one can undo a wrong step, by
     defining a quantity again for example, and the step would seem harmless. A state that several
     solutions pass through is rolled out once; the value of a final state is 1 if its answer is
-    right, else 0. The value of a problem's start is the share of its solutions worth 1.
+    right, else 0. The value of a problem's start is the share of its ``solutions`` samples that do:
+    one without an answer, or cut before a refused move, does not.
     """
     reached = {
         _key(state): (one.task, state)
@@ -256,12 +262,13 @@ def state_values(
     for (key, (task, state)), samples in zip(rest.items(), replies, strict=True):
         right = sum(_reaches(domain, state, one, task.truth.answer, grader) for one in samples)
         values[key] = right / rollouts
-    drawn, right_ends = Counter[Key](), Counter[Key]()
+    right_ends = {key for key in ends if values[key] == 1.0}
+    reaching = Counter[Key]()
     for one in sampled:
-        key = one.task.problem.problem_id, ()
-        drawn[key] += one.count
-        right_ends[key] += one.count * (values[_key(one.states[-1])] == 1.0)
-    return values | {key: right_ends[key] / count for key, count in drawn.items() if count}
+        if not one.explored:
+            right = _key(one.states[-1]) in right_ends
+            reaching[one.task.problem.problem_id, ()] += one.count * right
+    return values | {key: count / solutions for key, count in reaching.items()}
 
 
 def value_solutions(sampled: Sequence[SampledSolution], values: Values) -> list[ValuedSolution]:

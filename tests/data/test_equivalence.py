@@ -103,6 +103,16 @@ def test_no_generated_pair_is_graded_wrong(count: int) -> None:
         ("10 cm", "10 cm^2", "wrong"),
         ("-5", "5", "wrong"),
         ("5", "- 5", "wrong"),
+        ("True", "true", "correct"),
+        ("TRUE", "True", "correct"),
+        ("NO", "no", "correct"),
+        ("10:00 am", "10:00 pm", "wrong"),
+        ("9 a.m.", "9 P.M.", "wrong"),
+        ("9 a.m.", "9 am", "correct"),
+        ("5% increase", "5% decrease", "wrong"),
+        ("5 miles north", "5 miles south", "wrong"),
+        (r"20^\circ C", r"20^\circ F", "wrong"),
+        ("3 more", "3 fewer", "wrong"),
     ],
 )
 def test_what_the_form_of_two_answers_tells(gold: str, answer: str, status: str) -> None:
@@ -135,6 +145,9 @@ def test_what_the_form_of_two_answers_tells(gold: str, answer: str, status: str)
         ("3 times x", "3"),
         (r"2 \theta", "2"),
         ("", "5"),
+        ("AB", "ab"),
+        ("x up to 5", "5 or more"),
+        ("no more than 3", "3 or less"),
     ],
 )
 def test_what_is_left_to_algebra(gold: str, answer: str) -> None:

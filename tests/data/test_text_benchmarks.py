@@ -320,11 +320,21 @@ def test_a_missing_file_and_an_unknown_kind_are_named(tmp_path: Path) -> None:
 def test_a_text_that_stands_twice_is_kept_once(tmp_path: Path) -> None:
     """The first record stays; case and spacing make no other question."""
     texts = ["Evaluate $\\log_8 2$.", "B?", "evaluate $\\log_82$. ", r"Evaluate\quad$\log_8\,2$."]
-    records = [{"question": text, "answer": str(index)} for index, text in enumerate(texts)]
+    records = [{"question": text, "answer": gold} for text, gold in zip(texts, "1231", strict=True)]
+    records[2]["answer"] = "1.0"
     loaded = load_questions(write(tmp_path / "a.jsonl", records))
-    assert [question.answer for question in loaded.items] == ["0", "1"]
+    assert [question.answer for question in loaded.items] == ["1", "2"]
 
 
+def test_a_question_with_two_answers_is_refused(tmp_path: Path) -> None:
+    """One of them would be lost without a word."""
+    records = [{"question": f"What is {n} times 4?", "answer": gold} for n, gold in TWO_AND_A_HALF]
+    message = refusal(write(tmp_path / "a.jsonl", records))
+    assert "line 2: given '42' as the answer to a question that has '10' at" in message
+    assert "line 1; expected one answer" in message
+
+
+TWO_AND_A_HALF = [("2 1/2", "10"), ("21/2", "42")]
 SPACES = st.sampled_from(["", " ", "\n", "\t", "~", r"\,", r"\!", r"\ ", "\\quad ", "\u200b"])
 
 

@@ -88,6 +88,9 @@ def test_ties_go_to_fewer_calls_then_to_the_first_name() -> None:
     calls = np.array([[3.0] * 4, [2.0] * 4, [2.0] * 4])
     assert choose_setting(correct, calls, rule="accuracy") == 1
     assert choose_setting(correct, calls, rule="one_standard_error") == 1
+    thirds = np.array([[0.0, 1 / 3, 2 / 3, 1.0], [0.0, 2 / 3, 1.0, 1 / 3]])  # means of seeds
+    assert thirds[0].mean() > thirds[1].mean()
+    assert choose_setting(correct[:2], thirds, rule="accuracy") == 0
 
 
 def test_folds_are_balanced_in_total_and_in_every_bin() -> None:

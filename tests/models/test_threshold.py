@@ -38,6 +38,13 @@ def test_the_hand_computed_case() -> None:
     assert found.auc == pytest.approx(5 / 6)
 
 
+def test_of_equally_good_ones_tau_is_the_lowest() -> None:
+    """From 0.7 and from 0.4 on the gain is 3/5, which differences of shares round differently."""
+    scores = [0.9, 0.5, 0.4, 0.2, 0.8, 0.7, 0.9, 0.2, 0.7, 0.1]
+    right = [1.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0]
+    assert choose_threshold(scores, [1.0] * 10, right).tau == pytest.approx(0.3)
+
+
 def test_a_few_right_moves_may_be_rejected() -> None:
     """Of forty right moves one is at 0.1: its rejection leaves 97.5 % accepted."""
     found = choose_threshold([0.9] * 39 + [0.1, 0.2], [1.0] * 41, [1.0] * 40 + [0.0])

@@ -29,7 +29,7 @@ from selverify.models.tokenizer import Words
 from selverify.models.verifiers.head import load_head, read_of, single_steps
 from selverify.models.verifiers.reward import SEEN, TokenLogprobHead
 from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
-from selverify.search.requests import Complete, Propose, RankItem
+from selverify.search.requests import Complete, Propose, ProposeItem, RankItem
 from selverify.training.fit import Batches, Epoch, adamw, fit, one_cycle
 from selverify.training.generator import _drill, train_generator
 from selverify.training.head import embed_moves, train_head, whole_solution
@@ -200,7 +200,8 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     assert [one.count for one in sampled] == [1, 2] * 3
     pairs = zip(sampled[::2], sampled[1::2], strict=True)
     assert all(len(cut.states) + 1 == len(whole.states) for cut, whole in pairs)
-    values = state_values(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
+    values = state_values(DOMAIN, backend, sampled, solutions=4, rollouts=4, grader=GRADER)
+    assert {values[task.problem.problem_id, ()] for task in tasks} == {0.5}  # 2 of 4 samples
     valued = value_solutions(sampled, values)
     for cut, whole in zip(valued[::2], valued[1::2], strict=True):
         assert set(cut.values) == {0.75}
@@ -215,7 +216,7 @@ def test_rollouts_through_a_refused_move_do_not_count():
     task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
     sampled = sample_training_solutions(DOMAIN, Scripted([task]), [task], solutions=2)
     backend = Scripted([task], before=sampled[0].states[0].derivation[0].text)
-    values = state_values(DOMAIN, backend, sampled, rollouts=2, grader=GRADER)
+    values = state_values(DOMAIN, backend, sampled, solutions=2, rollouts=2, grader=GRADER)
     valued = value_solutions(sampled, values)
     assert {value for one in valued for value in one.values[:-1]} == {0.0}
 
@@ -288,9 +289,14 @@ def test_what_a_written_solution_computes_is_right_and_all_else_wrong():
 class Exploring(Scripted):
     """Proposes at every state the right solution's next move and, half of the time, a wrong one."""
 
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        super().__init__(tasks)
+        self.proposed: list[ProposeItem] = []
+
     def answer(self, request):
         if not isinstance(request, Propose):
             return super().answer(request)
+        self.proposed += request.items
         return tuple(
             tuple(self.sample_move(item.state, index) for index in range(item.count))
             for item in request.items
@@ -308,19 +314,38 @@ def test_candidates_are_the_survivors_at_solvable_states_that_no_solution_goes_o
     task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
     backend = Exploring([task])
     sampled = sample_training_solutions(DOMAIN, backend, [task], solutions=2)
-    values = state_values(DOMAIN, backend, sampled, rollouts=4, grader=GRADER)
+    valued_by = partial(state_values, DOMAIN, backend, solutions=2, rollouts=4, grader=GRADER)
+    values = valued_by(sampled)
     assert values[task.problem.problem_id, ()] == 0.5
-    explore = partial(explore_candidates, DOMAIN, backend, sampled, proposals=4, explored_from=0.5)
+    explore = partial(
+        explore_candidates, DOMAIN, backend, sampled, proposals=4, skipped=8, explored_from=0.5
+    )
     found = explore(values)
     assert found and all(one.count == 0 for one in found)
     assert not any((task.problem.problem_id, one.states[-1].said) in values for one in found)
-    values |= state_values(DOMAIN, backend, found, rollouts=4, grader=GRADER)
+    values |= valued_by(found)
     for one, valued in zip(found, value_solutions(found, values), strict=True):
         assert valued.fresh == len(valued.moves) - 1 == len(one.states) - 1
         assert valued.values[:-1] == tuple(
             values[task.problem.problem_id, state.said] for state in one.states[:-1]
         )
     assert not explore(dict.fromkeys(values, 0.0))
+    assert {item.start for item in backend.proposed} == {8}  # other seeds than the continuations'
+
+
+def test_where_a_solution_was_cut_candidates_are_explored() -> None:
+    """The generator made a refused move there; behind an answer there is nothing."""
+    task = next(task for task in build(DOMAIN, SMALL) if task.split == "train")
+    backend = Exploring([task])
+    _, whole = sample_training_solutions(DOMAIN, Scripted([task]), [task], solutions=2)
+    cut = replace(whole, states=whole.states[:-2])
+    values = {(task.problem.problem_id, state.said): 1.0 for state in whole.states}
+    for one, last in ((cut, cut.states[-1]), (whole, whole.states[-2])):
+        explore_candidates(
+            DOMAIN, backend, [one], values, proposals=4, skipped=0, explored_from=0.5
+        )
+        asked = [item.state.said for item in backend.proposed]
+        assert last.said in asked and whole.states[-1].said not in asked
 
 
 def solutions(count: int, *, odd: str = "together together ;") -> list[ValuedSolution]:
