@@ -28,7 +28,10 @@ from pydantic import (
 from selverify.errors import ParamsError
 
 Positive = Annotated[int, Field(ge=1)]
+Several = Annotated[int, Field(ge=2)]
 NonNegative = Annotated[int, Field(ge=0)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""Of 63 bits, which every generator of random numbers takes."""
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
 Rate = Annotated[float, Field(gt=0.0)]
 KeyName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,30}$")]
@@ -49,7 +52,7 @@ class Split(ParamsSection):
     """How many problems a split has, and the seed that draws them."""
 
     problems: Positive
-    seed: NonNegative
+    seed: Seed
 
 
 class Benchmark(ParamsSection):
@@ -83,7 +86,7 @@ class TextSplit(ParamsSection):
     source: str
     path: str | None
     problems: Positive
-    seed: NonNegative
+    seed: Seed
 
 
 class TextBenchmark(ParamsSection):
@@ -147,7 +150,7 @@ class Generator(ParamsSection):
     drill_fraction: Fraction
     misread: Fraction
     bfloat16: bool
-    seed: NonNegative
+    seed: Seed
 
     @model_validator(mode="after")
     def _ordered(self) -> Generator:
@@ -176,7 +179,7 @@ class Tuning(ParamsSection):
     warmup_fraction: Fraction
     bfloat16: bool
     saved_steps: Positive
-    seed: NonNegative
+    seed: Seed
 
 
 class PretrainedParams(ParamsSection):
@@ -390,7 +393,7 @@ class Rollouts(ParamsSection):
     rollouts: Positive
     proposals: NonNegative
     explored_from: Fraction
-    seed: NonNegative
+    seed: Seed
 
     @model_validator(mode="after")
     def _within_the_training_problems(self) -> Rollouts:
@@ -438,15 +441,18 @@ class VerifierParams(ParamsSection):
     validation_fraction: Fraction
     audit_samples: Positive
     audit_rollouts: NonNegative
-    seed: NonNegative
+    seed: Seed
 
 
 class Difficulty(ParamsSection):
-    """pass@1 from ``samples`` samples, in ``bins`` equal bins."""
+    """pass@1 from ``samples`` samples, in ``bins`` equal bins.
 
-    samples: Positive
+    The halves of the samples are compared, so there are two or more.
+    """
+
+    samples: Several
     bins: Positive
-    seed: NonNegative
+    seed: Seed
 
 
 class ExplorationParams(ParamsSection):
@@ -455,7 +461,7 @@ class ExplorationParams(ParamsSection):
     proposals: Positive
     tau: Fraction | None
     max_retries: NonNegative
-    seed: NonNegative
+    seed: Seed
 
 
 class Residual(ParamsSection):
@@ -476,7 +482,7 @@ class Residual(ParamsSection):
     familiar: Fraction
     validation_fraction: Fraction
     retrieval_patterns: NonNegative
-    seed: NonNegative
+    seed: Seed
 
 
 class SearchParams(ParamsSection):
@@ -543,14 +549,14 @@ class Evaluation(ParamsSection):
     calls: tuple[Positive, ...] = Field(strict=False, min_length=1)
     methods: tuple[str, ...] = Field(strict=False, min_length=1)
     leave_one_out: bool
-    folds: Positive
+    folds: Several
     repetitions: Positive
     resamples: Positive
     selection: Literal["one_standard_error", "accuracy"]
     grading_seconds: Rate
     grid: Grid
-    sampling_seeds: tuple[NonNegative, ...] = Field(strict=False, min_length=1)
-    seed: NonNegative
+    sampling_seeds: tuple[Seed, ...] = Field(strict=False, min_length=1)
+    seed: Seed
 
     @model_validator(mode="after")
     def _headline_is_run(self) -> Evaluation:
@@ -565,6 +571,18 @@ class Evaluation(ParamsSection):
     def _calls_rise(self) -> Evaluation:
         if list(self.calls) != sorted(set(self.calls)):
             raise ValueError(f"calls: given {list(self.calls)}, expected rising numbers")
+        return self
+
+    @model_validator(mode="after")
+    def _budgets_differ(self) -> Evaluation:
+        if len(set(self.budgets)) < len(self.budgets):
+            raise ValueError(f"budgets: given {list(self.budgets)}, expected each once")
+        return self
+
+    @model_validator(mode="after")
+    def _folds_have_problems(self) -> Evaluation:
+        if self.folds > self.problems:
+            raise ValueError(f"folds {self.folds} above problems {self.problems}")
         return self
 
 
@@ -653,6 +671,17 @@ class Params(ParamsSection):
                 f"verifier.targets.{self.domain}: given relative, expected soft or hard: "
                 "token_logprobs takes the share that a step leaves from the values itself"
             )
+        taus = {
+            "exploration.tau": (self.exploration.tau,),
+            "search.tau": (self.search.tau,),
+            "evaluation.grid.tau": self.evaluation.grid.tau,
+        }
+        for name, given in taus.items():
+            if kind == "source" and None in given:
+                raise ValueError(
+                    f"{name}: given null, expected a number: the verifier of {self.domain} is not "
+                    "trained here (verifier.kind source) and has to be given its tau"
+                )
         oracles = [name for name in self.evaluation.methods if name.startswith("oracle")]
         if oracles and isinstance(benchmark, TextBenchmark):
             raise ValueError(
@@ -715,6 +744,11 @@ class Params(ParamsSection):
             raise ValueError(
                 f"evaluation.problems {self.evaluation.problems} above "
                 f"benchmark.{self.domain}.{split}.problems {available}"
+            )
+        if self.difficulty.bins > self.evaluation.problems:
+            raise ValueError(
+                f"difficulty.bins {self.difficulty.bins} above evaluation.problems "
+                f"{self.evaluation.problems}"
             )
         return self
 

@@ -109,12 +109,17 @@ def _tune(
 def _written(
     params: Params, tuning: Tuning, held_out: list[Task]
 ) -> tuple[list[GoldSolution], list[GoldSolution]]:
-    """Solutions to learn from, and those of the validation problems."""
+    """Solutions to learn from, and those of the validation problems.
+
+    Raises:
+        ParamsError: the domain has no written solutions, or none is left to learn from.
+    """
     sizes = params.benchmark[params.domain]
+    name = f"generator.{params.domain}.{params.backbones[0]}.tuning"
     if params.domain != GradeSchool.name or not isinstance(sizes, TextBenchmark):
         raise ParamsError(
-            f"generator.{params.domain}.{params.backbones[0]}.tuning: given a tuning, expected "
-            f"null: solutions that can be read as moves are known of {GradeSchool.name} alone"
+            f"{name}: given a tuning, expected null: solutions that can be read as moves are known "
+            f"of {GradeSchool.name} alone"
         )
     found, lacking = gold_solutions(split_questions(sizes.train), words=tuning.words)
     say(f"generator: {len(found)} written solutions are moves; others: {lacking}")
@@ -126,6 +131,11 @@ def _written(
         f"generator: {len(found) - len(kept)} of them stand in the benchmark or share {PHRASE} "
         f"words in a row with a problem of it or of {sizes.test.source}: left out"
     )
+    if not kept:
+        raise ParamsError(
+            f"{name}: given a tuning, expected null: of {sizes.train.source} no written solution "
+            "that can be read as moves is left beside the benchmark"
+        )
     validation = {one.problem.problem_id for one in held_out if one.split == "validation"}
     return (
         [one for one in found if one.question_id in kept],

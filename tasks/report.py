@@ -58,6 +58,8 @@ RELIABILITY_BINS = 10
 GROUPS = 4
 HORIZON = "moves of the greedy solution"
 MILLION = 1_000_000
+STEP_COLUMNS = ["problem_id", "sample", "gate", "reason", "before", "alive", "right", "score"]
+"""Of an audited step, as far as tables are made of them."""
 CURVES = ("correct", "verifier_calls", "verifier_steps", "generated_moves", "generated_tokens")
 
 
@@ -285,6 +287,8 @@ def step_tables(
     truth of steps is not ``known``, only answers are judged, and the product comes first: metrics
     take what comes first. An answer's own score says nothing of the steps that it follows from.
     """
+    if steps.empty:  # read from a file, it has no columns
+        steps = pd.DataFrame(columns=STEP_COLUMNS)
     steps = steps.astype({"score": float})  # where all are refused no score says so
     so_far = steps.groupby(["problem_id", "sample"])["score"].cumprod()
     seen = steps.assign(product=so_far)[(steps["gate"] == "") & steps["before"]]
@@ -414,7 +418,7 @@ def _measures(
     return {
         "pass_at_1": float(difficulty["pass_at_1"].mean()),
         "pass_at_64": float((difficulty["right_derivation_rate"] > 0).mean()),
-        "gated_share": float((steps["gate"] != "").mean()),
+        "gated_share": float((steps["gate"] != "").mean()) if len(steps) else math.nan,
         "step_auc": float(own.get("step_auc", math.nan)),
     }
 

@@ -40,6 +40,7 @@ def without_oracles() -> list[str]:
 
 MATH = {"domain": "math", "backbones": ["llama1b"], "evaluation.methods": without_oracles()}
 """What a profile for a model of the hub sets."""
+OF_A_TOOL = {"domain": "countdown", "verifier.kind.countdown": "source"}
 
 
 def test_the_project_has_valid_parameters() -> None:
@@ -47,6 +48,8 @@ def test_the_project_has_valid_parameters() -> None:
     params = load_params(PARAMS)
     assert params.evaluation.headline_budget in params.evaluation.budgets
     check_params(changed(MATH), PARAMS)
+    taus = {"exploration.tau": 0.5, "search.tau": 0.5, "evaluation.grid.tau": [0.5]}
+    check_params(changed(OF_A_TOOL | taus), PARAMS)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +80,13 @@ def test_the_project_has_valid_parameters() -> None:
             r"evaluation\.problems 250 above benchmark\.word_problems\.validation\.problems 150",
         ),
         ({"evaluation.calls": [4, 2]}, r"evaluation: calls: given \[4, 2\], expected rising"),
+        ({"evaluation.budgets": [2, 64, 2]}, r"budgets: given \[2, 64, 2\], expected each once"),
+        ({"evaluation.folds": 1}, r"evaluation\.folds: given 1, expected: .* equal to 2"),
+        ({"evaluation.folds": 251}, "evaluation: folds 251 above problems 250"),
+        ({"difficulty.samples": 1}, r"difficulty\.samples: given 1, expected: .* equal to 2"),
+        ({"difficulty.bins": 251}, r"difficulty\.bins 251 above evaluation\.problems 250"),
+        ({"residual.seed": 2**63}, r"residual\.seed: given 9223372036854775808, expected: "),
+        ({"evaluation.sampling_seeds": [2**64]}, r"evaluation\.sampling_seeds\.0: given 18446"),
         ({"evaluation.calls": [0, 2]}, r"evaluation\.calls\.0: given 0, expected: "),
         ({"backbones": ["large"]}, "backbones: given large, expected one of"),
         ({"generator.math.served.kind": 7}, r"generator\.math\.served: given .*'<int>'"),
@@ -100,6 +110,12 @@ def test_the_project_has_valid_parameters() -> None:
                 "evaluation.problems": 10,
             },
             "expected one: the verifier of countdown is not trained",
+        ),
+        (OF_A_TOOL | {"search.tau": 0.5}, r"exploration\.tau: given null, expected a number"),
+        (OF_A_TOOL | {"exploration.tau": 0.5}, r"search\.tau: given null, .* of countdown is not"),
+        (
+            OF_A_TOOL | {"exploration.tau": 0.5, "search.tau": 0.5},
+            r"evaluation\.grid\.tau: given null, .* has to be given its tau",
         ),
     ],
 )

@@ -150,8 +150,12 @@ def verifier_table(
         metric, value, low, high: ``step_auc``, ``accept_rate_right`` and ``accept_rate_wrong``
         (shares of the right and of the wrong steps accepted), ``precision``, ``base_rate``; and
         ``calibration_error`` without an interval, because resampling biases it upwards. Rows
-        without data (no wrong step, for example) are left out.
+        without data (no wrong step, for example) are left out; of no step ``calibration_error`` is
+        the only row, and NaN.
     """
+    columns = ["metric", "value", "low", "high"]
+    if not np.size(scores):
+        return pd.DataFrame([("calibration_error", np.nan, np.nan, np.nan)], columns=columns)
     values, wanted = paired(scores, truth)
     right = wanted.astype(np.bool_)
     accepted = values >= tau
@@ -172,7 +176,7 @@ def verifier_table(
         "calibration_error": Interval(error, np.nan, np.nan),
     }
     rows = [(name, one.value, one.low, one.high) for name, one in table.items() if one is not None]
-    return pd.DataFrame(rows, columns=["metric", "value", "low", "high"])
+    return pd.DataFrame(rows, columns=columns)
 
 
 def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int) -> pd.DataFrame:
@@ -183,11 +187,15 @@ def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int)
         truth: [step], whether the step is right.
 
     Returns:
-        One row a bin [low, high): low, high, count, mean_score, rate (the share that is right).
+        One row a bin [low, high): low, high, count, mean_score, rate (the share that is right);
+        none without a score.
 
     Raises:
         ParamsError: no bin, or a score outside [0, 1].
     """
+    columns = ["low", "high", "count", "mean_score", "rate"]
+    if not np.size(scores):
+        return pd.DataFrame(columns=columns, dtype=np.float64)
     values, right = paired(scores, truth)
     if bins < 1 or values.min() < 0.0 or values.max() > 1.0:
         raise ParamsError(f"given {bins} bins, expected at least 1, and scores in [0, 1]")
@@ -197,7 +205,7 @@ def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int)
         for b in np.unique(which).tolist()
         for inside in [which == b]
     ]
-    return pd.DataFrame(rows, columns=["low", "high", "count", "mean_score", "rate"])
+    return pd.DataFrame(rows, columns=columns)
 
 
 def gate_table(candidates: pd.DataFrame) -> pd.DataFrame:

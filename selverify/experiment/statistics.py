@@ -126,7 +126,8 @@ def ratio_interval(
     """sum(numerator) / sum(denominator) over problems, both resampled together.
 
     With counts as denominator this is a mean over the rows of clusters (Davison & Hinkley 1997,
-    section 3.8). None when the denominator sums to zero; resamples where it does are left out.
+    section 3.8). None when the denominator sums to zero; resamples where it does are left out, and
+    without any other there is no interval either.
     """
     over, under = paired(numerator, denominator)
     if under.sum() == 0.0:
@@ -135,7 +136,7 @@ def ratio_interval(
     for counts in bootstrap.counts(len(over)):
         below, above = counts @ under, counts @ over
         draws.append(above[below != 0.0] / below[below != 0.0])
-    return _percentiles(float(over.sum() / under.sum()), np.concatenate(draws))
+    return _percentiles_of_any(float(over.sum() / under.sum()), np.concatenate(draws))
 
 
 def clustered_mean(
@@ -166,7 +167,7 @@ def clustered_ratios(
     """For each column sum(column) / sum(weights) over rows, with one resampling for all of them.
 
     With weights of 1 each is :func:`clustered_mean`. None for a column without rows; resamples in
-    which the weights sum to zero are left out.
+    which the weights sum to zero are left out, and without any other it is None, too.
 
     Args:
         columns: [column][row]. Rows that are NaN do not apply to their column and are left out.
@@ -189,7 +190,7 @@ def clustered_ratios(
         drawn = drawn[drawn[:, 0] != 0.0]
         values = sums[:, 1:].sum(axis=0) / sums[:, 0].sum()
         for at, (place, value) in enumerate(zip(places, values.tolist(), strict=True), start=1):
-            found[place] = _percentiles(value, drawn[:, at] / drawn[:, 0])
+            found[place] = _percentiles_of_any(value, drawn[:, at] / drawn[:, 0])
     return found
 
 
@@ -342,7 +343,7 @@ def area_under_roc_interval(
 
     With U[i, j] the wins of cluster i's right items over cluster j's wrong ones, and w the number
     of times each cluster is drawn, a resample's AUC is w'Uw / (w'p)(w'q): one matrix product
-    instead of a new sort. Resamples with one class only are left out.
+    instead of a new sort. Resamples with one class only are left out; None without any other.
     """
     value = area_under_roc(scores, labels)
     if value is None:
@@ -357,7 +358,7 @@ def area_under_roc_interval(
         pairs = (weights @ right) * (weights @ wrong)
         won = np.einsum("ri,ri->r", weights @ wins, weights)
         draws.append(won[pairs > 0] / pairs[pairs > 0])
-    return _percentiles(value, np.concatenate(draws))
+    return _percentiles_of_any(value, np.concatenate(draws))
 
 
 def _wins_between(
@@ -371,6 +372,10 @@ def _wins_between(
         below_or_equal = np.searchsorted(negatives, positives, side="right")
         wins[:, j] = np.bincount(owners, weights=(below + below_or_equal) / 2, minlength=clusters)
     return wins
+
+
+def _percentiles_of_any(value: float, draws: npt.NDArray[Any]) -> Interval | None:
+    return _percentiles(value, draws) if draws.size else None
 
 
 def _percentiles(value: float, draws: npt.NDArray[Any]) -> Interval:

@@ -34,9 +34,9 @@ def length(row: Sequence[list[int]]) -> int:
 
 def like_lengths(rows: list[_Row], tokens: int, rng: random.Random) -> list[list[_Row]]:
     """Shuffled batches of rows of like lengths, each of ``tokens`` at most, padding included."""
-    batches: list[list[_Row]] = [[]]
+    batches: list[list[_Row]] = []
     for row in sorted(rows, key=length):
-        if (len(batches[-1]) + 1) * length(row) > tokens and batches[-1]:
+        if not batches or (len(batches[-1]) + 1) * length(row) > tokens:
             batches.append([])
         batches[-1].append(row)
     rng.shuffle(batches)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.models.heuristic.embedding import SHARED, Embeddings
 from selverify.models.heuristic.hybrid import Heuristic, PrintedHead, Scorer, scorers
 from selverify.models.verifiers.head import StepHead, read_of
@@ -197,20 +197,22 @@ def split_lists(lists: Sequence[LabelledList], settings: Residual) -> tuple[list
     """Places of training and held-out lists; a problem's lists stay together (seeded).
 
     The first draw in ``_DRAWS`` counts that gives both parts a list with an order to learn, where
-    these are few; without such a draw the first one.
+    these are few; without such a draw the first that gives the training one, or else the first one.
     """
     problems = sorted({item.problem_id for item in lists})
     rng = random.Random(settings.seed)
     contrasting = {item.problem_id for item in lists if 0 < sum(item.labels) < len(item.labels)}
+    most = max(1, len(problems) - 1)
+    count = min(most, max(1, round(settings.validation_fraction * len(problems))))
     draws = []
     for _ in range(_DRAWS):
         rng.shuffle(problems)
-        draws.append(set(problems[: max(1, round(settings.validation_fraction * len(problems)))]))
+        draws.append(set(problems[:count]))
         if contrasting & draws[-1] and contrasting - draws[-1]:
+            held = draws[-1]
             break
     else:
-        draws = draws[:1]
-    held = draws[-1]
+        held = next((drawn for drawn in draws if contrasting - drawn), draws[0])
     return (
         [place for place, item in enumerate(lists) if item.problem_id not in held],
         [place for place, item in enumerate(lists) if item.problem_id in held],
@@ -229,13 +231,15 @@ def train_policy(
 
     ``familiarity`` is fitted first, then the distance, which is frozen. The residual is ranked on
     ``settings.rank_on`` (h = D + r, or r alone as the paper prints it) and the epoch that orders
-    most held-out pairs rightly is kept. The acceptance is fitted to all labels, and the expected
-    score to all scores. The residuals for comparison see the same batches as the first. Of these
-    and the expected score, those that ``also`` does not name are left as they are made. Two heads
-    are trained at a time, so ``report`` is called from two threads at once.
+    most held-out pairs rightly is kept; without such a pair, the last one. The acceptance is fitted
+    to all labels, and the expected score to all scores. The residuals for comparison see the same
+    batches as the first. Of these and the expected score, those that ``also`` does not name are
+    left as they are made. Two heads are trained at a time, so ``report`` is called from two threads
+    at once.
 
     Raises:
         SchemaError: no training list has both an accepted and a rejected move.
+        ProtocolError: what was learned is not a number.
     """
     torch.manual_seed(settings.seed)
     rng = random.Random(settings.seed)
@@ -259,6 +263,11 @@ def train_policy(
             training(data, checked, draws=draws, report=report, stop=stop)
 
     side_by_side(trained, _trainings(heuristic, settings, also), workers=2)
+    if any(weight.isnan().any() for weight in heuristic.parameters()):
+        raise ProtocolError(
+            "training: given weights of the ranker that are not numbers, expected numbers (is "
+            "residual.rate too high?)"
+        )
     return heuristic.eval(), reference_dispersion(heuristic, lists)
 
 
@@ -384,7 +393,7 @@ def _fit_residual(
         Batches(len(data.pairs), _ROWS_PER_BATCH, settings.epochs, draws=draws),
         update=_update(module, settings),
         report=report,
-        validation=lambda: _out_of_order(scorer, checked),
+        validation=partial(_out_of_order, scorer, checked) if len(checked.pairs) else None,
         stop=stop,
     )
 
@@ -444,10 +453,13 @@ def _trajectory_loss(
 
 
 def _out_of_order(scorer: Scorer, data: _Data) -> float:
-    """The share of pairs that the scorer orders wrongly; ties count as wrong."""
-    if not len(data.pairs):
-        return 1.0
+    """The share of pairs that the scorer orders wrongly; ties count as wrong.
+
+    NaN where a score is.
+    """
     scores = data.scores_of(scorer)
+    if scores.isnan().any():
+        return math.nan
     ordered = scores[data.pairs[:, 0]] < scores[data.pairs[:, 1]]
     return 1.0 - float(ordered.float().mean())
 

@@ -1,4 +1,5 @@
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,9 @@ from selverify.experiment.audits import (
     verifier_table,
 )
 from selverify.experiment.statistics import Bootstrap
+from selverify.report.plots import gate_bars, reliability_diagram
+from tasks.artifacts import read_frame, write_rows
+from tasks.report import _measures, step_tables
 
 BOOTSTRAP = Bootstrap(resamples=500, seed=0)
 
@@ -132,6 +136,32 @@ def test_reliability_by_hand() -> None:
     assert len(reliability_table([0.05, 0.95], [0, 1], bins=10)) == 2
     with pytest.raises(ParamsError, match=r"\[0, 1\]"):
         reliability_table([0.5, 1.5], [0, 1], bins=4)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("gate", ["", "structural", None])
+def test_steps_of_which_none_can_be_judged_have_a_report(
+    tmp_path: Path, known: bool, gate: str | None
+) -> None:
+    """No answer among them, or all are refused, or there is no step: tables, figures, measures."""
+    step = {"problem_id": "p", "sample": 0, "gate": gate, "reason": "scope", "score": None}
+    rows = [] if gate is None else [step | {"before": bool(gate), "alive": False, "right": False}]
+    write_rows(tmp_path, "evaluation", "steps", rows)
+    steps = read_frame(tmp_path, "evaluation", "steps")
+    tables = step_tables(steps, 0.5, BOOTSTRAP, known=known)
+    columns = ["of", "low", "high", "count", "mean_score", "rate"]
+    assert tables["reliability"].columns.tolist() == columns
+    assert tables["reliability"].empty
+    assert tables["verifier"]["metric"].tolist() == ["calibration_error"] * 2
+    assert tables["verifier"][["value", "low", "high"]].isna().all(axis=None)
+    assert tables["gates"]["refused"].tolist() == ([1] if gate else [])
+    reliability_diagram(tables["reliability"], tmp_path / "reliability", title="verifier")
+    gate_bars(tables["gates"], tmp_path / "gates", title="gates")
+    rates = pd.DataFrame({"pass_at_1": [0.0], "right_derivation_rate": [0.5]})
+    measures = _measures(rates, steps, tables["verifier"])
+    shares = [measures["step_auc"], measures["gated_share"]]
+    refused = np.nan if gate is None else float(gate != "")
+    assert shares == pytest.approx([np.nan, refused], nan_ok=True)
 
 
 def test_gate_table_counts_reasons_and_false_rejects() -> None:

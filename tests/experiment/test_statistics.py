@@ -204,6 +204,21 @@ def test_ratio_interval_is_the_ratio_of_sums() -> None:
     assert ratio_interval([1, 1], [0, 0], bootstrap=BOOTSTRAP) is None
 
 
+@pytest.mark.parametrize("resamples", [1, 2])
+def test_where_every_resample_is_left_out_there_is_no_interval(resamples: int) -> None:
+    """Of two problems one may be drawn twice, which has no cost, or is of one class."""
+    found = set()
+    for seed in range(60):
+        bootstrap = Bootstrap(resamples, seed)
+        over, under = np.array([0.0, 1.0]), np.array([0.0, 2.0])
+        ratio = ratio_interval(over, under, bootstrap=bootstrap)
+        (column,) = clustered_ratios([over], under, [0, 1], bootstrap=bootstrap)
+        assert (column is None) == (ratio is None)
+        area = area_under_roc_interval([0.9, 0.1], [1, 0], clusters=[0, 1], bootstrap=bootstrap)
+        found |= {("ratio", ratio is None), ("area", area is None)}
+    assert found == {(name, absent) for name in ("ratio", "area") for absent in (True, False)}
+
+
 def test_one_resampling_of_many_columns_is_that_of_each() -> None:
     """Means and ratios with their ends, also where columns apply to different rows."""
     rng = np.random.default_rng(1)

@@ -54,6 +54,8 @@ def read(**source: object) -> params.Params:
     raw = yaml.safe_load(path.read_text(encoding="utf-8"))
     raw["verifier"]["kind"]["countdown"] = "source"
     raw["verifier"]["source"]["countdown"] = source
+    raw["exploration"]["tau"] = raw["search"]["tau"] = 0.5
+    raw["evaluation"]["grid"]["tau"] = [0.5]
     return params.check_params(raw, path)
 
 

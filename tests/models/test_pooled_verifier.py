@@ -178,6 +178,10 @@ def test_the_next_token_says_whether_a_step_is_right() -> None:
     [
         ([("+", -1.0), ("-", -1.0)], 0.5),
         ([("+", -0.1), ("a", -3.1)], 1 / (1 + math.exp(-3.0))),
+        ([("+", math.log(0.9))], 0.9),
+        ([("+", math.log(0.2))], 0.5),
+        ([("+", math.log(0.5)), ("a", math.log(0.4))], 0.5 / 0.6),
+        ([("+", 0.0)], 1.0),
         ([("-", -0.1), ("a", -3.0)], 0.0),
         ([("+", -0.5), ("-", -0.5), ("+", -9.0)], 0.5),
         ([("+", -9_999.0), ("-", 0.0)], 0.0),
@@ -186,7 +190,7 @@ def test_the_next_token_says_whether_a_step_is_right() -> None:
 def test_a_token_that_is_not_listed_counts_against_the_step(
     alternatives: list[tuple[str, float]], score: float
 ) -> None:
-    """A wrong one is at most as probable as the last that is listed, a right one impossible."""
+    """A right one is impossible, a wrong one at most as probable as the last and all the others."""
     server = Server(lambda _: top(*alternatives))
     chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW)
     assert chat.verify(ITEMS[2:])[0].step_scores == pytest.approx((score,))

@@ -34,6 +34,7 @@ from transformers import (
 )
 
 from selverify.errors import ArtifactError, ParamsError, ProtocolError, SchemaError
+from selverify.models.verifiers.head import HeadVerifier, StepHead
 from selverify.models.verifiers.loading import load_encoder, load_tensors
 from selverify.models.verifiers.prefix_reader import HiddenStateVerifier
 from selverify.models.verifiers.published import RewardFormat, load_published
@@ -392,6 +393,8 @@ def test_an_item_that_cannot_be_scored_is_refused(load: Load) -> None:
         load("rlhflow").verify([item(QUESTION, (), ("word " * 100,))])
     with pytest.raises(ProtocolError, match="p7: given an item without a step"):
         load("rlhflow").verify([replace(ITEMS[0], steps=())])
+    with pytest.raises(ProtocolError, match="given an item without a step"):
+        HeadVerifier(lambda _: [], StepHead(4, 0, 4), identity="").verify([item(QUESTION, (), ())])
     assert load("rlhflow").verify([]) == ()
 
 

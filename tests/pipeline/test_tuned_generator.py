@@ -134,6 +134,14 @@ def check_what_is_written_values_what_is_sampled(
         rollouts.run(params, inputs, {"rollouts": Path("rollouts")})
 
 
+def test_a_tuning_that_has_nothing_to_learn_from_is_a_sentence(params: Params) -> None:
+    """A pool of the 13 questions that the benchmark takes."""
+    write_questions(Path("pool.jsonl"), first=100, count=13, special="Some other story of")
+    benchmark_stage.run(params, {}, {"benchmark": Path("benchmark")})
+    with pytest.raises(ParamsError, match=r"tiny\.tuning: given a tuning, .* of file no written"):
+        stage.run(params, {"benchmark": Path("benchmark")}, {"generator": Path("models/tuned")})
+
+
 def draw_beside(params: Params, split: str, path: str, *, problems: int) -> Params:
     """The benchmark stage with one more split, and the parameters that it ran under."""
     of_files = params.benchmark[GradeSchool.name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from selverify.params import Sampling, Tuning
 from selverify.search.requests import CompleteItem, ProposeItem
 from selverify.storage import write_digests
 from selverify.training.adapter import Progress, encode_solution, solution_loss, train_adapter
+from selverify.training.language import like_lengths
 from selverify.training.reproducible import one_thread
 from selverify.types import Move, State
 
@@ -106,6 +108,13 @@ def test_a_tuned_model_says_what_it_learned_and_exact_values_are_computed(
     ((sample,),) = exact.propose([ProposeItem(DOMAIN.apply(start, move), 0, 1)])
     assert sample.text == "9 * 2 = 18"
     assert sample.tokens == len(sample.text) + 1, "a token a character, and the end of the line"
+
+
+def test_of_no_rows_there_is_no_batch() -> None:
+    """All others are in one, none of which has too many tokens unless it is of one row."""
+    assert like_lengths([], 9, random.Random(1)) == []
+    batches = like_lengths([([1], [1] * more) for more in (8, 3, 1, 3, 12)], 9, random.Random(1))
+    assert sorted([len(said) for _, said in batch] for batch in batches) == [[1, 3], [3], [8], [12]]
 
 
 def test_a_value_is_forced_behind_white_space_too(llama: Path) -> None:

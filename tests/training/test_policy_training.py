@@ -15,7 +15,7 @@ import torch
 
 from selverify.audit.learned_orders import RANKER_SETTINGS, named_scorers
 from selverify.audit.orders import LEARNED
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
 from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic, scorers
@@ -180,7 +180,7 @@ def test_lists_without_a_contrast_are_refused():
 
 
 def test_what_the_lists_do_not_show_is_not_learned():
-    """No distance without right trajectories; the first epoch without a held-out contrast."""
+    """No distance without right trajectories; the last epoch without a held-out contrast."""
     data = lists(20)
     one = data[split_lists(data, SETTINGS)[0][0]].problem_id
     lost = [
@@ -189,20 +189,51 @@ def test_what_the_lists_do_not_show_is_not_learned():
     ]
     short, long = (trained(lost, epochs=epochs) for epochs in (1, 4))
     assert not short.distance.head[1].weight.requires_grad
-    for name, weight in short.residual.state_dict().items():
-        assert torch.equal(weight, long.residual.state_dict()[name])
+    first, last = (one.residual.head[1].weight for one in (short, long))
+    assert not torch.equal(first, last)
+
+
+def contrasting(*places: int) -> list[LabelledList]:
+    """Twenty lists, of which those at ``places`` alone have an accepted and a rejected move."""
+    return [
+        item if at in places else replace(item, labels=(True,) * 6)
+        for at, item in enumerate(lists(20))
+    ]
+
+
+@pytest.mark.parametrize("places", [(3,), (3, 4)])
+@pytest.mark.parametrize("rank_on", ["hybrid", "residual"])
+def test_what_is_not_a_number_ends_the_training(
+    monkeypatch, places: tuple[int, ...], rank_on: str
+) -> None:
+    """At the first held-out pairs that h orders, and at the latest before it is used."""
+
+    def broken(heuristic: Heuristic, *_: object) -> None:
+        heuristic.distance.head[1].weight.data.fill_(float("nan"))
+
+    monkeypatch.setattr(policy, "_fit_distance", broken)
+    early = rank_on == "hybrid" and len(places) == 2
+    with pytest.raises(ProtocolError, match="held-out loss" if early else "weights of the ranker"):
+        trained(contrasting(*places), rank_on=rank_on, epochs=2)
 
 
 def test_both_parts_get_an_order_to_learn_where_few_lists_have_one():
     """Whichever two of the problems these are."""
-    data = lists(20)
     for place in range(19):
-        few = [
-            item if at in (place, place + 1) else replace(item, labels=(True,) * 6)
-            for at, item in enumerate(data)
-        ]
+        few = contrasting(place, place + 1)
         for part in split_lists(few, SETTINGS):
             assert any(not all(few[at].labels) for at in part)
+
+
+@pytest.mark.parametrize("place", range(20))
+def test_the_only_list_with_an_order_is_learned_from(place: int) -> None:
+    assert place in split_lists(contrasting(place), SETTINGS)[0]
+
+
+def test_one_problem_is_left_to_learn_from() -> None:
+    """However many are held out."""
+    settings = SETTINGS.model_copy(update={"validation_fraction": 1.0})
+    assert [len(part) for part in split_lists(lists(20), settings)] == [1, 19]
 
 
 def test_problems_are_not_split():

@@ -5,7 +5,8 @@ Knows: the body and the reply. Does not know: connections, retries, keys, models
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import AliasPath, Field, FiniteFloat
 
@@ -47,7 +48,9 @@ class _Completion(ReplyShape):
 class StepTokenChatVerifier:
     """A request a step. The score is the probability of the token for right between the two.
 
-    One that is not among the most probable counts as impossible, which can only lower the score.
+    One for right that is not listed counts as impossible. One for wrong that is not counts as
+    probable as it can be: as the least probable that is listed, or as all that are not listed, if
+    that is less. Both can only lower the score.
     """
 
     def __init__(self, asks: Asks, *, model: str, format: StepTokenFormat) -> None:
@@ -116,5 +119,10 @@ class StepTokenChatVerifier:
             )
         if good is None:
             return 0.0
-        # A token for wrong that is not listed is less probable than all that are.
-        return sigmoid(good - (min(one.logprob for one in listed) if bad is None else bad))
+        return sigmoid(good - (_most_unlisted(found.values()) if bad is None else bad))
+
+
+def _most_unlisted(listed: Collection[float]) -> float:
+    """The highest log probability that a token beside the ``listed`` ones can have."""
+    left = 1.0 - sum(math.exp(min(one, 0.0)) for one in listed)
+    return min(*listed, math.log(left)) if left > 0 else -math.inf

@@ -222,7 +222,13 @@ def verdicts_by_question(
 
 
 def verdict_of(scores: Sequence[float]) -> Verdict:
-    """The verdict of an item from its steps' scores: the last one's is its own."""
+    """The verdict of an item from its steps' scores: the last one's is its own.
+
+    Raises:
+        ProtocolError: there is no score.
+    """
+    if not scores:
+        raise ProtocolError("verifier: given an item without a step, expected one or more")
     return Verdict(scores[-1], tuple(scores))
 
 
