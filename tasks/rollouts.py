@@ -121,7 +121,8 @@ def _roll_out(
         skipped=max(settings.solutions, settings.rollouts),
         explored_from=settings.explored_from,
     )
-    return sampled, explored, values | valued(explored)
+    learned = [one for one in sampled if one.fresh < len(one.states)]
+    return learned, explored, values | valued(explored)
 
 
 def _written(shard: Shard, domain: Domain) -> list[SampledSolution]:

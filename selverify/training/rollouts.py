@@ -80,8 +80,9 @@ def sample_training_solutions(
 ) -> list[SampledSolution]:
     """The distinct solutions of each task, each cut before its first move that a gate refuses.
 
-    Samples without a parsable answer are dropped, and those that start with a refused move: the
-    verifier never sees a move that a gate refuses.
+    Each move is to be learned from in the first solution that it stands in; one that only begins
+    an earlier one has no such move. Samples without a parsable answer are dropped, and those that
+    start with a refused move: the verifier never sees a move that a gate refuses.
     """
     starts = [domain.initial_state(task.problem, budget=1) for task in tasks]
     replies = sample_completions(backend, starts, count=solutions)
@@ -93,7 +94,11 @@ def sample_training_solutions(
                 key = states[-1].said
                 count = cut[key].count if key in cut else 0
                 cut[key] = SampledSolution(task, states, count + 1)
-        found += cut.values()
+        known: set[Key] = set()
+        for one in cut.values():
+            keys = [_key(state) for state in one.states]
+            found.append(replace(one, fresh=sum(key in known for key in keys)))
+            known.update(keys)
     return found
 
 

@@ -200,6 +200,9 @@ def test_values_are_shares_of_rollouts_that_reach_the_gold():
     assert [one.count for one in sampled] == [1, 2] * 3
     pairs = zip(sampled[::2], sampled[1::2], strict=True)
     assert all(len(cut.states) + 1 == len(whole.states) for cut, whole in pairs)
+    assert [one.fresh for one in sampled] == [
+        fresh for cut in sampled[::2] for fresh in (0, len(cut.states))
+    ]
     values = state_values(DOMAIN, backend, sampled, solutions=4, rollouts=4, grader=GRADER)
     assert {values[task.problem.problem_id, ()] for task in tasks} == {0.5}  # 2 of 4 samples
     valued = value_solutions(sampled, values)
