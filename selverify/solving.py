@@ -21,7 +21,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from selverify.domains.math_steps import MathSteps
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import ParamsError, ProtocolError, SchemaError
 from selverify.models.assembly import client_of, open_generator
 from selverify.models.called import (
     CalledGenerator,
@@ -160,8 +160,12 @@ class _GatedMath(MathSteps):
     def context_violation(self, state: State, move: Move) -> str | None:
         if self._gate is None:
             return None
-        reason: str | None = call(self._gate, state.problem.text, list(state.said), move.text)
-        return reason
+        given = call(self._gate, state.problem.text, list(state.said), move.text)
+        if given is None or (isinstance(given, str) and given):
+            return given
+        raise ProtocolError(
+            f"gates: given {given!r:.60} for a step, expected None or a reason to refuse it"
+        )
 
 
 class _OwnRanker:

@@ -454,6 +454,8 @@ def _late(question: str, steps: list[str]) -> Iterator[float]:
         ({"generator": lambda q, s, n: "text"}, ProtocolError, "expected 8 texts"),
         ({"generator": lambda q, s, n: []}, ProtocolError, "expected 8 texts"),
         ({"gates": lambda q, s, c: 1 / 0}, ProtocolError, "raised ZeroDivisionError"),
+        ({"gates": lambda q, s, c: True}, ProtocolError, "gates: given True for a step, expected"),
+        ({"gates": lambda q, s, c: ""}, ProtocolError, "gates: given '' for a step, expected"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
