@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from pathlib import Path
 from reprlib import Repr
 from typing import Any
 
@@ -22,6 +24,7 @@ Generate = Callable[[str, list[str], int], Sequence[str]]
 Score = Callable[[str, list[str]], Sequence[float]]
 """``score(question, steps)``: a score in [0, 1] for each of ``steps``."""
 _CHARACTERS_A_TOKEN = 4
+_MAIN = "__main__"
 _SHOWN = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 80
 
@@ -121,7 +124,9 @@ class CalledVerifier:
         problem = item.state.problem
         steps = [*item.state.said, *(move.text for move in item.steps)]
         found = call(self._score, problem.text, steps)
-        if isinstance(found, Iterable):
+        # Digits of a text, keys and members would pass for scores.
+        other = isinstance(found, str | bytes | bytearray | Mapping | Set)
+        if isinstance(found, Iterable) and not other:
             try:
                 found = list(found)
             except Exception as error:  # one that yields its scores is at work here
@@ -130,8 +135,10 @@ class CalledVerifier:
             scores = [float(one) for one in found]
         except Exception:  # it is none, or holds something else than numbers
             scores = []
-        if len(scores) != len(steps) or not all(
-            math.isfinite(one) and 0.0 <= one <= 1.0 for one in scores
+        if (
+            other
+            or len(scores) != len(steps)
+            or not all(math.isfinite(one) and 0.0 <= one <= 1.0 for one in scores)
         ):
             raise ProtocolError(
                 f"verifier {_name(self._score)}: given {_SHOWN.repr(found)} for "
@@ -162,7 +169,7 @@ def has_a_place(function: Callable[..., Any]) -> bool:
     """Whether its ``identity`` or its name says which function it is.
 
     The name does not where it is of a lambda, of an object or of an object's method, nor where one
-    function makes others that hold its variables.
+    function makes others that hold its variables, nor where it was typed in, in no file.
     """
     if _told(function) is not None:
         return True
@@ -170,20 +177,33 @@ def has_a_place(function: Callable[..., Any]) -> bool:
     of_an_object = inspect.ismethod(function) and not isinstance(function.__self__, type)
     kept = ("__closure__", "__defaults__", "__kwdefaults__")
     made = "<locals>" in name and any(getattr(function, one, None) for one in kept)
-    return bool(name) and "<lambda>" not in name and not of_an_object and not made
+    typed = _MAIN in map(_module, _named(function))
+    return bool(name) and "<lambda>" not in name and not of_an_object and not made and not typed
 
 
 def place_of(function: Callable[..., Any]) -> str:
-    """Its ``identity``, or its module and name; of a method also its name, or its class."""
-    owner = getattr(function, "__self__", None)
+    """Its ``identity``, or its module and name; of a method also its name, or its class.
+
+    The module of a script is its file.
+    """
     if (told := _told(function)) is not None:
         return (
             f"function called {told}{f' {_name(function)}' if inspect.ismethod(function) else ''}"
         )
-    place = f"function {getattr(function, '__module__', '')} {_name(function)}"
-    return (
-        f"{place} of {owner.__module__} {owner.__qualname__}" if isinstance(owner, type) else place
-    )
+    return "function " + " of ".join(f"{_module(one)} {_name(one)}" for one in _named(function))
+
+
+def _named(function: Callable[..., Any]) -> list[Any]:
+    """The function, and the class that it is a method of."""
+    owner = getattr(function, "__self__", None)
+    return [function, owner] if isinstance(owner, type) else [function]
+
+
+def _module(named: Any) -> str:
+    """Its module; of what is run as a script the file, if there is one."""
+    name = getattr(named, "__module__", "")
+    file = getattr(sys.modules.get(name), "__file__", None) if name == _MAIN else None
+    return f"{name} {Path(file).absolute()}" if file else str(name)
 
 
 def _told(function: Callable[..., Any]) -> str | None:

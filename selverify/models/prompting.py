@@ -22,8 +22,11 @@ from selverify.errors import ParamsError
 from selverify.types import Arguments, State
 
 _PROMPTS = "selverify.models.prompts"
-CONTROL = re.compile(r"<(?=[|\uff5c]|/?\w{1,40}[>|\uff5c])|\[(?=/?[A-Z_]{4,40}\])")
-"""Where a control token of some chat template may begin: <|x|>, <x>, </x>, [INST], [/INST]."""
+CONTROL = re.compile(
+    r"<(?=[|\uff5c]|/?[\w-]{1,40}[>|\uff5c])|\[(?=/?(?:[A-Z_]{4,40}|[a-z][A-Z]{3,40}|IMG)\])"
+)
+"""Where a control token of some chat template may begin: <|x|>, <x>, </x>, <fim-x>, [INST],
+[/INST], [gMASK], [IMG]. Three other capitals in brackets may be a triangle's area."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,9 +172,10 @@ class CachedBackend:
     def _load(self, keys: Sequence[bytes]) -> None:
         """Bring what the file holds under ``keys`` into memory, each key once in its life."""
         fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
+        rows = list(self._rows(fresh))  # a key whose rows cannot be read is not known
         self._known.update((key, {}) for key in fresh)
         damaged = []
-        for row in self._rows(fresh):
+        for row in rows:
             key, position, *_ = row
             entry = _decode(*row)
             if entry is None:
@@ -239,8 +240,9 @@ class CachedBackend:
         Raises:
             ArtifactError, SchemaError: as ``answer``.
         """
-        self._insert(self._unwritten)
-        self._unwritten = []
+        with self._lock:
+            self._insert(self._unwritten)
+            self._unwritten = []
 
     def remember(self, name: str, value: Any) -> None:
         """Keep ``value``, plain JSON, under a name; ``write`` puts it into the file."""

@@ -6,7 +6,7 @@ which parameters take it where they give none. Does not know: models, the truth.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -146,11 +146,18 @@ def load_threshold(folder: Path) -> Threshold:
 
     Raises:
         ArtifactError: the file is not there.
-        SchemaError: it was written under another schema, or a file beside it is damaged.
+        SchemaError: it was written under another schema, has other fields, or a file beside it is
+            damaged.
     """
-    if (folder / _FILE).is_file():
+    path = folder / _FILE
+    if path.is_file():
         check_digests(folder)
-    return Threshold(**read_json(folder / _FILE, schema=_SCHEMA, version=_VERSION))
+    read = read_json(path, schema=_SCHEMA, version=_VERSION)
+    names = {one.name for one in fields(Threshold)}
+    if not isinstance(read, dict) or read.keys() != names:
+        given = sorted(read) if isinstance(read, dict) else type(read).__name__
+        raise SchemaError(f"{path}: given {given}, expected the fields {sorted(names)}")
+    return Threshold(**read)
 
 
 def leaves_tau(params: Params) -> bool:

@@ -128,6 +128,14 @@ def test_a_fault_that_stays_is_one_clear_error(fault: Fault, said: str) -> None:
     assert len(message) < 500
 
 
+@pytest.mark.parametrize("told", ["", "identity", "Identity"])
+def test_a_reply_that_says_it_is_not_compressed_is_taken(told: str) -> None:
+    """In any case of letters, or in no letters."""
+    with Proxy(echo, [says(b'{"told": 0}', content_encoding=told)]) as server:
+        assert asking(server.url).ask("/x", bodies(1), fault=untold) == [{"told": 0}]
+    assert len(server.seen) == 1
+
+
 def test_a_server_that_is_not_there_is_one_clear_error() -> None:
     """A port on which nothing listens."""
     with Proxy(echo) as server:

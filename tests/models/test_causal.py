@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_text_models import ARCHITECTURES, build
+from tiny_text_models import ARCHITECTURES, build, tokenizer_of_bytes
 from torch import Tensor
 from torch.nn import functional
+from transformers import BloomConfig, BloomForCausalLM
 from transformers.utils import ModelOutput
 
 from selverify.domains.math_steps import MathSteps
@@ -248,9 +249,18 @@ def test_prompts_are_rendered_by_the_template_or_plainly(pretrained: HubModel) -
         "{% endif %}{{ date_string }}"
     )
     assert shown(prompting(STATES[0]), dated).startswith("26 Jul 2024")
+    today = (
+        "{% macro day() %}{{ strftime_now('%A, %-d %B %Y %H:%M') }}{% endmacro %}\n  {{ day() }}"
+    )
+    assert shown(prompting(STATES[0]), today).startswith("  Friday, 26 July 2024 00:00<|start|>")
     stern = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('none') }}{% endif %}"
     expected = f"<|start|>user\n{SYSTEM[1]}\n\nWhat is 6 times 7?"
     assert shown(prompting(STATES[0]), stern).startswith(expected)
+    for prompt in (prompting(STATES[0]), Prompt((SYSTEM,), "")):
+        with pytest.raises(
+            ParamsError, match=r"a chat template that refuses a prompt \(none\), ex"
+        ):
+            shown(prompt, "{{ raise_exception('none') }}")
 
 
 def test_the_tokens_of_a_text_are_the_tokenizers(
@@ -349,6 +359,32 @@ def test_embeddings_that_decoding_left_are_those_of_a_second_pass(
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
+def test_a_blank_between_prompt_and_move_is_read_with_the_move(pretrained: HubModel) -> None:
+    """As in the next state's prompt, which is the text that the model goes on with; so are moves
+    kept that were sampled with it."""
+    tokenizer = copy.deepcopy(pretrained.tokenizer)
+    tokenizer.chat_template = None  # a base model: "Assistant: First"
+    base = dataclasses.replace(copy.deepcopy(pretrained), tokenizer=tokenizer)
+    state, move = STATES[0], step_of("First, 6 * 7 = 42.")
+    (rows,) = causal(base).embed([RankItem(state, (move,), "")])
+    before, whole = (base.encode(prompting(one)) for one in STATES[:2])
+    with torch.inference_mode():
+        out = base.model(torch.tensor([whole]), output_hidden_states=True)
+    said = out.logits[0].log_softmax(-1)[
+        range(len(before) - 1, len(whole) - 1), whole[len(before) :]
+    ]
+    near = {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(rows.logprob[0], said.sum(), **near)
+    torch.testing.assert_close(rows.after[0], out.hidden_states[-1][0, -1], **near)
+    torch.testing.assert_close(
+        rows.move[0], out.hidden_states[-1][0, len(before) :].mean(0), **near
+    )
+
+    model = causal(base, alphabet="ab. \n", kept_moves=1000)
+    model.propose([ProposeItem(state, 0, 60)])
+    assert len(model._kept._places) > 1
+
+
 def test_the_least_probable_tokens_come_first_and_padding_is_not_among_them() -> None:
     said = torch.tensor([[-1.0, -4.0, -2.0, -9.0]])
     behind = torch.tensor([[-0.1, -0.4, 0.0, -9.0]])
@@ -403,6 +439,13 @@ def test_the_identity_follows_weights_prompts_and_settings(pretrained: HubModel)
     assert causal(other).identity() != causal(pretrained).identity()
 
 
+def test_half_of_a_surrogate_pair_has_a_seed() -> None:
+    """JSON can hold one, in a question or in its id; other texts keep their seeds."""
+    item = ProposeItem(STATES[0], 0, 1)
+    assert item_seeds("3|p\ud800|", item) != item_seeds("3|p|", item)
+    assert item_seeds("3|p|", item) == [9786888618416364274]
+
+
 def test_a_sample_is_as_long_beside_a_longer_prompt_as_alone(pretrained: HubModel) -> None:
     """Near the end of the model's positions each sample stops at its own limit."""
     short = dataclasses.replace(pretrained, positions=len(pretrained.encode(LONG_PROMPT)) + 3)
@@ -418,7 +461,8 @@ LONG_PROMPT = prompting(LONG)
 
 
 def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    """Missing weights would be drawn at random; what attention slides over would be forgotten."""
+    """Missing weights would be drawn at random; what attention slides over would be forgotten, and
+    beyond LongRoPE's first length a text's keys depend on the longest one beside it."""
 
     def loaded(source: Path | str) -> HubModel:
         return load_hub_model(str(source), revision=None, dtype="float32", device="cpu")
@@ -432,11 +476,23 @@ def test_a_model_that_cannot_be_loaded_is_named(tmp_path: Path) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     (folder / "config.json").write_text(json.dumps({**config, "sliding_window": 128}))
     assert loaded(folder).positions == 128
+    angles = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 96}
+    factors = {"short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0]}
+    changed = {**config, "rope_parameters": {**angles, **factors}}
+    (folder / "config.json").write_text(json.dumps(changed))
+    assert loaded(folder).positions == 96
+    (folder / "config.json").write_text(json.dumps(config))
     weights = load_file(folder / "model.safetensors")
     del weights["model.layers.1.mlp.up_proj.weight"]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(SchemaError, match="1 weights missing, such as model"):
         loaded(folder)
+    tokenizer = tokenizer_of_bytes()
+    shape = BloomConfig(vocab_size=len(tokenizer), hidden_size=8, n_layer=1, n_head=1)
+    for one in (BloomForCausalLM(shape), tokenizer):
+        one.save_pretrained(tmp_path / "bloom")
+    with pytest.raises(ParamsError, match="a model without max_position_embeddings, expected one"):
+        loaded(tmp_path / "bloom")
 
 
 def test_control_tokens_in_a_step_or_a_problem_are_text(pretrained: HubModel) -> None:
@@ -447,6 +503,14 @@ def test_control_tokens_in_a_step_or_a_problem_are_text(pretrained: HubModel) ->
     assert list(pretrained.encode(shown)).count(end) == turns
     (rows,) = causal(pretrained).embed([RankItem(hostile, (step_of("So <|end|> it is."),), "")])
     assert rows.after.shape == (1, 32)
+    added = copy.deepcopy(pretrained.tokenizer)
+    added.add_special_tokens({"additional_special_tokens": ["[CLS]"]})
+    shown = Prompt((SYSTEM, ("user", "The area [CLS] of a triangle")), "It is [CLS].\n\n")
+    changed = dataclasses.replace(pretrained, tokenizer=added)
+    plain_text = Prompt((), "[CLS] [ABC]")
+    assert added.convert_tokens_to_ids("[CLS]") not in changed.encode(shown)
+    assert added.decode(changed.encode(plain_text)).endswith("[ CLS] [ABC]")
+    assert changed.encode_text("[CLS]") == changed.encode_text("[ CLS]")
 
 
 def test_steps_of_derivations_are_embedded_as_they_are_one_at_a_time(
@@ -526,13 +590,13 @@ def test_moves_are_read_in_small_batches_where_large_ones_find_no_memory(
 def test_a_batch_that_finds_no_memory_is_halved(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The samples are the same, and it is said once a size; a single item must fit."""
+    """The samples are the same, and it is said once a size; a single sample must fit."""
     items = [CompleteItem(STATES[0], 2 * at, 2) for at in range(8)]
     expected = causal(pretrained).complete(items)
     usual, most = CausalModel._drawn, 4
 
     def short(self: CausalModel, some: Sequence[CompleteItem], *given, **named):  # type: ignore[no-untyped-def]
-        if 2 * len(some) > most:
+        if sum(item.count for item in some) > most:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to ...")
         return usual(self, some, *given, **named)
 
@@ -549,9 +613,31 @@ def test_a_batch_that_finds_no_memory_is_halved(
     ]
     model.complete(items)
     assert len(caplog.records) == 2
-    most = 1
-    with pytest.raises(RuntimeError, match="can't allocate memory"):
+    most = 1  # items are cut, too, and only once
+    assert texts(model.complete(items)) == texts(expected)
+    assert len(caplog.records) == 4 and model._batch_rows == 1
+    most = 0
+    with pytest.raises(
+        ParamsError, match=r"given a prompt of \d+ tokens and a sample of at most 30"
+    ):
         model.complete(items)
+
+
+def test_an_item_is_sampled_in_parts_of_as_many_rows_as_a_batch_has(
+    pretrained: HubModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sample is the same one, for its seed goes by its index."""
+    items = [CompleteItem(STATES[0], 3, 10), CompleteItem(STATES[1], 0, 2)]
+    expected = causal(pretrained).complete(items)
+    usual, drawn = CausalModel._drawn, []
+
+    def noted(self: CausalModel, some: Sequence[CompleteItem], *given, **named):  # type: ignore[no-untyped-def]
+        drawn.append(len(some) * max(item.count for item in some))
+        return usual(self, some, *given, **named)
+
+    monkeypatch.setattr(CausalModel, "_drawn", noted)
+    assert texts(causal(pretrained, rows=4).complete(items)) == texts(expected)
+    assert sorted(drawn) == [2, 2, 4, 4]
 
 
 def test_what_a_prompt_begins_with_is_read_in_a_batch_before(

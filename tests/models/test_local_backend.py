@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW, ValueHead, to
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
 from selverify.search.requests import CompleteItem, ProposeItem, RankItem, VerifyItem
+from selverify.storage import write_digests
 from selverify.types import Move, State
 
 DOMAIN = domain_by_name("word_problems")
@@ -354,3 +357,18 @@ def test_checkpoints_of_another_kind_are_refused(tiny_models, tmp_path):
         load_reward_model(tiny_models.parent / "word_problems-small", DOMAIN.vocabulary)
     with pytest.raises(SchemaError, match="another vocabulary"):
         load_backbone(tiny_models.parent / "word_problems-small", DOMAIN.vocabulary[:-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [("num_key_value_heads", 1), ("tie_word_embeddings", False), ("hidden_act", "gelu")],
+)
+def test_what_the_decoder_does_not_compute_is_refused(tiny_models, tmp_path, name, given):
+    """A Llama of another shape would give other numbers, or a shape error far from the file."""
+    folder = tmp_path / "backbone"
+    shutil.copytree(tiny_models.parent / "word_problems-small", folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, name: given}))
+    write_digests(folder)
+    with pytest.raises(SchemaError, match=f"{name} {given}, expected {config[name]}"):
+        load_backbone(folder, DOMAIN.vocabulary)

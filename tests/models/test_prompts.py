@@ -22,6 +22,7 @@ from selverify.models.prompting import (
     Prompt,
     PromptData,
     Prompting,
+    disarmed,
     load_prompt,
     move_schema,
     plain,
@@ -174,6 +175,19 @@ def test_a_plain_prompt_is_the_state_and_no_more() -> None:
     assert plain(STRUCTURED)(state) == Prompt((), "2 + 2?\n")
     hand = COUNTDOWN.initial_state(COUNTDOWN.read("use 4 6 to make 24 .", problem_id="p"), budget=1)
     assert plain(COUNTDOWN)(hand) == Prompt((), "use 4 6 to make 24 .")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<|x|> </x> [INST]", "< |x|> < /x> [ INST]"),
+        ("<fim-prefix> [IMG] [gMASK] [/gMASK]", "< fim-prefix> [ IMG] [ gMASK] [ /gMASK]"),
+        ("a < b-c > d, [ABC] = 3 [x]", "a < b-c > d, [ABC] = 3 [x]"),
+    ],
+)
+def test_control_tokens_of_chat_templates_are_broken_up(text: str, shown: str) -> None:
+    """Of any model's, for a server does not tell its own; inequalities and areas stay."""
+    assert disarmed(text) == shown
 
 
 def test_every_change_of_a_prompt_changes_its_identity() -> None:

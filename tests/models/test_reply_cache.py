@@ -6,9 +6,11 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
+from unittest.mock import patch
 
 import pytest
 from fake_backend import PassingBackend
@@ -290,6 +292,41 @@ def test_kinds_that_are_not_kept_at_once_are_kept_together(tmp_path: Path) -> No
         assert len(log.requests) == asked
         if written:
             cache.write()
+        cache.close()
+
+
+def test_what_is_remembered_while_the_file_is_written_is_written_later(tmp_path: Path) -> None:
+    """Two threads may do it."""
+    cache = CachedBackend(BACKEND, tmp_path / "replies.sqlite")
+    cache.remember("early", 1)
+    late = Thread(target=cache.remember, args=("late", 2))
+    usual = cache._insert
+
+    def insert(rows: Sequence[tuple[object, ...]]) -> None:
+        usual(rows)
+        late.start()
+        late.join(0.2)
+
+    with patch.object(cache, "_insert", insert):
+        cache.write()
+    late.join()
+    cache.write()
+    assert [cache.recall("early"), cache.recall("late")] == [1, 2]
+    cache.close()
+
+
+def test_replies_that_could_not_be_read_are_read_again(tmp_path: Path) -> None:
+    """And are not taken for replies that are not there."""
+    path = tmp_path / "replies.sqlite"
+    for asked in (1, 0):
+        log = Log()
+        cache = CachedBackend(log, path)
+        if not asked:
+            failure = ArtifactError("cannot be read")
+            with patch.object(cache, "_rows", side_effect=failure), pytest.raises(ArtifactError):
+                cache.answer(verify(ONE))
+        assert cache.answer(verify(ONE)) == BACKEND.answer(verify(ONE))
+        assert len(log.requests) == asked
         cache.close()
 
 

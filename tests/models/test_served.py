@@ -13,7 +13,7 @@ from stand_in import NOWHERE
 
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.word_problems import WordProblems
-from selverify.errors import ProtocolError, Refusal
+from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.models.prompting import Prompt, plain_text
 from selverify.params import Sampling, Server
 from selverify.search.requests import CompleteItem, ProposeItem
@@ -192,13 +192,22 @@ def test_the_moves_of_a_solution_are_set_apart() -> None:
 
 
 def test_no_text_is_an_empty_one_where_the_server_says_why() -> None:
-    """A model that thought until its tokens were spent has answered; a null alone has not."""
-    for reason in ("length", "content_filter"):
+    """Or that the message is whole: reasoning alone, or a refusal; a null alone is no answer."""
+    for reason in ("length", "content_filter", "stop"):
         said = choices(None, chat=True, finish_reason=reason)
         assert first(said, whole=True, api="chat").text == ""
-    for said in (choices(None, chat=True), choices(None)):
+    for said in (choices(None, chat=True, finish_reason=None), choices(None)):
         with pytest.raises(ProtocolError, match="a choice without a text"):
             first(said, whole=True, api="chat")
+
+
+def test_messages_without_content_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Each is the candidate's failure, and its neighbours keep their texts."""
+    proposer = model(Scripted(lambda body: choices("1 ;", None, chat=True)), api="chat")
+    for _ in range(2):
+        (samples,) = proposer.complete([CompleteItem(state(), 0, 2)])
+        assert [sample.text for sample in samples] == ["1 ;", ""]
+    assert [one.getMessage() for one in caplog.records] == [f"generator small: {served._SILENT}"]
 
 
 def test_samples_follow_from_run_state_and_index_alone() -> None:
@@ -246,6 +255,16 @@ def test_lost_choices_are_asked_for_again() -> None:
     assert proposer._takes.several is True
 
 
+def test_a_server_that_takes_n_is_asked_with_it_after_it_lost_some() -> None:
+    """What is missing after two tries is asked for alone, under its own seed."""
+    counts = iter([4, 3, 3, 1, 4])
+    asked = Scripted(lambda body: writer({**body, "n": next(counts)}))
+    proposer = model(asked)
+    replies = [proposer.propose([ProposeItem(state(name), 0, 4)])[0] for name in "pqr"]
+    assert asked.used("n") == [4, 4, 4, None, 4] and proposer._takes.several is True
+    assert replies[1][3] == model(Scripted(writer)).propose([ProposeItem(state("q"), 3, 1)])[0][0]
+
+
 def test_one_sample_says_nothing_about_n() -> None:
     """It is found out when the first item asks for more."""
     asked = Scripted(writer)
@@ -287,6 +306,29 @@ def test_without_schemas_moves_are_asked_for_as_text(heedless: bool) -> None:
     assert [form is not None for form in asked.used("response_format")] == [True, False, False]
 
 
+def test_only_whole_texts_tell_whether_a_schema_is_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """No text, or the beginning of one, leaves it open; that it is off is said once."""
+    told = [("", "length"), ("Let me see", "length"), ("", "stop"), ('{"op": 1}', "stop")]
+    said = iter(told)
+
+    def answer(body: Body) -> Reply:
+        text, reason = next(said)
+        return choices(text, finish_reason=reason)
+
+    asked = Scripted(answer)
+    proposer = model(asked, schema=SCHEMA)
+    for count in range(4):
+        assert proposer._takes.schema is None
+        proposer.propose([ProposeItem(state(str(count)), 0, 1)])
+    assert proposer._takes.schema is True and None not in asked.used("response_format")
+    assert not caplog.records
+    proposer = model(Scripted(writer), schema=SCHEMA)
+    proposer.propose([ProposeItem(state(name), 0, 1) for name in "pq"])
+    assert [one.getMessage() for one in caplog.records] == [f"generator small: {served._NO_SCHEMA}"]
+
+
 @pytest.mark.parametrize("several", [True, False])
 @pytest.mark.parametrize("schema", [True, False])
 def test_what_a_server_takes_is_found_out_with_one_item(several: bool, schema: bool) -> None:
@@ -315,7 +357,7 @@ def test_what_a_server_refuses_altogether_is_an_error(schema: Reply | None) -> N
         assert proposer._takes == Takes(None, None)
 
 
-def test_a_prompt_that_is_too_long_gets_no_text() -> None:
+def test_a_prompt_that_is_too_long_gets_no_text(caplog: pytest.LogCaptureFixture) -> None:
     """It is the candidate that failed, so the items beside it have their samples."""
 
     def limited(body: Body) -> Any:
@@ -329,25 +371,86 @@ def test_a_prompt_that_is_too_long_gets_no_text() -> None:
     assert first == third == (Sample("", 0, 0.0),) * 2
     assert all(sample.text for sample in second)
     assert proposer._takes.several is True
+    assert [one.getMessage() for one in caplog.records] == [f"generator small: {served._NO_TEXT}"]
 
 
-def test_a_template_that_trims_what_was_begun_is_seen_through() -> None:
-    """The model says the white space again and is stopped there: it is asked without a stop."""
+VLLM = "This model's maximum context length is 99 tokens. However, you requested 196 tokens"
+NO_ROOM = [
+    VLLM,
+    "The input (99 tokens) is longer than the model's context length (64 tokens).",
+    "Input length (99 tokens) exceeds the maximum allowed length (63 tokens).",
+    "request (99 tokens) exceeds the available context size (64 tokens), try increasing it",
+    "Input validation error: `inputs` must have less than 64 tokens. Given: 99",
+    "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 64. Given: 99",
+    "prompt is too long: 99 tokens > 64 maximum",
+]
 
-    def trimming(body: Body) -> Reply:
-        text = "" if "stop" in body else "\n\nSo 2.\n\nThen 3."
-        return choices(*[text] * body.get("n", 1), chat=True)
 
-    asked = Scripted(trimming)
+@pytest.mark.parametrize("said", NO_ROOM)
+def test_a_window_without_room_for_any_tokens_is_told_from_one_without_room_for_all(
+    said: str,
+) -> None:
+    """By a second request for a few: only one that refuses these as well has a prompt too long."""
+    items = [CompleteItem(state(), 0, 1)]
+    asked = Scripted(lambda body: refused(400, said))
+    assert model(asked).complete(items) == ((Sample("", 0, 0.0),),)
+    assert asked.used("max_tokens") == [96, served._FEW_TOKENS]
+    asked = Scripted(lambda body: refused(400, said) if body["max_tokens"] > 90 else writer(body))
+    with pytest.raises(ParamsError, match="given max_solution_tokens 96, expected fewer or a long"):
+        model(asked).complete(items)
+    grown = STEPS.apply(STEPS.initial_state(state().problem, budget=9), STEPS.parse("So 7."))
+    held = model(asked).complete([CompleteItem(grown, 0, 1)])  # it ends its candidate, not the run
+    assert held == ((Sample("", 0, 0.0),),)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "max_tokens is too large: 96. This model supports at most 64 completion tokens",
+        "n is too large: 64, at most 8",
+        "extra fields not permitted: 'input': 'How much too long is the rope?'",
+    ],
+)
+def test_other_words_of_length_are_refusals(said: str) -> None:
+    """Of a setting, or of a problem's text that the server repeats."""
+    with pytest.raises(Refusal, match=said[:20]):
+        model(Scripted(lambda body: refused(422, said))).complete([CompleteItem(state(), 0, 1)])
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+@pytest.mark.parametrize("begun", ["", "We have 1.\n\n"])
+def test_a_model_that_says_white_space_first_is_asked_without_a_stop(api: str, begun: str) -> None:
+    """A template may have taken it off what was begun. Each blank sample is asked for alone, under
+    its own seed, whatever the others say; one that the model ended is blank."""
+
+    def opening(body: Body) -> Reply:
+        told = [("So 1.", "\n\n"), ("", "\n\n"), ("", None)] if "n" in body else [("", "\n\n")]
+        if "stop" not in body:
+            told = [(f"\n\nSo {body['seed']}.\n\nThen 3.", None)]
+        texts = [
+            {"text": text} if api == "completions" else {"message": {"content": text}}
+            for text, _ in told
+        ]
+        return {
+            "choices": [
+                {"index": index, "finish_reason": "stop", "stop_reason": reason, **text}
+                for index, (text, (_, reason)) in enumerate(zip(texts, told, strict=True))
+            ]
+        }
+
+    asked = Scripted(opening)
     proposer = model(
         asked,
-        api="chat",
+        api=api,
         end_of_move=STEPS.end_of_move,
-        prompting=lambda state: Prompt((("user", "Go."),), "We have 1.\n\n"),
+        prompting=lambda state: Prompt((("user", "Go."),), begun),
     )
-    replies = proposer.propose([ProposeItem(state(), 0, 2)])
-    assert [[sample.text for sample in samples] for samples in replies] == [["So 2.", "So 2."]]
-    assert asked.used("stop") == [["\n\n"], None] and len(set(asked.used("seed"))) == 1
+    (three,) = proposer.propose([ProposeItem(state(), 0, 3)])
+    ((alone,),) = proposer.propose([ProposeItem(state(), 1, 1)])
+    seed = served.sample_seed(3, state(), 1)
+    assert [sample.text for sample in three] == ["So 1.", f"So {seed}.", ""]
+    assert alone == three[1]
+    assert asked.used("stop") == [["\n\n"], None, ["\n\n"], None]
 
 
 @given(

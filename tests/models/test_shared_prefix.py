@@ -10,8 +10,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from tiny_text_models import build
+from tiny_text_models import build, tokenizer_of_bytes
 from torch import Tensor
+from transformers import (
+    FalconConfig,
+    FalconForCausalLM,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
+)
 
 from selverify.errors import ParamsError
 from selverify.models.generators import (
@@ -204,6 +212,26 @@ def test_attention_that_is_not_by_keys_and_values_alone_is_refused(
 
     monkeypatch.setattr(shared_attention, "attention", capped)
     with pytest.raises(ParamsError, match="where prefixes are shared, expected"):
+        SharedPrefixes(pretrained, capacity=10, depth=1.0)
+
+
+OTHERS = {
+    "softcap": (Gemma2Config, Gemma2ForCausalLM, {"head_dim": 4}),
+    "s_aux": (GptOssConfig, GptOssForCausalLM, {"head_dim": 4, "num_experts_per_tok": 1}),
+    "ValueError: too many": (FalconConfig, FalconForCausalLM, {"alibi": True}),
+}
+
+
+@pytest.mark.parametrize("given", OTHERS)
+def test_models_whose_attention_goes_by_more_are_refused(given: str) -> None:
+    """Bounded scores, sinks, and distances that are added to scores."""
+    config, kind, more = OTHERS[given]
+    tokenizer = tokenizer_of_bytes()
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small = {"vocab_size": len(tokenizer), "intermediate_size": 8, "num_key_value_heads": 1}
+    model = kind(config(**sizes, **small, **more)).eval()
+    pretrained = HubModel(model, tokenizer, "", torch.float32, 64)
+    with pytest.raises(ParamsError, match=f"given {given}.* where prefixes are shared, expected"):
         SharedPrefixes(pretrained, capacity=10, depth=1.0)
 
 

@@ -1,5 +1,6 @@
 """Tau for a verifier, from scores and Monte-Carlo values."""
 
+import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from selverify.models.threshold import (
     save_threshold,
 )
 from selverify.params import check_params
+from selverify.storage import write_digests
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import relative
 
@@ -149,6 +151,11 @@ def test_it_is_kept_beside_the_verifier(tmp_path) -> None:
     for spoilt in (whole.replace('"tau": ', '"tau": 1'), whole.replace("right", "sight"), "{"):
         path.write_text(spoilt)
         with pytest.raises(SchemaError, match=rf"{path}: damaged: digest"):
+            load_threshold(tmp_path)
+    for other in (whole.replace("right", "sight"), json.dumps({**json.loads(whole), "data": [1]})):
+        path.write_text(other)
+        write_digests(tmp_path)
+        with pytest.raises(SchemaError, match=rf"{path}: given .*, expected the fields \['auc', "):
             load_threshold(tmp_path)
 
 

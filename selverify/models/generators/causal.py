@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +30,7 @@ from selverify.models.generators.sampling import (
     SamplingGenerator,
     in_batches,
     item_seeds,
+    parts_of,
 )
 from selverify.models.generators.shared_attention import NONE
 from selverify.models.generators.shared_prefix import SharedPrefixes
@@ -130,8 +133,7 @@ class CausalModel(SamplingGenerator):
         if len(self._counts) > _REMEMBERED_COUNTS:
             self._counts.clear()
         if text not in self._counts:
-            encoded = self._pretrained.tokenizer.encode(disarmed(text), add_special_tokens=False)
-            self._counts[text] = len(encoded)
+            self._counts[text] = len(self._pretrained.encode_text(disarmed(text)))
         return self._counts[text]
 
     def parameters(self) -> int:
@@ -159,7 +161,7 @@ class CausalModel(SamplingGenerator):
     def _read_in_batches(self, items: Sequence[RankItem]) -> list[Embeddings]:
         self._read_goals({item.state.problem.goal for item in items})
         prompts = self._encoded([item.state for item in items])
-        moves = [[self._tokens(move.text) for move in item.moves] for item in items]
+        moves = self._encoded_moves(items, prompts)
         self._prefixes.check(prompts)
         words = max(len(self._words.ids), LOGITS_AT_ONCE // TOKENS_AT_ONCE)
         found: list[dict[int, Embeddings]] = [{} for _ in items]
@@ -224,11 +226,28 @@ class CausalModel(SamplingGenerator):
         tokens = {one: self._pretrained.encode(one) for one in dict.fromkeys(said)}
         return [tokens[one] for one in said]
 
-    def _tokens(self, text: str) -> tuple[int, ...]:
-        """A move's own tokens, the end of the move among them."""
+    def _encoded_moves(
+        self, items: Sequence[RankItem], prompts: Sequence[tuple[int, ...]]
+    ) -> list[list[tuple[int, ...]]]:
+        """The tokens of every item's moves behind its prompt."""
+        longer = iter(self._encoded([_after(item.state, m) for item in items for m in item.moves]))
+        return [
+            [self._tokens(move.text, before, next(longer)) for move in item.moves]
+            for item, before in zip(items, prompts, strict=True)
+        ]
+
+    def _tokens(
+        self, text: str, before: tuple[int, ...], after: tuple[int, ...]
+    ) -> tuple[int, ...]:
+        """A move's tokens, the end of the move among them, between two states' prompts.
+
+        What stands between prompt and move, such as a blank, is part of them. Where the longer
+        prompt does not go on from the shorter one, they are those of the move's text alone.
+        """
+        if after[: len(before)] == before:
+            return after[len(before) :]
         end = "" if self._end.strip() else self._end
-        encoded = self._pretrained.tokenizer.encode(disarmed(text) + end, add_special_tokens=False)
-        return tuple(encoded)
+        return self._pretrained.encode_text(disarmed(text) + end)
 
     def _read_goals(self, goals: set[str]) -> None:
         """Bring the goals' hidden states into ``_goals``."""
@@ -243,12 +262,25 @@ class CausalModel(SamplingGenerator):
     def _sample(
         self, items: Sequence[Item], *, one_move: bool, limit: int, temperature: float
     ) -> Replies:
+        """As declared; an item of more samples than a batch has rows is sampled in parts."""
+        parts = [parts_of(item, self._batch_rows) for item in items]
+        drawn = iter(
+            self._sample_parts(
+                [part for own in parts for part in own],
+                one_move=one_move,
+                limit=limit,
+                temperature=temperature,
+            )
+        )
+        return tuple(tuple(sample for _ in own for sample in next(drawn)) for own in parts)
+
+    def _sample_parts(
+        self, items: Sequence[Item], *, one_move: bool, limit: int, temperature: float
+    ) -> Replies:
         prompts = self._encoded([item.state for item in items])
         room = self._pretrained.positions
         replies = [(NOTHING,) * item.count for item in items]
-        fitting = [
-            place for place, item in enumerate(items) if len(prompts[place]) < room and item.count
-        ]
+        fitting = [place for place, prompt in enumerate(prompts) if len(prompt) < room]
         first = reading_order(prompts, kept_tokens=self._prefixes.capacity)
         order = sorted(
             fitting, key=lambda place: (first[place], items[place].count, len(prompts[place]))
@@ -266,19 +298,17 @@ class CausalModel(SamplingGenerator):
                 <= self._prefixes.capacity
             )
 
+        told: dict[str, Any]
+        told = {"one_move": one_move, "limit": limit, "temperature": temperature}
         while order:
             chosen = next(in_batches(order, fits))
-            try:
-                drawn = self._drawn(
-                    [items[place] for place in chosen],
-                    [prompts[place] for place in chosen],
-                    one_move=one_move,
-                    limit=limit,
-                    temperature=temperature,
-                )
-            except (MemoryError, RuntimeError) as error:
-                if len(chosen) == 1 or not _is_out_of_memory(error):
-                    raise
+            some = [items[place] for place in chosen]
+            if rows(chosen) > self._batch_rows:  # one item, cut when batches had more rows
+                drawn: Replies | None = self._sample(some, **told)
+            else:
+                own = [prompts[place] for place in chosen]
+                drawn = self._drawn_if_it_fits(some, own, **told)
+            if drawn is None:
                 self._halve_batches(rows(chosen))
                 continue
             order = order[len(chosen) :]
@@ -295,6 +325,27 @@ class CausalModel(SamplingGenerator):
             self._batch_rows,
             self._domain.name,
         )
+
+    def _drawn_if_it_fits(
+        self, items: Sequence[Item], prompts: Sequence[tuple[int, ...]], **told: Any
+    ) -> Replies | None:
+        """As ``_drawn``; None where there is no memory for so many rows.
+
+        Raises:
+            ParamsError: there is none for one row.
+        """
+        try:
+            return self._drawn(items, prompts, **told)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            if sum(item.count for item in items) == 1:
+                raise ParamsError(
+                    f"generator.{self._domain.name}: given a prompt of {len(prompts[0])} tokens "
+                    f"and a sample of at most {told['limit']}, expected memory for them: a smaller "
+                    "model, fewer kept_tokens, or another device"
+                ) from error
+        return None
 
     def _drawn(
         self,
@@ -357,11 +408,14 @@ class CausalModel(SamplingGenerator):
             move = None if state is None else self._said(tokens[start:])
             if state is None or move is None:
                 continue
+            after, before = _after(state, move), (*prompts[place], *tokens[:start])
+            whole = self._pretrained.encode(self._prompting(after))
+            if self._tokens(move.text, before, whole) != tokens[start:]:
+                continue
             (key,) = move_keys(state, [move.text])
             if key not in self._kept and key not in new:
                 new[key] = at, state.problem.goal
-            after = self._domain.apply(state, move)
-            if self._pretrained.encode(self._prompting(after)) == (*prompts[place], *tokens):
+            if whole == (*before, *tokens[start:]):
                 states[place, tokens] = after
         if not new:
             return
@@ -385,10 +439,10 @@ class CausalModel(SamplingGenerator):
         self._kept.add(list(new), known_moves)
 
     def _said(self, tokens: tuple[int, ...]) -> Move | None:
-        """The one move that is said by just these tokens, if it is one."""
+        """The one move that these tokens say, if it is one."""
         texts = list(split_moves(self._pretrained.decode(list(tokens)), self._end))
         move = self._domain.parse(texts[0]) if len(texts) == 1 else None
-        return move if isinstance(move, Move) and self._tokens(move.text) == tokens else None
+        return move if isinstance(move, Move) else None
 
     def _seeds(self, item: Item) -> list[int]:
         said = "\x1f".join(item.state.said)
@@ -465,6 +519,14 @@ class _Ends:
                 return None, begun
             state = self._domain.apply(state, candidate)
         return state, begun
+
+
+def _after(state: State, move: Move) -> State:
+    """The state that the move's prompt is of; its context, which no prompt shows, is the old one.
+
+    Moves are read that no gate has passed.
+    """
+    return replace(state, derivation=(*state.derivation, move))
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -85,8 +85,9 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
 
     Raises:
         ArtifactError: a file of the checkpoint is missing.
-        SchemaError: the tokenizer, the architecture or the rotary angles are other ones, a setting
-            or a tensor is missing, or a file is damaged.
+        SchemaError: the tokenizer, the architecture or the rotary angles are other ones, heads
+            share keys, the output layer is not tied to the embedding, the activation is not SiLU,
+            a setting or a tensor is missing, or a file is damaged.
     """
     check_digests(folder)
     words = load_words(folder, vocabulary)
@@ -98,6 +99,14 @@ def load_backbone(folder: Path, vocabulary: Sequence[str]) -> Backbone:
     angles = config.get("rope_parameters")
     if not isinstance(angles, dict) or angles.get("rope_type", _ANGLES) != _ANGLES:
         raise SchemaError(f"{described}: rope_parameters {angles}, expected rope_type {_ANGLES}")
+    heads = config.get("num_attention_heads")
+    for name, usual, expected in (
+        ("num_key_value_heads", heads, heads),
+        ("tie_word_embeddings", False, True),
+        ("hidden_act", "silu", "silu"),
+    ):
+        if (given := config.get(name, usual)) != expected:
+            raise SchemaError(f"{described}: {name} {given}, expected {expected}")
     if not weights.is_file():
         raise ArtifactError(f"{weights}: no such file; expected the weights beside config.json")
     with _readable(weights):

@@ -357,7 +357,7 @@ def _spellings(key: str) -> str:
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | str:
     """The whole reply, or what is wrong with it."""
-    if response.headers.get("Content-Encoding", "identity") != "identity":
+    if response.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
         return "compressed, which was not asked for"
     body = bytearray()
     async for part in response.content.iter_any():

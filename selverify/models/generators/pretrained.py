@@ -6,8 +6,11 @@ sampling, domains.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +30,16 @@ from selverify.models.verifiers.loading import (
     number_type,
 )
 
-_DATE = "26 Jul 2024"
-"""The date for templates that show one (Llama 3): today's would change every prompt."""
+_DAY = date(2024, 7, 26)
+"""The day for templates that show one (Llama 3): today's would change every prompt."""
+_SHOWN = {f"%{code}": f"{_DAY:%{code}}" for code in "YyBbmdAajHIMSp"} | {
+    "%-d": str(_DAY.day),
+    "%-m": str(_DAY.month),
+}
+_REPLACED = "".join(f" | replace('{code}', '{shown}')" for code, shown in _SHOWN.items())
+_FIXED_DAY = f"{{% macro strftime_now(format) %}}{{{{ format{_REPLACED} }}}}{{% endmacro %}}\n"
+"""Hides the function of that name: transformers lets no other one into a template."""
+_CHANGING = "longrope"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +66,49 @@ class HubModel:
         A model without a chat template is given the plain layout. What the answer begins with is
         appended to the rendered text, because templates strip the white space at its end, and with
         it the end of the last step.
+
+        Raises:
+            ParamsError: the template refuses the messages.
         """
         if prompt.messages and self.tokenizer.chat_template:
-            rendered = self._rendered(prompt.messages)
-            return tuple(self.tokenizer.encode(rendered + prompt.begun, add_special_tokens=False))
-        said = tuple(self.tokenizer.encode(plain_text(prompt), add_special_tokens=False))
+            text = self._rendered(prompt.messages) + self._broken(prompt.begun)
+            return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        said = self.encode_text(plain_text(prompt))
         bos = self.tokenizer.bos_token_id
         return said if bos is None else (bos, *said)
 
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Tokens of a text by itself, none of them special."""
+        return tuple(self.tokenizer.encode(self._broken(text), add_special_tokens=False))
+
+    def _broken(self, text: str) -> str:
+        """The text with a blank inside whatever the tokenizer takes for a special token."""
+        special = _special_tokens(self.tokenizer)
+        return special.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+
     def _rendered(self, said: Sequence[tuple[str, str]]) -> str:
         """The chat by the model's template, up to the assistant's answer."""
-        try:
-            return self._by_template(said)
-        except TemplateError:  # some know no system's turn
-            system = [text for role, text in said if role == "system"]
-            others = [(role, text) for role, text in said if role != "system"]
-            role, first = others[0]
-            return self._by_template([(role, "\n\n".join((*system, first))), *others[1:]])
+        for turns in (said, _without_system(said)):
+            try:
+                return self._by_template(turns)
+            except TemplateError as error:
+                refusal = error
+        raise ParamsError(
+            f"generator: given a chat template that refuses a prompt ({refusal}), expected one "
+            "that takes turns of user and assistant"
+        ) from refusal
 
     def _by_template(self, said: Sequence[tuple[str, str]]) -> str:
-        messages = [{"role": role, "content": text} for role, text in said]
+        messages = [{"role": role, "content": self._broken(text)} for role, text in said]
+        template = self.tokenizer.get_chat_template()
+        if "strftime_now" in template:
+            template = _FIXED_DAY + template
         rendered: str = self.tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True, date_string=_DATE
+            messages,
+            tokenize=False,
+            add_generation_prompt=True,
+            chat_template=template,
+            date_string=f"{_DAY:%d %b %Y}",
         )
         return rendered
 
@@ -90,6 +122,24 @@ class HubModel:
         configured = self.model.generation_config.eos_token_id
         listed = configured if isinstance(configured, list) else [configured]
         return frozenset(one for one in (*listed, self.tokenizer.eos_token_id) if one is not None)
+
+
+@lru_cache(maxsize=8)
+def _special_tokens(tokenizer: Any) -> re.Pattern[str]:
+    """A pattern of the texts of the tokenizer's special tokens."""
+    added = [one.content for one in tokenizer.added_tokens_decoder.values() if one.special]
+    longest = sorted((text for text in added if len(text.strip()) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest)) or r"(?!)")
+
+
+def _without_system(said: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:
+    """The system's turn as the beginning of the next one: some templates know none."""
+    system = [text for role, text in said if role == "system"]
+    others = [turn for turn in said if turn[0] != "system"]
+    if not others:
+        return said
+    role, first = others[0]
+    return [(role, "\n\n".join((*system, first))), *others[1:]]
 
 
 def load_hub_model(
@@ -111,7 +161,7 @@ def load_hub_model(
         adapters: folders of adapters that are added to the weights, each made for what is before.
 
     Raises:
-        ParamsError: ``int8`` on another device than a processor.
+        ParamsError: ``int8`` on another device than a processor; a model without positions.
         ParamsError, ArtifactError, SchemaError: as ``local_folder``, ``load_model`` and
             ``merge_adapter``.
     """
@@ -136,14 +186,24 @@ def load_hub_model(
         for weight in model.parameters():
             weight.data = weight.data.to(kind)
     model = model.eval().requires_grad_(False)
-    return HubModel(model, tokenizer, known, kind, _positions(model.config))
+    return HubModel(model, tokenizer, known, kind, _positions(model.config, source))
 
 
-def _positions(config: Any) -> int:
-    """Tokens of a text; where attention slides, those of its window, so that it never does."""
+def _positions(config: Any, source: str) -> int:
+    """Tokens of a text; where attention slides, those of its window, so that it never does; where
+    the angles of positions change with a text's length (LongRoPE), those up to the change."""
     text = config.get_text_config()
-    positions = int(text.max_position_embeddings)
-    window = getattr(text, "sliding_window", None)
-    if window is None or not getattr(text, "use_sliding_window", True):
-        return positions
-    return min(positions, int(window))
+    positions = getattr(text, "max_position_embeddings", None)
+    if positions is None:
+        raise ParamsError(
+            f"generator: given {source}, a model without max_position_embeddings, expected one "
+            "whose attention goes by keys and values of positions"
+        )
+    limits = [int(positions)]
+    if getattr(text, "use_sliding_window", True):
+        limits.append(getattr(text, "sliding_window", None) or limits[0])
+    angles = getattr(text, "rope_parameters", None) or {}
+    for one in (angles, *angles.values()):  # of all layers, or of each kind of them
+        if isinstance(one, dict) and one.get("rope_type") == _CHANGING:
+            limits.append(one.get("original_max_position_embeddings", limits[0]))
+    return min(limits)

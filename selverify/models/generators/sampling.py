@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -66,9 +67,19 @@ def temperature_of(item: Item, sampling: Sampling) -> float:
 
 def item_seeds(key: str, item: Item) -> list[int]:
     """64-bit seeds of an item's samples; ``key`` identifies the run and the state."""
-    start = int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little")
+    told = key.encode("utf-8", "surrogatepass")
+    start = int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "little")
     indices = range(item.start, item.start + item.count)
     return [(start ^ (index * _INDEX_STEP & _MASK)) & _MASK for index in indices]
+
+
+def parts_of(item: Item, most: int) -> list[Item]:
+    """The item cut into ranges of at most ``most`` indices; every sample keeps its seed."""
+    stop = item.start + item.count
+    return [
+        replace(item, start=start, count=min(most, stop - start))
+        for start in range(item.start, stop, most)
+    ]
 
 
 def uniforms(seeds: np.ndarray, step: int) -> np.ndarray:

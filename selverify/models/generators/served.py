@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +27,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from selverify.domains.base import close_move
-from selverify.errors import ProtocolError, Refusal
+from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.models.generators.client import Client
 from selverify.models.generators.sampling import Item, temperature_of
 from selverify.models.prompting import Prompt, plain_text
@@ -45,10 +46,23 @@ _CHARACTERS_A_TOKEN = 4
 """Of English text, roughly."""
 _MOST_TOKENS = 1 << 31
 """A count beyond it is none."""
-_TOO_LONG = re.compile(
-    r"(?:context|sequence|model)[ _](?:length|window|size|len)|too (?:long|large)", re.IGNORECASE
+_NO_ROOM = re.compile(
+    r"(?:maximum|available|model'?s) (?:context|model) (?:length|size)"
+    r"|maximum (?:allowed length|number of tokens allowed)"
+    r"|exceeds? (?:the )?context (?:length|window|limit)"
+    r"|context_length_exceeded|exceed_context_size|prompt is too long: \d"
+    r"|(?:must have less than|max_new_tokens` must be <=) \d",
+    re.IGNORECASE,
 )
-"""What servers say of a prompt that leaves no room; it is the candidate that failed."""
+"""What servers say where a prompt and the tokens to follow it do not fit into their context."""
+_FEW_TOKENS = 16
+"""A problem that leaves no room for so many is too long by itself."""
+_NO_SCHEMA = "the server takes no JSON schema, or does not follow it; moves are requested as text"
+_SILENT = (
+    "a message without content, such as a refusal or reasoning alone, is taken as an empty text"
+)
+_NO_TEXT = "a prompt that leaves no room in the server's context is given empty samples"
+_log = logging.getLogger(__name__)
 
 
 class _Strict(BaseModel):
@@ -73,10 +87,16 @@ class _Choice(_Strict):
     def said(self) -> str | None:
         """The text; empty where the server gives a reason for having none."""
         said = self.text if self.message is None else self.message.content
-        if said is None and self.finish_reason not in (None, "stop"):
+        if said is None and (self.silent or self.finish_reason not in (None, "stop")):
             return ""
         # Half of a surrogate pair can be written in JSON, and in no file.
         return None if said is None else said.encode("utf-8", "replace").decode("utf-8")
+
+    @property
+    def silent(self) -> bool:
+        """Whether it is a whole message without content."""
+        message = self.message
+        return message is not None and message.content is None and self.finish_reason == "stop"
 
     def stopped_by(self, end: str) -> bool:
         """Whether ``end`` ended it, as far as the server tells."""
@@ -112,16 +132,31 @@ class _Takes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What is asked for one item, or for a part of it: as many samples as there are seeds."""
+    """What is asked for one item, or for a part of it: as many samples as there are seeds.
+
+    ``steps``: of the solution so far, which the prompt ends with.
+    """
 
     prompt: Prompt
     seeds: tuple[int, ...]
     limit: int
     temperature: float
     one_move: bool
+    steps: int
 
 
-_Answer = list[Sample] | Refusal
+class _Read(NamedTuple):
+    """A sample as a reply holds it.
+
+    ``cut``: it ends at the limit of tokens. ``blank``: it was stopped before it had begun.
+    """
+
+    sample: Sample
+    cut: bool
+    blank: bool
+
+
+_Answer = list[_Read] | Refusal
 
 
 class ServedModel:
@@ -156,6 +191,7 @@ class ServedModel:
         self._schema = schema
         self._takes = _Takes(None, None)
         self._finding_out = RLock()
+        self._warned: set[str] = set()
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
         drawn = None if schema is None else _digest(json.dumps(schema, sort_keys=True)).hex()
         self._identity = (
@@ -181,6 +217,7 @@ class ServedModel:
 
         Raises:
             ProtocolError: the server refuses, or does not answer; see ``Client.ask``.
+            ParamsError: the server's context has room for a prompt, not for so many tokens more.
         """
         limit = self._sampling.max_move_tokens
         return self._sample([self._request(item, limit, True) for item in items])
@@ -194,7 +231,8 @@ class ServedModel:
         temperature = temperature_of(item, self._sampling)
         indices = range(item.start, item.start + item.count)
         seeds = tuple(sample_seed(self._seed, item.state, index) for index in indices)
-        return _Request(self._prompting(item.state), seeds, limit, temperature, one_move)
+        prompt, steps = self._prompting(item.state), len(item.state.derivation)
+        return _Request(prompt, seeds, limit, temperature, one_move, steps)
 
     def _sample(self, requests: Sequence[_Request]) -> tuple[tuple[Sample, ...], ...]:
         """Item by item until it is known what the server takes, then the others at once."""
@@ -205,12 +243,9 @@ class ServedModel:
                     if len(self._variants(one)) > 1:  # another thread may have found out
                         found[place] = self._probe(one)
         rest = [place for place in range(len(requests)) if place not in found]
-        answers, several = self._fetch([requests[place] for place in rest], self._takes)
-        if not several:
-            with self._finding_out:
-                self._takes = self._takes._replace(several=False)
+        answers, _ = self._fetch([requests[place] for place in rest], self._takes)
         for place, answer in zip(rest, answers, strict=True):
-            found[place] = _settled(answer, requests[place])
+            found[place] = self._settled(answer, requests[place])
         return tuple(tuple(found[place]) for place in range(len(requests)))
 
     def _variants(self, one: _Request) -> list[_Takes]:
@@ -224,15 +259,52 @@ class ServedModel:
         """The samples, asked for with less and less until the server takes it."""
         answer: _Answer = []
         for variant in self._variants(one):
-            (answer,), several = self._fetch([one], variant)
-            new = variant.schema and self._takes.schema is None
-            # A server may also take a schema and pay no heed to it.
-            if not isinstance(answer, Refusal) and (
-                not new or all(sample.text.startswith("{") for sample in answer)
-            ):
-                self._takes = _Takes(variant.several if several else False, variant.schema)
-                return answer
-        return _settled(answer, one)
+            (answer,), whole = self._fetch([one], variant)
+            if isinstance(answer, Refusal):
+                continue
+            schema = variant.schema
+            if schema and self._takes.schema is None:
+                # A server may also take a schema and pay no heed to it.
+                ended = [read.sample.text for read in answer if not read.cut]
+                texts = [text for text in ended if text]
+                if not all(text.startswith("{") for text in texts):
+                    continue
+                schema = True if texts else None
+            elif schema is False and self._takes.schema is None:
+                self._warn_once(_NO_SCHEMA)
+            self._takes = _Takes(variant.several if whole else bool(self._takes.several), schema)
+            break
+        return self._settled(answer, one)
+
+    def _settled(self, answer: _Answer, request: _Request) -> list[Sample]:
+        """The samples; no text each where the steps so far, or the problem, leave no room.
+
+        Raises:
+            Refusal: the server refuses for another reason.
+            ParamsError: a problem leaves room for a few tokens, not for as many as are wanted.
+        """
+        if not isinstance(answer, Refusal):
+            return [read.sample for read in answer]
+        if not _NO_ROOM.search(str(answer)):
+            raise answer
+        few = replace(request, seeds=request.seeds[:1], limit=min(request.limit, _FEW_TOKENS))
+        least = _Takes(several=False, schema=False)
+        if few.limit < request.limit and not request.steps:
+            (again,) = self._post([self._body(few, least)], [few], least)
+            if not isinstance(again, Refusal):
+                name = "max_move_tokens" if request.one_move else "max_solution_tokens"
+                raise ParamsError(
+                    f"sampling: given {name} {request.limit}, expected fewer or a longer context "
+                    f"of {self._client.server.url}, which refuses them after a prompt that it "
+                    f"answers with {few.limit}"
+                ) from answer
+        self._warn_once(_NO_TEXT)
+        return [NOTHING] * len(request.seeds)
+
+    def _warn_once(self, said: str) -> None:
+        if said not in self._warned:
+            self._warned.add(said)
+            _log.warning("generator %s: %s", self._client.server.model, said)
 
     def _fetch(self, requests: Sequence[_Request], takes: _Takes) -> tuple[list[_Answer], bool]:
         """The answer to each request, with all its samples, and whether none had too few: a server
@@ -261,26 +333,34 @@ class ServedModel:
         """The answer to each request, with one sample or more."""
         bodies = [self._body(one, takes) for one in requests]
         answers = self._post(bodies, requests, takes)
-        # A chat template may trim the end of what was begun. The model then says that white space
-        # first, and is stopped there.
-        trimmed = [place for place, body in enumerate(bodies) if self._stuck(body, answers[place])]
-        free = [{k: v for k, v in bodies[place].items() if k != "stop"} for place in trimmed]
-        again = self._post(free, [requests[place] for place in trimmed], takes)
-        for place, answer in zip(trimmed, again, strict=True):
-            answers[place] = answer
+        # What is blank so far has not begun: a model may say white space first, which a chat
+        # template took off the end of what was begun, and is stopped there.
+        blank = [
+            (place, index)
+            for place, body in enumerate(bodies)
+            if "stop" in body and self._end.isspace()
+            for index, read in enumerate(_given(answers[place]))
+            if read.blank
+        ]
+        alone = [
+            replace(requests[place], seeds=requests[place].seeds[index : index + 1])
+            for place, index in blank
+        ]
+        unstopped = [_without_stop(self._body(one, takes)) for one in alone]
+        for (place, index), again in zip(blank, self._post(unstopped, alone, takes), strict=True):
+            answer = answers[place]
+            if isinstance(again, Refusal):
+                answers[place] = again
+            elif not isinstance(answer, Refusal):
+                answer[index] = again[0]
         return answers
-
-    def _stuck(self, body: Mapping[str, object], answer: _Answer) -> bool:
-        continued = "stop" in body and "continue_final_message" in body and self._end.isspace()
-        blank = not isinstance(answer, Refusal) and not any(sample.text for sample in answer)
-        return continued and blank
 
     def _post(
         self, bodies: Sequence[Mapping[str, object]], requests: Sequence[_Request], takes: _Takes
     ) -> list[_Answer]:
         replies = self._client.ask_each(_PATHS[self._api], bodies, fault=_wrong_choices)
         return [
-            reply if isinstance(reply, Refusal) else self._read(reply, one, takes)
+            reply if isinstance(reply, Refusal) else self._samples(reply, one, takes)
             for reply, one in zip(replies, requests, strict=True)
         ]
 
@@ -307,13 +387,21 @@ class ServedModel:
     def _constrains(self, one: _Request, takes: _Takes) -> bool:
         return self._may_constrain(one) and takes.schema is not False
 
-    def _read(self, reply: Mapping[str, Any], one: _Request, takes: _Takes) -> list[Sample]:
+    def _samples(self, reply: Mapping[str, Any], one: _Request, takes: _Takes) -> list[_Read]:
         """At most a sample a seed. The surplus is dropped, but its tokens were generated."""
         read = _Choices.model_validate(reply)
         choices = _distinct(read.choices)[: len(one.seeds)]
+        if any(choice.silent for choice in choices):
+            self._warn_once(_SILENT)
         texts = [self._text(choice, one, takes) for choice in choices]
-        tokens = _tokens(read.usage, texts)
-        return [Sample(text, count, 0.0) for text, count in zip(texts, tokens, strict=True)]
+        return [
+            _Read(
+                Sample(text, count, 0.0),
+                cut=choice.finish_reason == "length",
+                blank=not text and choice.stopped_by(self._end),
+            )
+            for choice, text, count in zip(choices, texts, _tokens(read.usage, texts), strict=True)
+        ]
 
     def _text(self, choice: _Choice, asked: _Request, takes: _Takes) -> str:
         said, end = choice.said or "", self._end
@@ -392,21 +480,12 @@ def _open(known: bool | None, *, used: bool) -> tuple[bool | None, ...]:
     return (True, False) if used and known is None else (known,)
 
 
-def _given(answer: _Answer) -> list[Sample]:
+def _without_stop(body: Mapping[str, object]) -> dict[str, object]:
+    return {name: told for name, told in body.items() if name != "stop"}
+
+
+def _given(answer: _Answer) -> list[_Read]:
     return [] if isinstance(answer, Refusal) else answer
-
-
-def _settled(answer: _Answer, request: _Request) -> list[Sample]:
-    """The samples; no text each where the prompt is too long.
-
-    Raises:
-        Refusal: the server refuses for another reason.
-    """
-    if not isinstance(answer, Refusal):
-        return answer
-    if _TOO_LONG.search(str(answer)):
-        return [NOTHING] * len(request.seeds)
-    raise answer
 
 
 def _short(requests: Sequence[_Request], answers: Sequence[_Answer]) -> list[int]:

@@ -18,6 +18,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from selverify.errors import ParamsError
+
 if TYPE_CHECKING:
     from selverify.models.generators.recorded_steps import RecordedSteps
 
@@ -31,6 +33,12 @@ NONE = -1
 EVEN = 8
 """On an accelerator rows of numbers that are multiplied begin at a multiple: others make slow
 products."""
+_NOT_SHARED = ("softcap", "s_aux")
+"""What attention may also go by: scores that are bounded (Gemma 2), and sinks (gpt-oss)."""
+UNUSUAL = (
+    "{}: given {} where prefixes are shared, expected a model whose attention goes by keys and "
+    "values alone"
+)
 MASKED = -1.0e30
 """Added to the score of a place that is not to be seen. Finite: a row of padding sees nothing."""
 
@@ -264,11 +272,18 @@ class Past:
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **more: Any
 ) -> tuple[Tensor, None]:
-    """Attention over shared levels and a row's own tokens; without a ``memory``, the usual one."""
+    """Attention over shared levels and a row's own tokens; without a ``memory``, the usual one.
+
+    Raises:
+        ParamsError: scores are changed by more than keys, in a way that is not computed here.
+    """
     memory: Memory | None = more.pop("memory", None)
     if memory is None:
         out, _ = sdpa_attention_forward(module, query, key, value, mask, **more)
         return out, None
+    for name in _NOT_SHARED:
+        if more.get(name) is not None:
+            raise ParamsError(UNUSUAL.format(type(module).__name__, name))
     memory.layers += 1
     out = memory.attend(module.layer_idx, query, key, value, scaling=more["scaling"])
     return out, None

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from selverify.errors import ParamsError, ProtocolError, SchemaError
+from selverify.errors import ParamsError, ProtocolError, SchemaError, SelverifyError
 from selverify.models.generators.prefix_cache import (
     KeptPrefixes,
     Pieces,
@@ -33,6 +33,7 @@ from selverify.models.generators.shared_attention import (
     EVEN,
     MASKED,
     NAME,
+    UNUSUAL,
     Level,
     Memory,
     OwnTokens,
@@ -50,10 +51,6 @@ _PROBED = ((0, 1, 2, 3, 4), (0, 1, 5, 6, 7))
 """Which tokens of the text are read: two rows that begin alike."""
 _TOLERANCE = {torch.float32: 1e-3}
 _COARSE = 0.1
-_UNUSUAL = (
-    "{}: given {} where prefixes are shared, expected a model whose attention goes by keys and "
-    "values alone"
-)
 
 
 class SharedPrefixes:
@@ -250,7 +247,7 @@ class SharedPrefixes:
         finally:
             reading.remove()
         if not memory.layers:
-            raise ParamsError(_UNUSUAL.format(type(self._model).__name__, "attention of its own"))
+            raise ParamsError(UNUSUAL.format(type(self._model).__name__, "attention of its own"))
         if not states:
             raise ProtocolError(
                 f"{type(self._model).__name__}: its decoder gave no hidden state, expected one"
@@ -273,15 +270,21 @@ class SharedPrefixes:
             model.set_attn_implementation("eager")
             rounding = 2 * float((model(rows).logits[:, -1].float() - expected).abs().max())
         model.set_attn_implementation(NAME)
-        past = self._read([tuple(row[:-1]) for row in given], self._shared(tuple(given[0][:2])))
-        self.expect(past, rows=4, width=2)
-        past.take(torch.tensor([[0, 0], [1, 1]]))
-        self.step(past, torch.tensor([row[-1] for row in given]).repeat_interleave(2))
+        try:
+            past = self._read([tuple(row[:-1]) for row in given], self._shared(tuple(given[0][:2])))
+            self.expect(past, rows=4, width=2)
+            past.take(torch.tensor([[0, 0], [1, 1]]))
+            self.step(past, torch.tensor([row[-1] for row in given]).repeat_interleave(2))
+        except SelverifyError:
+            raise
+        except (AttributeError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            raise ParamsError(UNUSUAL.format(type(model).__name__, reason)) from error
         self._kept = KeptPrefixes(self._kept.capacity)
         apart = float((past.logits - expected.repeat_interleave(2, 0)).abs().max())
         allowed = _TOLERANCE.get(self._dtype, _COARSE) * float(expected.abs().max())
         if not apart <= max(allowed, rounding):
-            raise ParamsError(_UNUSUAL.format(type(model).__name__, f"logits {apart:.2g} apart"))
+            raise ParamsError(UNUSUAL.format(type(model).__name__, f"logits {apart:.2g} apart"))
 
 
 def _last_state(out: Any) -> Tensor:
