@@ -10,7 +10,10 @@ import atexit
 import gc
 import os
 import socket
+import sys
 from contextlib import suppress
+from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,6 +78,8 @@ class _Sentences(TyperGroup):
         # What is imported stays to the end, and no collection of garbage need look through it.
         gc.set_threshold(50_000)
         atexit.register(gc.freeze)
+        if isinstance(sys.stdout, TextIOWrapper):  # names of files fit every terminal
+            sys.stdout.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except (SelverifyError, OSError) as error:
@@ -95,11 +100,27 @@ class _Formats(TyperCommand):
 
 app = typer.Typer(
     cls=_Sentences,
-    help="Where should a limited number of verifier calls be spent?",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"selverify {version('selverify')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    *,
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show it and exit."),
+    ] = False,
+) -> None:
+    """Where should a limited number of verifier calls be spent?"""
 
 
 @app.command()
@@ -154,7 +175,7 @@ def show_frontier(
     console.print(_frontier_table(points))
     console.print(Text(FRONTIER_NOTE))
     for figure in sorted(file for file in report.iterdir() if file.suffix in FIGURES):
-        console.print(Text(str(figure)), soft_wrap=True)
+        console.print(Text(_harmless(str(figure))), soft_wrap=True)
 
 
 @app.command()
@@ -283,7 +304,7 @@ def train_ranker(
         )
         ranker.save(output)
     typer.echo(ranker.described.savings)
-    typer.echo(f"Written to {output}; its card is {output / 'README.md'}")
+    typer.echo(_harmless(f"Written to {output}; its card is {output / 'README.md'}"))
 
 
 @app.command()
@@ -429,6 +450,8 @@ def _points(path: Path, methods: str | None) -> pd.DataFrame:
 
 def _fault(points: pd.DataFrame) -> str | None:
     """What keeps a table from being the report's, if anything."""
+    import numpy as np
+    from pandas import RangeIndex
     from pandas.api.types import is_numeric_dtype
 
     method, *numbers = POINT_COLUMNS
@@ -437,7 +460,13 @@ def _fault(points: pd.DataFrame) -> str | None:
             return f"no column {column!r}"
     if points.empty or points[method].isna().any():
         return "no row" if points.empty else "a row without a method"
-    wrong = [column for column in numbers if not is_numeric_dtype(points[column])]
+    if not isinstance(points.index, RangeIndex):
+        return "rows of more fields than the first line names"
+    wrong = [
+        column
+        for column in numbers
+        if not (is_numeric_dtype(points[column]) and np.isfinite(points[column]).all())
+    ]
     return f"column {wrong[0]!r} holds something else than numbers" if wrong else None
 
 
@@ -454,7 +483,7 @@ def _frontier_table(points: pd.DataFrame) -> Table:
     for _, row in points.iterrows():
         at_best = row["method"] not in ORACLES and (row["verifier_calls"], row["accuracy"]) in best
         table.add_row(
-            method_name(str(row["method"])),
+            Text(_harmless(method_name(str(row["method"])))),
             str(row["n"]),
             f"{100 * row['accuracy']:.1f}",
             Text(f"[{100 * row['accuracy_low']:.1f}, {100 * row['accuracy_high']:.1f}]"),

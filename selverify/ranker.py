@@ -15,7 +15,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -24,7 +24,8 @@ from typing import NamedTuple, TypeVar
 import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from selverify.audit.encoders import Embedder, open_embedder
@@ -54,7 +55,7 @@ from selverify.models.heuristic.embedding import Embeddings, concatenate
 from selverify.models.heuristic.familiarity import Familiarity
 from selverify.models.heuristic.hybrid import Heuristic
 from selverify.search.allocation import calls_at
-from selverify.storage import DIGESTS, atomic_path, check_digests, check_place, write_digests
+from selverify.storage import DIGESTS, atomic_path, check_place, read_checked, write_digests
 from selverify.training.policy import LabelledList, MappedLists, train_policy
 
 T = TypeVar("T")
@@ -143,7 +144,7 @@ def check_folder(folder: Path) -> None:
             f"{folder}: given a folder that holds something else than a ranker"
             f"{f' ({other[0]!r})' if other else ''}, expected a new one"
         )
-    check_place(folder.with_name(f"{folder.name}.new"))
+    check_place(folder, folder=True)
     if folder.exists() and not folder.is_dir():
         raise ArtifactError(f"{folder}: given a file, expected a folder for the ranker")
 
@@ -212,7 +213,7 @@ class Ranker:
     @classmethod
     def train(
         cls,
-        lists: Sequence[RecordedList],
+        lists: Collection[RecordedList],
         *,
         encoder: str = DEFAULT_ENCODER,
         by: str | None = None,
@@ -242,7 +243,7 @@ class Ranker:
         if not 0 <= seed <= LARGEST_SEED:
             raise ParamsError(f"seed: given {seed}, expected from 0 to {LARGEST_SEED}")
         embedder = open_embedder(encoder)
-        drawn = _some_problems(in_order(lists), seed)
+        drawn = in_order(_some_problems(lists, seed))
         if len(drawn) < len(lists):
             source = f"{source} ({len(drawn):,} of its {len(lists):,} lists, problems at random)"
         accepts = accept_rule(drawn, by=by, tau=tau)
@@ -299,23 +300,21 @@ class Ranker:
         """The ranker that ``save`` wrote.
 
         Raises:
-            ArtifactError: a file is missing.
+            ArtifactError: a file is missing or cannot be read.
             SchemaError: a file is damaged or of another version, or the encoder is another one.
             ParamsError: the encoder's package is not installed.
         """
         folder = Path(folder)
-        if not (folder / DESCRIBED).is_file():
-            raise ArtifactError(
-                f"{folder / DESCRIBED}: no such file; expected a ranker (selverify train LOG)"
-            )
-        check_digests(folder)
-        described = _read(folder / DESCRIBED)
+        content = read_checked(
+            folder, (DESCRIBED, WEIGHTS, CARD), expected="a ranker (selverify train LOG)"
+        )
+        described = _read(content[DESCRIBED], folder / DESCRIBED)
         weights = _Weights(
             Heuristic(described.width, described.seen, described.hidden),
             _Known(described.width),
         )
         try:
-            weights.load_state_dict(load_file(folder / WEIGHTS))
+            weights.load_state_dict(load_tensors(content[WEIGHTS]))
         except SafetensorError as error:
             raise SchemaError(f"{folder / WEIGHTS}: {error}; expected its weights") from error
         except RuntimeError as error:  # PyTorch names every one of them
@@ -332,8 +331,7 @@ class Ranker:
                 f"{folder}: the encoder {described.encoder!r} gives other numbers than when the "
                 "ranker was trained; expected the same version, or train it again"
             )
-        card = (folder / CARD).read_text(encoding="utf-8")
-        return cls(described, card, weights.eval(), embedder)
+        return cls(described, content[CARD].decode(errors="replace"), weights.eval(), embedder)
 
     def plan(self, question: str, steps: Sequence[str], candidates: Sequence[str]) -> Plan:
         """The plan of one state; see ``plan_many``."""
@@ -525,7 +523,7 @@ def _check_verdicts(states: Sequence[JudgedList], given: int, accepted: str) -> 
     )
 
 
-def _some_problems(lists: Sequence[RecordedList], seed: int) -> Sequence[RecordedList]:
+def _some_problems(lists: Collection[RecordedList], seed: int) -> Iterable[RecordedList]:
     """All lists, or those of as many problems as there may be lists of."""
     if len(lists) <= MOST_LISTS:
         return lists
@@ -536,7 +534,7 @@ def _some_problems(lists: Sequence[RecordedList], seed: int) -> Sequence[Recorde
         if total + counts[name] <= MOST_LISTS:
             kept.add(name)
             total += counts[name]
-    return [one for one in lists if one.problem_id in kept]
+    return (one for one in lists if one.problem_id in kept)
 
 
 def _fits(one: CandidateList) -> bool:
@@ -627,9 +625,9 @@ def _probe(embedder: Embedder) -> tuple[float, ...]:
     return (*rows.after[0, :PROBED].tolist(), *rows.token_logprobs[0, :PROBED].tolist())
 
 
-def _read(path: Path) -> Described:
+def _read(content: bytes, path: Path) -> Described:
     try:
-        stated = json.loads(path.read_bytes())
+        stated = json.loads(content)
         version = stated.get("schema_version") if isinstance(stated, dict) else None
     except ValueError as error:
         raise SchemaError(f"{path}: not JSON: {error}") from error
@@ -639,7 +637,7 @@ def _read(path: Path) -> Described:
             "(selverify train LOG)"
         )
     try:
-        described = Described.model_validate_json(path.read_bytes())
+        described = Described.model_validate_json(content)
     except ValidationError as error:
         raise SchemaError(f"{path}: {fault(error)}; expected a ranker's description") from error
     return described

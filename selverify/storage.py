@@ -12,8 +12,9 @@ import json
 import os
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,17 +39,22 @@ _DISK_FULL = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, er
 _new_md5 = partial(hashlib.md5, usedforsecurity=False)
 _QUOTED = 120
 """Characters of another library's words in an error."""
+_READS, _BETWEEN_READS = 4, 0.02
+"""Times that a checkpoint is read before its fault counts, and seconds between them."""
 
 
-def check_place(path: Path) -> None:
+def check_place(path: Path, *, folder: bool = False) -> None:
     """See whether a file can be written at ``path``, as far as that shows before it is.
+
+    Args:
+        folder: whether a folder may stand there.
 
     Raises:
         ArtifactError: it names no file, a folder or a device stands there, or what it is below is
             no folder or may not be written.
     """
     _require_place(path)
-    if path.is_dir():
+    if path.is_dir() and not folder:
         raise _no_file(path)
     above = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     if not above.is_dir():
@@ -301,6 +307,54 @@ def check_digests(folder: Path) -> None:
         ArtifactError: a file is missing, or the digests are.
         SchemaError: a file is not the one that was written.
     """
+    data = _digests(folder)
+    files = {path.name: path for path in folder.iterdir() if path.is_file()}
+    for name, written in data.items():
+        if name not in files:
+            raise ArtifactError(f"{folder}: no file {name!r}, expected what {DIGESTS} lists")
+        _require_digest(files[name], _md5(files[name]), written)
+
+
+def read_checked(folder: Path, names: Sequence[str], *, expected: str) -> dict[str, bytes]:
+    """The contents of files of a checkpoint by name, each read once and compared with its digest.
+
+    A folder that is replaced meanwhile is read again, so that all are of one checkpoint.
+
+    Args:
+        expected: what the folder should be, for the message where a file is missing.
+
+    Raises:
+        ArtifactError: a file is missing or cannot be read, or the digests are.
+        SchemaError: a file is not the one that was written.
+    """
+    for _ in range(_READS - 1):
+        with suppress(SelverifyError):
+            return _read_checked(folder, names, expected)
+        time.sleep(_BETWEEN_READS)
+    return _read_checked(folder, names, expected)
+
+
+def _read_checked(folder: Path, names: Sequence[str], expected: str) -> dict[str, bytes]:
+    try:
+        for path in (folder / name for name in (*names, DIGESTS)):
+            if not path.is_file():
+                raise ArtifactError(f"{path}: no such file; expected {expected}")
+        written = _digests(folder)
+        found = {name: (folder / name).read_bytes() for name in names}
+    except SelverifyError:
+        raise
+    except OSError as error:
+        raise ArtifactError(
+            f"{error.filename or folder}: not read ({error.strerror or error}), expected a file "
+            "that can be read"
+        ) from error
+    for name, content in found.items():
+        _require_digest(folder / name, _new_md5(content).hexdigest(), written.get(name))
+    return found
+
+
+def _digests(folder: Path) -> dict[str, Any]:
+    """What ``write_digests`` wrote, by the names of the files."""
     if not (folder / DIGESTS).is_file():
         raise ArtifactError(
             f"{folder / DIGESTS}: no such file, expected the digests of a checkpoint; run the "
@@ -309,15 +363,15 @@ def check_digests(folder: Path) -> None:
     data = read_json(folder / DIGESTS, schema=DIGESTS_SCHEMA, version=DIGESTS_VERSION)
     if not isinstance(data, dict):
         raise SchemaError(f"{folder / DIGESTS}: given no mapping, expected a digest for each file")
-    files = {path.name: path for path in folder.iterdir() if path.is_file()}
-    for name, written in data.items():
-        if name not in files:
-            raise ArtifactError(f"{folder}: no file {name!r}, expected what {DIGESTS} lists")
-        if (found := _md5(files[name])) != written:
-            raise SchemaError(
-                f"{files[name]}: damaged: digest {found}, expected {written}; run the stage that "
-                "writes it again, or fetch it again"
-            )
+    return data
+
+
+def _require_digest(path: Path, found: str, written: object) -> None:
+    if found != written:
+        raise SchemaError(
+            f"{path}: damaged: digest {found}, expected {written}; run the stage that writes it "
+            "again, or fetch it again"
+        )
 
 
 def digest(path: Path) -> str:

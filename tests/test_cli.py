@@ -2,8 +2,12 @@
 
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
@@ -14,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 import selverify.policy
 from selverify import installation
-from selverify.cli import app
+from selverify.cli import POINT_COLUMNS, app
 from selverify.data.benchmark import VERSION as BENCHMARK_VERSION
 from selverify.data.benchmark import Task, benchmark_rows, build
 from selverify.domains import domain_by_name
@@ -378,6 +382,37 @@ def test_the_frontier_of_chosen_methods(report):
     }
     said = sentence(run("frontier", "--report", report, "--methods", "ful"))
     assert "--methods: given 'ful', expected among cot, best_of_n_gated, full, oracle" in said
+
+
+def test_names_of_a_report_are_no_markup_and_fit_every_terminal(report):
+    """A method in brackets, a figure whose name is no UTF-8, a terminal that knows ASCII alone."""
+    points = pd.read_csv(report / "points.csv")
+    points["method"] = ["[/x]", "[red]é", *points["method"][2:]]
+    points.to_csv(report / "points.csv", index=False)
+    (report / os.fsdecode(b"\xff.svg")).touch()
+    ended = CliRunner(charset="ascii").invoke(app, ["frontier", "--report", str(report)])
+    assert ended.exit_code == 0, ended.output
+    for text in ("[/x]", r"[red]\xe9", r"\udcff.svg"):
+        assert text in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("full,8,0.5,0.4,0.6,4,100,9", "rows of more fields than the first line names"),
+        ("full,8,,0.4,0.6,4,100", "column 'accuracy' holds something else than numbers"),
+        ("full,8,0.5,0.4,0.6,inf,100", "column 'verifier_calls' holds something else than numbers"),
+    ],
+)
+def test_rows_that_are_no_points_are_refused(report, row, message):
+    (report / "points.csv").write_text(f"{','.join(POINT_COLUMNS)}\n{row}\n")
+    assert message in sentence(run("frontier", "--report", report))
+
+
+def test_the_module_is_the_command():
+    """And says which version it is."""
+    told = subprocess.check_output([sys.executable, "-m", "selverify", "--version"], text=True)
+    assert told == run("--version").stdout == f"selverify {version('selverify')}\n"
 
 
 def test_a_report_that_is_not_there_or_another_is_refused(report):

@@ -24,6 +24,7 @@ ROWS = (
     "serving",
     "installation",
     "cli",
+    "__main__",
 )
 RANK = {part: rank for rank, row in enumerate(ROWS) for part in row.split()}
 FACADE = "selverify"  # selverify/__init__.py offers what policy, ranker and solving give

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +16,19 @@ from recorded_lists import recorded_list, stopped
 from typer.testing import CliRunner, Result
 
 import selverify
-from selverify import CandidateList, Ranker, cli
+from selverify import CandidateList, Ranker, cli, storage
+from selverify import ranker as module
 from selverify.audit.counterfactual import Outcomes
 from selverify.audit.log import (
     LONGEST_TEXT,
+    Log,
     RecordedCandidate,
     RecordedList,
     RecordedSample,
     write_log,
 )
 from selverify.audit.ranking_rule import _safe, problems_to_skip
-from selverify.audit.training_log import lists_of, read_lists
+from selverify.audit.training_log import MOST_STEPS, TrainingLists, read_lists
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.ranker import CARD, DESCRIBED, WEIGHTS
 from selverify.storage import write_digests
@@ -119,6 +124,38 @@ def test_it_is_the_same_after_it_was_saved(ranker: Ranker, folder: Path) -> None
     (folder / "thesis.txt").unlink()
     assert (other / "thesis.txt").is_file()
     assert {one.name for one in folder.iterdir()} == {DESCRIBED, WEIGHTS, CARD, "digests.json"}
+
+
+@pytest.mark.parametrize("step", [(storage, "read_json"), (module, "open_embedder")])
+def test_one_that_is_replaced_while_it_is_loaded_is_no_mixture(
+    ranker: Ranker, folder: Path, monkeypatch: pytest.MonkeyPatch, step: tuple[object, str]
+) -> None:
+    """It is the old one or the new one, whether or not its digests were read before."""
+    described = ranker.described.model_copy(update={"savings": "none"})
+    new = replace(ranker, described=described, card="new")
+    real: Callable[..., object] = getattr(*step)
+
+    def replacing(*given: object, **named: object) -> object:
+        monkeypatch.setattr(*step, real)
+        found = real(*given, **named)
+        new.save(folder)
+        return found
+
+    monkeypatch.setattr(*step, replacing)
+    loaded = Ranker.load(folder)
+    assert (loaded.card, loaded.described) in ((one.card, one.described) for one in (ranker, new))
+    assert Ranker.load(folder).card == "new"
+
+
+def test_one_that_cannot_be_read_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(ArtifactError, match=r"ranker\.json: not read \(Permission denied\), expec"):
+        Ranker.load(folder)
 
 
 def test_the_card_says_what_it_learned_from_and_what_it_saves(ranker: Ranker) -> None:
@@ -365,10 +402,11 @@ def test_samples_that_teach_nothing_are_told(tmp_path: Path) -> None:
         log,
     )
     lists, told = read_lists(log)
-    assert len(lists) == 2
-    assert told == ["3 of 4 samples left out: without a question, or without one score a step"]
+    assert len(lists) == len(list(lists)) == 2
+    assert "3 of 4 samples left out: without a question, without one score a step" in told[0]
     write_log(sums(1), log)
-    assert read_lists(log) == (sums(1), [])
+    lists, told = read_lists(log)
+    assert (list(lists), told) == (sums(1), [])
     assert "seed: given" in run("train", log, "-o", tmp_path / "r", "--seed", 1 << 70).stderr
 
 
@@ -384,20 +422,68 @@ def test_scored_samples_are_lists_of_their_next_steps() -> None:
         )
     ]  # fmt: skip
     for order in (scored, scored[::-1]):
-        found = {one.prefix: [(c.text, c.score) for c in one.candidates] for one in lists_of(order)}
+        lists = TrainingLists.of(Log.of(order))
+        found = {one.prefix: [(c.text, c.score) for c in one.candidates] for one in lists}
         assert found == {
             (): [("a", 0.9), ("d", 0.2)],
             ("a",): [("b", 0.1), ("c", 0.7)],
         }
 
 
+def scored_sample(place: int, steps: int, model: str = "m") -> RecordedSample:
+    return RecordedSample(
+        problem_id=f"p{place}", run="r", model=model, question="q", sample=0,
+        steps=[f"step {number}" for number in range(steps)], step_scores=(0.5,) * steps,
+    )  # fmt: skip
+
+
+def test_long_samples_take_memory_as_their_steps_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list's prefix is made when the list is asked for; of more steps a sample is left out."""
+    monkeypatch.setattr(module, "MOST_LISTS", 2 * MOST_STEPS)
+    lists = TrainingLists.of(Log.of(scored_sample(n, MOST_STEPS + n % 2) for n in range(16)))
+    assert len(lists) == 8 * MOST_STEPS
+    tracemalloc.start()
+    kept = list(module._some_problems(lists, 0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert [len(one.prefix) for one in kept] == [*range(MOST_STEPS)] * 2
+    assert peak < 8 * MOST_STEPS * len(kept)  # bytes: of the drawn ones, not of all
+
+
+def test_samples_of_two_models_share_no_state() -> None:
+    found = TrainingLists.of(Log.of([scored_sample(0, 1, "a"), scored_sample(0, 1, "b")]))
+    assert [one.model for one in found] == ["a", "b"]
+
+
+def test_entries_that_an_import_refuses_teach_nothing(tmp_path: Path) -> None:
+    """A state given twice with opposite labels; the record is named."""
+    log = tmp_path / "rows.jsonl"
+    row = {"state_id": "s", "problem": "q", "prefix": []}
+    rows = [{**row, "candidates": [{"text": "a", "label": label}]} for label in (1, 0)]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    for command in (("train", log, "-o"), ("import", "prm800k", log)):
+        said = run(*command, tmp_path / "out").stderr
+        assert f"{log}, line 2: given the list 'rows', 's' again, expected each once" in said
+
+
+def test_a_log_of_ours_with_a_field_of_another_format_is_ours(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    entry = {**scored_sample(0, 1).model_dump(), "cand": 1}
+    log.write_text(json.dumps(entry))
+    said = run("train", log, "-o", tmp_path / "out").stderr
+    assert "line 1: cand: given 1, expected no such field" in said
+
+
 def test_a_log_without_verdicts_or_a_place_is_one_sentence(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     write_log([RecordedSample(problem_id="p", run="r", model="m", sample=0, steps=("a",))], log)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     for source, place, message in (
         (log, tmp_path / "ranker", "1 samples of which 0 have step scores and 0 a question"),
         (tmp_path / "none.jsonl", tmp_path / "ranker", "no such file; expected a log"),
-        (log, log / "ranker", "Not a directory"),
+        (log, log / "ranker", f"{log / 'ranker'}: not written (Not a directory)"),
+        (pipe, tmp_path / "ranker", "given a pipe, expected a file, because it is read twice"),
     ):
         ended = run("train", source, "-o", place, "--encoder", "free")
         assert ended.exit_code == 1

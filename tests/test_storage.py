@@ -15,8 +15,10 @@ from selverify.storage import (
     atomic_path,
     check_place,
     digest,
+    read_checked,
     read_json,
     read_table,
+    write_digests,
     write_json,
     write_plain_json,
     write_table,
@@ -188,6 +190,26 @@ def test_a_digest_is_the_one_that_dvc_records(tmp_path: Path) -> None:
     listing = json.dumps([{"md5": one, "relpath": "a"}, {"md5": two, "relpath": "b/x"}])
     assert digest(tmp_path) == hashlib.md5(listing.encode()).hexdigest() + ".dir"
     assert digest(tmp_path / "a") == one
+
+
+def test_files_are_the_ones_that_were_written_or_refused(tmp_path: Path) -> None:
+    """A file without a digest is not one of a checkpoint."""
+    (tmp_path / "a").write_text("1")
+    with pytest.raises(ArtifactError, match=r"digests\.json: no such file; expected a thing"):
+        read_checked(tmp_path, ["a"], expected="a thing")
+    write_digests(tmp_path)
+    assert read_checked(tmp_path, ["a"], expected="a thing") == {"a": b"1"}
+    (tmp_path / "b").write_text("1")
+    for name in ("a", "b"):
+        (tmp_path / "a").write_text("2")
+        with pytest.raises(SchemaError, match=f"{name}: damaged: digest"):
+            read_checked(tmp_path, [name], expected="a thing")
+
+
+def test_a_place_of_a_folder_may_hold_one(tmp_path: Path) -> None:
+    check_place(tmp_path, folder=True)
+    with pytest.raises(ArtifactError, match="given a folder"):
+        check_place(tmp_path)
 
 
 def test_a_digest_of_nothing_is_an_error(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ class AnswerGroups:
     Attributes:
         correct: 1 where the answer is right, else 0.
         answers: which answer it gives, numbered as first seen; -1 for none.
-        scores: by name of aggregation; NaN where the verifier was not called or nothing answered.
+        scores: by name of aggregation; NaN where the verifier was not called or nothing answered,
+            and the product where a step score lies outside [0, 1].
         steps: step scores that a verifier call computes.
         length: tokens, or characters where some sample's tokens were not recorded.
         refused: whether a deterministic check refuses a step; False where none was tried.
@@ -284,13 +285,19 @@ def _where(sample: RecordedSample) -> str:
 
 
 def _scores(own: Sequence[RecordedSample], which: Sequence[int], how: str) -> FloatArray:
-    aggregate = AGGREGATIONS[how]
     return np.array(
         [
-            np.nan if one.step_scores is None or answer == NO_ANSWER else aggregate(one.step_scores)
+            np.nan if answer == NO_ANSWER else _score(one.step_scores, how)
             for one, answer in zip(own, which, strict=True)
         ]
     )
+
+
+def _score(scores: Sequence[float] | None, how: str) -> float:
+    """NaN for a product of scores outside [0, 1]: two bad steps could make it high."""
+    if scores is None or (how == "prod" and not all(0.0 <= one <= 1.0 for one in scores)):
+        return np.nan
+    return AGGREGATIONS[how](scores)
 
 
 def _characters(sample: RecordedSample) -> float:

@@ -5,14 +5,17 @@ Knows: logs, audits, and which files are written. Does not know: the terminal, o
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
 from rich.console import RenderableType
 from rich.text import Text
 
+from selverify.audit.answer_groups import by_run
 from selverify.audit.figures import accuracy_against_cost, found_against_calls, sample_points
 from selverify.audit.importers import IMPORTERS, format_of
 from selverify.audit.list_audit import (
@@ -23,16 +26,17 @@ from selverify.audit.list_audit import (
     flat,
 )
 from selverify.audit.log import Log, RecordedList, RecordedSample, read_log
-from selverify.audit.records import COMPRESSED, PARQUET, first_value
+from selverify.audit.records import COMPRESSED, PARQUET, first_value, suffix_of
 from selverify.audit.sample_audit import audit_samples
 from selverify.audit.savings import SolutionSettings
 from selverify.audit.text import render_lists, render_samples
 from selverify.data.grading import Grader
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.report.pages import write_csv
-from selverify.storage import check_place
+from selverify.storage import atomic_path, check_place
 
 GRADING_SECONDS, GRADING_WORKERS = 5.0, 2
+MOST_RESAMPLES = 1_000_000
 
 
 def audit_log(
@@ -46,27 +50,35 @@ def audit_log(
     """The audit of a log; writes figures and their points to ``figures``, the tables to ``csv``.
 
     A log of candidate lists and of samples is audited twice; the samples' table is then written
-    beside ``csv``.
+    beside ``csv``. Of the files in ``figures`` those of the same log are replaced, and no others.
 
     Raises:
         ArtifactError: no such file, or no place for what is to be written.
         SchemaError: it is no log, it is empty, or it holds too little to say anything.
-        ParamsError: a setting that the log cannot serve.
+        ParamsError: a setting that the log cannot serve, or a file in the way that is not ours.
     """
     if not 0 <= settings.seed <= LARGEST_SEED:
         raise ParamsError(f"seed: given {settings.seed}, expected from 0 to {LARGEST_SEED}")
-    name = path.name.encode(errors="replace").decode()  # figures hold text alone
-    stem = figures / (name.removesuffix(COMPRESSED).removesuffix(".jsonl") or "log")
-    places = [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "csv")]
-    for place in (*places, *([csv] if csv else ())):
+    if settings.resamples > MOST_RESAMPLES:
+        raise ParamsError(
+            f"resamples: given {settings.resamples:,}, expected at most {MOST_RESAMPLES:,}"
+        )
+    stem = figures / (_name(path).removesuffix(COMPRESSED).removesuffix(".jsonl") or "log")
+    for place in _files(stem):
         check_place(place)  # now, because the audit takes its time
     if csv is not None:
+        if not csv.name:
+            raise ParamsError("csv: given a folder or no name, expected a file")
+        check_place(csv)
         _check_apart(csv, path, stem)
     log = _read(path)
     if not log.lists and not log.samples:
         raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
+    of_samples = stem.with_name(f"{stem.name}-samples") if log.lists else stem
+    runs = [_of_run(of_samples, place) for place, _ in enumerate(by_run(log.samples), start=1)]
+    _check_figures([*([stem] if log.lists else ()), *runs], path)
     if log.lists:
-        yield from _audit_lists(log.lists, name, settings, learned, stem=stem, csv=csv)
+        yield from _audit_lists(log.lists, path, settings, learned, stem=stem, csv=csv)
     elif learned or settings != AuditSettings(resamples=settings.resamples, seed=settings.seed):
         raise ParamsError(
             f"{path}: given samples only, expected no --by, --tau, --wanted, --complete or "
@@ -75,9 +87,50 @@ def audit_log(
     if log.samples:
         if log.lists:
             yield ""
-            stem = stem.with_name(f"{stem.name}-samples")
             csv = csv and _of_samples(csv)
-        yield from _audit_samples(log.samples, name, settings, stem=stem, csv=csv)
+        yield from _audit_samples(log.samples, path, settings, stem=of_samples, csv=csv)
+
+
+def _name(log: Path) -> str:
+    """Of the log, as figures and their paths hold it: text alone."""
+    return log.name.encode(errors="replace").decode()
+
+
+def _files(stem: Path) -> list[Path]:
+    """A figure's SVG and PNG, and its points."""
+    return [stem.with_name(f"{stem.name}.{kind}") for kind in ("svg", "png", "csv")]
+
+
+def _of_run(stem: Path, number: int) -> Path:
+    return stem.with_name(f"{stem.name}-run-{number}")
+
+
+def _check_figures(stems: Iterable[Path], log: Path) -> None:
+    """Nothing is written over the log, nor over what no audit of it wrote.
+
+    Raises:
+        ParamsError: it would be.
+    """
+    for stem in stems:
+        places = _files(stem)
+        there = [place for place in places if os.path.lexists(place)]
+        if any(os.path.realpath(place) == os.path.realpath(log) for place in there):
+            raise ParamsError(
+                f"figure: given {stem.parent}, where a figure would overwrite the log, expected "
+                "another folder"
+            )
+        svg = places[0]
+        if there and not (svg.is_file() and svg.read_bytes().endswith(_mark(log))):
+            raise ParamsError(
+                f"{there[0]}: given a file that is not marked as one of an audit of {log}, "
+                "expected none; move it away, or name another folder (--figure)"
+            )
+
+
+def _mark(log: Path) -> bytes:
+    """What ends the SVGs of a log: its path as a digest, because others may see them."""
+    place = hashlib.blake2b(os.fsencode(os.path.realpath(log)), digest_size=8)
+    return f"<!-- selverify audit {place.hexdigest()} -->\n".encode()
 
 
 def _check_apart(csv: Path, log: Path, stem: Path) -> None:
@@ -103,7 +156,7 @@ def _read(path: Path) -> Log:
         return read_log(path)
     except SchemaError as error:
         record = first_value(path)
-        form = "search_and_learn" if path.suffix == PARQUET else format_of(record)
+        form = "search_and_learn" if suffix_of(path) == PARQUET else format_of(record)
         ours = isinstance(record, dict) and "kind" in record
         if ours or (form is None and not isinstance(record, dict)):
             raise
@@ -120,7 +173,7 @@ def _rewrites(path: Path, form: str | None) -> str:
 
 def _audit_lists(
     lists: tuple[RecordedList, ...],
-    name: str,
+    log: Path,
     settings: AuditSettings,
     learned: LearnedOrders | None,
     *,
@@ -130,18 +183,16 @@ def _audit_lists(
     found = audit_lists(lists, settings=settings, learned=learned)
     yield from render_lists(found)
     states = "state" if found.coverage.used == 1 else "states"
-    title = f"{name}: {found.coverage.used:,} {states}, {found.coverage.reachable:,} of them "
-    written = found_against_calls(found, stem, title=f"{title}with an accepted move")
-    yield Text()
-    yield from map(str, written)
-    yield _table(found.curves, stem.with_name(f"{stem.name}.csv"))
+    title = f"{_name(log)}: {found.coverage.used:,} {states}, {found.coverage.reachable:,} of them "
+    found_against_calls(found, stem, title=f"{title}with an accepted move")
+    yield from _written(stem, found.curves, log)
     if csv is not None:
         yield _table(flat(found), csv)
 
 
 def _audit_samples(
     samples: tuple[RecordedSample, ...],
-    name: str,
+    log: Path,
     settings: AuditSettings,
     *,
     stem: Path,
@@ -160,14 +211,21 @@ def _audit_samples(
             yield from render_samples(found)
             table = sample_points(found)
             tables.append(table.assign(run=found.run, model=found.model))
-            title = f"{name}: run {found.run}, model {found.model}"
-            own = stem.with_name(f"{stem.name}-run-{number}")
-            written = accuracy_against_cost(table, own, title=title)
-            yield Text()
-            yield from map(str, written)
-            yield _table(table, own.with_name(f"{own.name}.csv"))
+            title = f"{_name(log)}: run {found.run}, model {found.model}"
+            own = _of_run(stem, number)
+            accuracy_against_cost(table, own, title=title)
+            yield from _written(own, table, log)
     if csv is not None:
         yield _table(pd.concat(tables, ignore_index=True), csv)
+
+
+def _written(stem: Path, points: pd.DataFrame, log: Path) -> Iterator[RenderableType]:
+    """The paths of a figure, whose SVG is marked, and of its points, which are written."""
+    svg, png, table = _files(stem)
+    with atomic_path(svg) as temporary:
+        temporary.write_bytes(svg.read_bytes() + _mark(log))
+    yield Text()
+    yield from (str(svg), str(png), _table(points, table))
 
 
 def _table(table: pd.DataFrame, path: Path) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,6 +39,7 @@ from selverify.audit.records import (
     fault,
     read_lines,
     shown,
+    suffix_of,
 )
 from selverify.errors import SchemaError
 from selverify.storage import atomic_path
@@ -140,6 +142,8 @@ class RecordedSample(_Strict):
 
 
 LogEntry = RecordedList | RecordedSample
+Placed = tuple[str, LogEntry]
+"""An entry, after the place of its record in words."""
 
 _ENTRY: TypeAdapter[LogEntry] = TypeAdapter(Annotated[LogEntry, Field(discriminator="kind")])
 
@@ -161,9 +165,14 @@ class Log:
         )
 
 
+def is_entry(record: object) -> bool:
+    """Whether a record names itself an entry of a log; what else it holds does not matter."""
+    return isinstance(record, dict) and record.get("kind") in ("list", "sample")
+
+
 def in_order(lists: Iterable[RecordedList]) -> list[RecordedList]:
     """The lists sorted by their names: what is drawn or trained is then the same in any order."""
-    return sorted(lists, key=lambda one: (one.problem_id, one.run, one.state_id))
+    return sorted(lists, key=lambda one: (one.problem_id, one.run, one.state_id, one.model))
 
 
 def read_log(path: Path) -> Log:
@@ -173,7 +182,16 @@ def read_log(path: Path) -> Log:
         ArtifactError: no such file.
         SchemaError: a line is no entry, an entry is repeated, or a cap is exceeded.
     """
-    return Log.of(entry for _, entry in _accepted(_entries(path)))
+    return accepted_log(_entries(path))
+
+
+def accepted_log(entries: Iterable[Placed]) -> Log:
+    """The entries as a log, by the rules of one.
+
+    Raises:
+        SchemaError: an entry is repeated, or exceeds a cap together with those before it.
+    """
+    return Log.of(entry for _, entry in _accepted(entries))
 
 
 def write_log(entries: Iterable[LogEntry], path: Path) -> None:
@@ -184,9 +202,18 @@ def write_log(entries: Iterable[LogEntry], path: Path) -> None:
             before it; nothing is written.
     """
     named = ((f"{path}, entry {number}", one) for number, one in enumerate(entries, start=1))
-    with atomic_path(path) as temporary, _writing(temporary, path.suffix) as file:
+    write_placed(named, path)
+
+
+def write_placed(entries: Iterable[Placed], path: Path) -> None:
+    """As ``write_log`` does; an error names the place of the entry's record.
+
+    A link is followed: the file that it names is written.
+    """
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    with atomic_path(target) as temporary, _writing(temporary, suffix_of(path)) as file:
         total = 0
-        for number, (where, entry) in enumerate(_accepted(named), start=1):
+        for number, (where, entry) in enumerate(_accepted(entries), start=1):
             line = entry.model_dump_json(exclude_none=True).encode() + b"\n"
             total += len(line)
             if len(line) > LONGEST_LINE or number > MOST_LINES or total > MOST_BYTES:
@@ -212,7 +239,7 @@ def schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _entries(path: Path) -> Iterator[tuple[str, LogEntry]]:
+def _entries(path: Path) -> Iterator[Placed]:
     for number, line in read_lines(path):
         where = f"{path}, line {number}"
         try:
@@ -232,7 +259,7 @@ def _fault(error: ValidationError) -> str:
     return fault(error, inside=1)  # the first part of a location is the kind
 
 
-def _accepted(entries: Iterable[tuple[str, LogEntry]]) -> Iterator[tuple[str, LogEntry]]:
+def _accepted(entries: Iterable[Placed]) -> Iterator[Placed]:
     """The entries while they are small enough together; each has names of its own."""
     parts = 0
     seen: set[tuple[str | int, ...]] = set()

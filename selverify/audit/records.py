@@ -9,10 +9,11 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from reprlib import Repr
 from typing import Any, TypeVar
@@ -32,6 +33,8 @@ MOST_LINES = 2_000_000
 MOST_BYTES = 4 << 30
 """Bytes of one file of lines, decompressed: what a gzip bomb meets."""
 COMPRESSED, PARQUET = ".gz", ".parquet"
+_BOM_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_GZIP = b"\x1f\x8b"
 
 _SHOWN = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = _SHOWN.maxlong = 60
@@ -61,6 +64,11 @@ class Record:
     where: str
     number: int
     value: object
+
+
+def suffix_of(path: Path) -> str:
+    """The last suffix of a name, in lower case."""
+    return path.suffix.lower()
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -122,8 +130,7 @@ def opened_table(path: Path) -> Iterator[pq.ParquetFile]:
         ArtifactError: no such file.
         SchemaError: it is no table, now or while it is read, or has more rows than the cap.
     """
-    if not path.is_file():
-        raise ArtifactError(f"{path}: no such file; expected a Parquet table")
+    _require_file(path, "a Parquet table")
     try:
         with pq.ParquetFile(path) as table:
             if (rows := table.metadata.num_rows) > MOST_LINES:
@@ -206,7 +213,8 @@ def _parsed(data: bytes, where: str) -> object:
 def _values(batch: pa.RecordBatch, path: Path) -> list[dict[str, Any]]:
     try:
         values: list[dict[str, Any]] = batch.to_pylist()
-    except (ValueError, OverflowError) as error:  # text that is no UTF-8, a date beyond Python's
+    # Text that is no UTF-8, a date beyond Python's, a time zone that is not known.
+    except (ValueError, OverflowError, LookupError) as error:
         raise SchemaError(
             f"{path}: expected a Parquet table of text and numbers: {error}"
         ) from error
@@ -216,9 +224,9 @@ def _values(batch: pa.RecordBatch, path: Path) -> list[dict[str, Any]]:
 @contextmanager
 def _opened(path: Path) -> Iterator[BufferedIOBase]:
     try:
-        if not path.is_file():
-            raise ArtifactError(f"{path}: no such file; expected one of JSON lines")
-        with gzip.open(path) if path.suffix == COMPRESSED else path.open("rb") as file:
+        _require_file(path, "one of JSON lines")
+        with gzip.open(path) if suffix_of(path) == COMPRESSED else path.open("rb") as file:
+            _skip_mark(file, path)
             yield file
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise SchemaError(f"{path}: expected a whole gzip file: {error}") from error
@@ -228,6 +236,29 @@ def _opened(path: Path) -> Iterator[BufferedIOBase]:
         raise ArtifactError(
             f"{path}: not read ({error.strerror or error}), expected a file that can be read"
         ) from error
+
+
+def _require_file(path: Path, expected: str) -> None:
+    if path.is_file():
+        return
+    if path.is_fifo():
+        raise ArtifactError(f"{path}: given a pipe, expected a file, because it is read twice")
+    raise ArtifactError(f"{path}: no such file; expected {expected}")
+
+
+def _skip_mark(file: gzip.GzipFile | BufferedReader, path: Path) -> None:
+    """Read past a byte order mark.
+
+    Raises:
+        SchemaError: the first bytes are those of UTF-16, or of gzip without its suffix.
+    """
+    start = file.peek(len(BOM_UTF8))
+    if start.startswith(_BOM_UTF16):
+        raise SchemaError(f"{path}: given UTF-16, expected UTF-8")
+    if start.startswith(_GZIP):
+        raise SchemaError(f"{path}: given gzip, expected a name that ends in {COMPRESSED}")
+    if start.startswith(BOM_UTF8):
+        file.read(len(BOM_UTF8))
 
 
 def _require(where: str, found: int, most: int, unit: str) -> None:
@@ -242,7 +273,7 @@ def _is_one_value(path: Path) -> bool:
         first = file.read(LONGEST_LINE + 1).lstrip().partition(b"\n")[0]
     if first.startswith(b"["):
         return True
-    if Path(path.name.removesuffix(COMPRESSED)).suffix != ".json":
+    if suffix_of(path.with_suffix("") if suffix_of(path) == COMPRESSED else path) != ".json":
         return False
     try:
         from_json(first)

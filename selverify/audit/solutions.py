@@ -52,13 +52,20 @@ class Subsets(NamedTuple):
 def accuracy_curves(found: Sequence[AnswerGroups], how: Subsets) -> tuple[AccuracyCurve, ...]:
     """Every method at every budget: pass@N and majority, and what needs scores where some are.
 
-    The random orders of a problem's samples derive from the seed and the problem's name.
+    No product of scores outside [0, 1], and no vote with negative weights. The random orders of a
+    problem's samples derive from the seed and the problem's name.
     """
     rows = [_curve(PASS, "", found, how), _curve(MAJORITY, "", found, how)]
     if any(one.scored.any() for one in found):
         with_scores = [usable(one) for one in found]
-        for method in (BEST, WEIGHTED):
-            rows += [_curve(method, name, with_scores, how) for name in AGGREGATIONS]
+        scores = {
+            name: np.concatenate([one.scores[name][one.scored] for one in found])
+            for name in AGGREGATIONS
+        }
+        known = [name for name in AGGREGATIONS if not np.isnan(scores[name]).any()]
+        votes = [name for name in known if (scores[name] >= 0.0).all()]
+        for method, names in ((BEST, known), (WEIGHTED, votes)):
+            rows += [_curve(method, name, with_scores, how) for name in names]
     return tuple(rows)
 
 

@@ -30,9 +30,11 @@ from selverify.audit.orders import LEARNED, RECORDED, ranker_name
 from selverify.audit.records import shown
 from selverify.audit.sample_audit import SampleAudit, widest
 from selverify.audit.savings import Savings
+from selverify.audit.solutions import BEST, WEIGHTED
 from selverify.experiment.audits import ORACLE, RANDOM
 from selverify.experiment.statistics import Interval
 from selverify.report.formatting import ranged
+from selverify.search.aggregation import AGGREGATIONS
 
 FEW_PROBLEMS = 20
 """Below so many clusters percentile intervals are known to be too narrow."""
@@ -309,12 +311,30 @@ def _sample_coverage(found: SampleAudit) -> Iterator[str]:
             f"{own.unscored:,} samples that answer have no step scores: they take no part in "
             f"methods that need them."
         )
+    yield from _unranked(found.accuracy)
     if found.graded:
         yield f"{found.graded:,} answers did not say whether they are correct: graded by us."
     if found.unsettled:
         yield f"{found.unsettled:,} of these could not be read or compared: taken for wrong."
     if found.savings and found.left_out:
         yield f"{found.left_out:,} problems without all scores are left out of the last table."
+
+
+def _unranked(accuracy: pd.DataFrame) -> Iterator[str]:
+    """Why rows are left out, where the scores of a run cannot serve a method."""
+    shown_rows = set(zip(accuracy["method"], accuracy["aggregation"], strict=True))
+    ranked = [name for name in AGGREGATIONS if (BEST, name) in shown_rows]
+    if ranked and len(ranked) < len(AGGREGATIONS):
+        yield (
+            "Some step scores lie outside [0, 1]: no row multiplies them, for a product of such "
+            "scores is no measure of a solution."
+        )
+    unvoted = [name for name in ranked if (WEIGHTED, name) not in shown_rows]
+    if unvoted:
+        yield (
+            f"Some scores are negative: no weighted vote by {' or '.join(unvoted)}, in which more "
+            "votes would then count for less."
+        )
 
 
 def _by_size(found: SampleAudit) -> Table:

@@ -7,25 +7,63 @@ training.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 from selverify.audit.importers import IMPORTERS, Imported, format_of
+from selverify.audit.importers.base import files_below
 from selverify.audit.log import (
     MOST_ENTRIES,
     Log,
     RecordedCandidate,
     RecordedList,
     RecordedSample,
+    accepted_log,
+    is_entry,
     read_log,
 )
-from selverify.audit.records import PARQUET, first_value
+from selverify.audit.records import PARQUET, first_value, suffix_of
 from selverify.errors import ArtifactError, SchemaError
 
 SEARCH_AND_LEARN = "search_and_learn"
+MOST_STEPS = 1_000
+"""Of a sample: each of its states is a list that holds all steps before it."""
 
 
-def read_lists(path: Path) -> tuple[list[RecordedList], list[str]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingLists(Collection[RecordedList]):
+    """The lists of a log, and those of its samples, which are made when they are asked for.
+
+    A list holds all steps before its state: together they would take memory that grows with the
+    square of the steps.
+    """
+
+    recorded: tuple[RecordedList, ...]
+    _states: Sequence[_State]
+
+    @classmethod
+    def of(cls, log: Log) -> TrainingLists:
+        """Those of a log: one list a state that scored samples of a problem pass through.
+
+        Raises:
+            SchemaError: a state has more next steps than a list holds.
+        """
+        return cls(log.lists, _states(log.samples))
+
+    def __iter__(self) -> Iterator[RecordedList]:
+        return chain(self.recorded, map(_State.listed, self._states))
+
+    def __len__(self) -> int:
+        return len(self.recorded) + len(self._states)
+
+    def __contains__(self, one: object) -> bool:
+        return any(one == own for own in self)
+
+
+def read_lists(path: Path) -> tuple[TrainingLists, list[str]]:
     """The candidate lists of a log, or of what ``selverify import`` reads, and what was left out.
 
     Samples with step scores are lists, too: of those that begin alike, the next steps are the
@@ -39,81 +77,97 @@ def read_lists(path: Path) -> tuple[list[RecordedList], list[str]]:
         raise ArtifactError(f"{path}: no such file; expected a log, or runs of others")
     imported = Imported()
     form = _form(path)
-    log = read_log(path) if form is None else Log.of(IMPORTERS[form](path, imported))
-    lists = [*log.lists, *lists_of(log.samples)]
+    log = read_log(path) if form is None else accepted_log(IMPORTERS[form].placed(path, imported))
+    lists = TrainingLists.of(log)
     if not lists:
         scored = sum(one.step_scores is not None for one in log.samples)
         asked = sum(one.question is not None for one in log.samples)
         raise SchemaError(
             f"{path}: given no candidate list, and {len(log.samples)} samples of which {scored} "
-            f"have step scores and {asked} a question; expected lists, or samples with a question "
-            "and a score for each step"
+            f"have step scores and {asked} a question; expected lists, or samples with a "
+            f"question, a score for each step and at most {MOST_STEPS:,} steps"
         )
     return lists, [*(imported.sentences() if form else ()), *_unused(log.samples)]
 
 
-def lists_of(samples: Iterable[RecordedSample]) -> Iterator[RecordedList]:
-    """One list a state that scored samples of a problem pass through, with their next steps.
+class _State(NamedTuple):
+    """Where samples are after ``place`` steps of ``first``; their next steps with scores."""
 
-    Raises:
-        SchemaError: a state has more of them than a list holds.
-    """
-    states: dict[tuple[str, str, tuple[str, ...]], list[RecordedSample]] = {}
-    named = sorted(samples, key=lambda one: (one.run, one.model, one.problem_id, one.sample))
-    for one in filter(_is_usable, named):
-        for place in range(len(one.steps)):
-            states.setdefault((one.run, one.problem_id, one.steps[:place]), []).append(one)
-    for (run, problem, prefix), own in states.items():
-        place = len(prefix)
-        scores = {one.steps[place]: (one.step_scores or ())[place] for one in reversed(own)}
-        if len(scores) > MOST_ENTRIES:
-            raise SchemaError(
-                f"{problem}: given {len(scores):,} distinct steps at one state, expected at most "
-                f"{MOST_ENTRIES:,}"
-            )
-        yield RecordedList(
-            problem_id=problem,
-            state_id=_name(problem, prefix),
-            run=run,
-            model=own[0].model,
-            question=own[0].question or "",
-            prefix=prefix,
+    name: str
+    first: RecordedSample
+    place: int
+    scores: dict[str, float]
+
+    def listed(self) -> RecordedList:
+        return RecordedList(
+            problem_id=self.first.problem_id,
+            state_id=self.name,
+            run=self.first.run,
+            model=self.first.model,
+            question=self.first.question or "",
+            prefix=self.first.steps[: self.place],
             candidates=tuple(
-                RecordedCandidate(text=text, score=scores[text])
-                for text in dict.fromkeys(one.steps[place] for one in own)
+                RecordedCandidate(text=text, score=score) for text, score in self.scores.items()
             ),
         )
 
 
+def _states(samples: Iterable[RecordedSample]) -> list[_State]:
+    """In the order in which the samples, sorted by their names, first come to them."""
+    found: list[_State] = []
+    numbers: dict[tuple[str | int, ...], int] = {}
+    named = sorted(samples, key=lambda one: (one.run, one.model, one.problem_id, one.sample))
+    for one in filter(_is_usable, named):
+        key: tuple[str | int, ...] = (one.run, one.model, one.problem_id)
+        digest = hashlib.blake2b(_encoded(one.problem_id), digest_size=8)
+        steps = zip(one.steps, one.step_scores or (), strict=True)
+        for place, (step, score) in enumerate(steps):
+            number = numbers.setdefault(key, len(found))
+            if number == len(found):
+                found.append(_State(f"samples-{digest.hexdigest()}", one, place, {}))
+            scores = found[number].scores
+            scores.setdefault(step, score)
+            if len(scores) > MOST_ENTRIES:
+                raise SchemaError(
+                    f"{one.problem_id}: given more than {MOST_ENTRIES:,} distinct steps at one "
+                    "state, expected at most as many"
+                )
+            key = (number, step)
+            digest.update(_encoded(f"\x1f{step}"))
+    return found
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
 def _is_usable(sample: RecordedSample) -> bool:
     scores = len(sample.step_scores or ())
-    return sample.question is not None and 0 < scores == len(sample.steps)
+    return sample.question is not None and 0 < scores == len(sample.steps) <= MOST_STEPS
 
 
 def _unused(samples: Sequence[RecordedSample]) -> Iterator[str]:
     unused = sum(not _is_usable(one) for one in samples)
     if unused:
         yield (
-            f"{unused:,} of {len(samples):,} samples left out: without a question, or without one "
-            "score a step"
+            f"{unused:,} of {len(samples):,} samples left out: without a question, without one "
+            f"score a step, or of more than {MOST_STEPS:,} steps"
         )
-
-
-def _name(problem: str, prefix: tuple[str, ...]) -> str:
-    text = "\x1f".join((problem, *prefix)).encode("utf-8", "surrogatepass")
-    return f"samples-{hashlib.blake2b(text, digest_size=8).hexdigest()}"
 
 
 def _form(path: Path) -> str | None:
     """Whose format it is; None for our own."""
-    files = [path] if path.is_file() else sorted(one for one in path.rglob("*") if one.is_file())
-    for file in files:
-        form = SEARCH_AND_LEARN if file.suffix == PARQUET else format_of(first_value(file))
-        if form is not None:
+    faults: list[str] = []
+    for file in sorted(files_below(path, faults)) if path.is_dir() else [path]:
+        if suffix_of(file) == PARQUET:
+            return SEARCH_AND_LEARN
+        record = first_value(file)
+        if not is_entry(record) and (form := format_of(record)) is not None:
             return form
-    if path.is_file():
+    if not path.is_dir():
         return None
+    unread = f" ({faults[0]})" if faults else ""
     raise SchemaError(
-        f"{path}: given a folder of no known format, expected a log, or files of one of "
+        f"{path}: given a folder of no known format{unread}, expected a log, or files of one of "
         f"{', '.join(IMPORTERS)}"
     )

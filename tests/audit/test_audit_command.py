@@ -192,6 +192,35 @@ def test_nothing_is_written_over_the_log_or_over_the_figures(log: Path) -> None:
     assert audited(log, "--csv", figures / "runs-run-x.csv").exit_code == 0
 
 
+def test_figures_of_another_log_and_files_of_others_stay(log: Path) -> None:
+    """Also where a later run of samples has the name; the same log replaces its own."""
+    figures = log.parent / "figures"
+    for path in (log.parent / "other" / log.name, log):
+        write_log([*walks(0), *samples()], path)
+    assert audited(log).exit_code == audited(log).exit_code == 0
+    before = {file: file.read_bytes() for file in figures.iterdir()}
+    told = "given a file that is not marked as one of an audit of"
+    other = log.parent / "other" / log.name
+    assert f"runs.svg: {told} {other}, expected none" in sentence(
+        run("audit", other, "--figure", figures, "--resamples", 50)
+    )
+    assert before == {file: file.read_bytes() for file in figures.iterdir()}
+    for name in ("mine.csv", "yours-samples-run-1.png"):
+        (figures / name).write_text("years of work")
+        mine = log.with_name(name.partition("-")[0].partition(".")[0] + ".jsonl")
+        write_log([*walks(0), *samples()], mine)
+        assert f"{name}: {told} {mine}, expected none" in sentence(audited(mine))
+
+
+def test_a_log_whose_real_name_is_that_of_a_figure_stays(log: Path) -> None:
+    figures = log.parent / "figures"
+    write_log(walks(0), figures / "runs.csv")
+    before = (figures / "runs.csv").read_bytes()
+    (log.parent / "runs.jsonl").symlink_to(figures / "runs.csv")
+    assert "where a figure would overwrite the log" in sentence(audited(log.parent / "runs.jsonl"))
+    assert (figures / "runs.csv").read_bytes() == before
+
+
 def test_lists_are_shown_where_the_samples_beside_them_cannot_be(log: Path) -> None:
     bare = samples()[0].model_copy(update={"correct": None})
     write_log([*walks(0), bare], log)
@@ -345,6 +374,12 @@ def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
         (walks(0), ("--by", "label", "--tau", 0.5), "tau: given 0.5, expected none where"),
         (walks(0), ("--wanted", 1.5), "wanted: given 1.5, expected a share from 0 to 1"),
         (walks(0), ("--encoder", "magic"), "encoder: given 'magic'"),
+        (
+            walks(0),
+            ("--resamples", 10**7),
+            "resamples: given 10,000,000, expected at most 1,000,000",
+        ),
+        (walks(0), ("--csv", ""), "csv: given a folder or no name, expected a file"),
         (walks(0), ("--seed", -1), "seed: given -1, expected from 0 to 9"),
         (walks(0), ("--encoder", "free", "--seed", 1 << 64), "seed: given 18446744073709551616,"),
         (samples(), ("--tau", 0.5), "given samples only, expected no --by, --tau"),
@@ -497,6 +532,21 @@ def test_imports_that_cannot_be_are_one_sentence(tmp_path: Path) -> None:
     assert f"FORMAT: given 'prm', expected among {', '.join(IMPORTERS)}" in said
     assert "can import, expected some" in sentence(run("import", "prm800k", source, target))
     assert not target.exists()
+
+
+def test_an_import_replaces_nothing_but_a_log(tmp_path: Path) -> None:
+    """Another source, which a pattern of the shell may name last, stays as it is."""
+    sources = [tmp_path / name for name in ("a.jsonl", "b.jsonl")]
+    for source in sources:
+        source.write_text(json.dumps(rated(1)) + "\n", encoding="utf-8")
+    before = sources[1].read_bytes()
+    said = sentence(run("import", "prm800k", *sources))
+    assert f"target: given {sources[1]}, which is there and no log, expected" in said
+    assert sources[1].read_bytes() == before
+    target = tmp_path / "log.jsonl"
+    target.touch()
+    for _ in range(2):
+        assert run("import", "prm800k", sources[0], target).exit_code == 0
 
 
 def test_the_help_names_every_format() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -482,12 +483,13 @@ def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes) -> None:
     [
         (pa.array([b"\xff\xfe"], pa.binary()).cast(pa.string(), safe=False), "'utf-8' codec"),
         (pa.array([2**62], pa.timestamp("ms")), "expected a Parquet table of text and numbers"),
+        (pa.array([0], pa.timestamp("us", "Mars/Phobos")), "text and numbers: 'Mars/Phobos'"),
     ],
 )
 def test_a_column_that_python_cannot_hold_is_refused(
     tmp_path: Path, column: pa.Array, reason: str
 ) -> None:
-    """Text that is no UTF-8, a date of another age."""
+    """Text that is no UTF-8, a date of another age, a time zone of another planet."""
     path = tmp_path / "x.parquet"
     whole = pa.table({"problem": column, "completions": pa.array([["a"]])})
     pq.write_table(whole, path)
@@ -726,6 +728,54 @@ def test_files_of_a_folder_are_runs_by_their_paths(tmp_path: Path) -> None:
         lines_of(tmp_path / folder / "test.jsonl", [solution(*STEPS)])
     found = list(IMPORTERS["prm800k"](tmp_path))
     assert [one.run for one in found[::3]] == ["a/test", "b/test"]
+
+
+def test_links_capitals_and_unreadable_folders_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each folder is read once, under its own name before a link's; what is not is named."""
+    folder, outside = tmp_path / "runs", tmp_path / "outside"
+    for place in (folder / "b", folder / "locked", outside):
+        place.mkdir(parents=True)
+    for file in (folder / "A.JSONL", folder / "b" / "c.jsonl", outside / "d.Json"):
+        lines_of(file, [solution(rated(("one", 1)))])
+    for link, target in (("a", folder / "b"), ("z", outside), ("up", tmp_path), ("b/x", folder)):
+        (folder / link).symlink_to(target)
+    (folder / "gone.jsonl").symlink_to(tmp_path / "nothing")
+    real = os.scandir
+
+    def scandir(place: str) -> Any:
+        if str(place).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(place))
+        return real(place)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    counted = Imported()
+    found = list(IMPORTERS["prm800k"](folder, counted))
+    assert [one.run for one in found] == ["A", "b/c", "z/d"]
+    locked, gone = counted.faults
+    assert locked.startswith(
+        f"{folder / 'locked'}: not read (Permission denied), expected a folder"
+    )
+    assert gone.startswith(f"{folder / 'gone.jsonl'}: no such file")
+
+
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [
+        (b"a\xff.jsonl", r"a\udcff"),
+        (b"a\n\xe2\x80\xaeb.jsonl.gz", r"a\n\u202eb"),
+        (b"a b.json", "a b"),
+    ],
+)
+def test_a_file_may_be_called_anything(tmp_path: Path, name: bytes, run: str) -> None:
+    """Its run is then called by what can be printed."""
+    path = tmp_path / os.fsdecode(name)
+    text = json.dumps(solution(rated(("one", 1)))).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    for source in (path, tmp_path):
+        (found,) = IMPORTERS["prm800k"](source)
+        assert found.run == run
 
 
 @pytest.mark.parametrize("name", IMPORTERS)

@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -283,6 +284,28 @@ def test_candidates_and_steps_of_a_log_have_a_cap(
         with pytest.raises(SchemaError, match=rf"entry {len(entries) + 1}: {reason}"):
             write_log([*entries, *renamed], tmp_path / "y.jsonl")
     assert not (tmp_path / "y.jsonl").exists()
+
+
+def test_a_byte_order_mark_is_read_and_other_encodings_are_named(tmp_path: Path) -> None:
+    """UTF-16, and gzip whose name does not say so; a suffix may be in capitals."""
+    text = json.dumps(SAMPLE).encode()
+    plain, packed = tmp_path / "x.jsonl", tmp_path / "X.JSONL.GZ"
+    plain.write_bytes(BOM_UTF8 + text)
+    packed.write_bytes(gzip.compress(BOM_UTF8 + text))
+    assert read_log(plain) == read_log(packed)
+    plain.write_bytes(text.decode().encode("utf-16"))
+    assert refusal(plain) == ": given UTF-16, expected UTF-8"
+    plain.write_bytes(gzip.compress(text))
+    assert refusal(plain) == ": given gzip, expected a name that ends in .gz"
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    """Compressed by the name that was given."""
+    link, real = tmp_path / "link.jsonl.gz", tmp_path / "real"
+    link.symlink_to(real)
+    write_log([RecordedSample.model_validate(SAMPLE)], link)
+    assert link.is_symlink() and gzip.decompress(real.read_bytes()).startswith(b"{")
+    assert read_log(link).samples
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

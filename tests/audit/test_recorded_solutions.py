@@ -547,6 +547,30 @@ def test_where_selection_cannot_be_audited_the_first_table_is_there_and_a_reason
     assert why in found.unsaved and why in said(found)
 
 
+@pytest.mark.parametrize(
+    ("scores", "votes", "told"),
+    [
+        ((2.0, 0.4), {"last", "min"}, ()),
+        ((-3.0, 2.5), {"last"}, ("Some scores are negative: no weighted vote by min,",)),
+        ((-3.0, -2.5), set(), ("Some scores are negative: no weighted vote by last or min,",)),
+    ],
+)
+def test_a_product_outside_0_to_1_and_negative_votes_are_left_out_and_told(
+    log: tuple[RecordedSample, ...], scores: tuple[float, ...], votes: set[str], told: Sequence[str]
+) -> None:
+    """A single sample is enough: the rows are of a whole run."""
+    found = audited([log[0].model_copy(update={"step_scores": scores}), *log[1:]])
+    shown = {
+        method: set(found.accuracy[found.accuracy["method"] == method]["aggregation"])
+        for method in (BEST, WEIGHTED)
+    }
+    assert shown == {BEST: {"last", "min"}, WEIGHTED: votes}
+    for text in ("Some step scores lie outside [0, 1]: no row multiplies them", *told):
+        assert text in said(found)
+    assert "outside [0, 1]" not in said(audited(log)) and "negative" not in said(audited(log))
+    assert found.unsaved == "the recorded scores do not lie in [0, 1]"
+
+
 def test_problems_with_a_missing_score_are_left_out_of_selection(
     log: tuple[RecordedSample, ...],
 ) -> None:

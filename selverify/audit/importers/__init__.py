@@ -6,7 +6,7 @@ it counts what was left out, and why. ``import_log`` is ``selverify import``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -16,8 +16,8 @@ from selverify.audit.importers.prm800k import read_prm800k
 from selverify.audit.importers.sample_rows import read_sample_rows
 from selverify.audit.importers.search_and_learn import read_search_and_learn
 from selverify.audit.importers.tree_of_thought import read_tree_of_thought
-from selverify.audit.log import LogEntry, write_log
-from selverify.audit.records import PARQUET
+from selverify.audit.log import Placed, is_entry, write_placed
+from selverify.audit.records import PARQUET, first_value
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.storage import check_place
 
@@ -82,13 +82,18 @@ def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
             f"target: given {target}, which is {source} or below it, expected a path outside; the "
             "next import would read its own log"
         )
+    if target.exists() and target.stat().st_size and not is_entry(first_value(target)):
+        raise ParamsError(
+            f"target: given {target}, which is there and no log, expected the log to write; remove "
+            "it, or name another"
+        )
     imported = Imported()
-    write_log(_some(IMPORTERS[form](source, imported), source, form), target)
+    write_placed(_some(IMPORTERS[form].placed(source, imported), source, form), target)
     yield from imported.sentences()
     yield f"Written to {target}; ask it: selverify audit {target}"
 
 
-def _some(entries: Iterable[LogEntry], source: Path, form: str) -> Iterator[LogEntry]:
+def _some(entries: Iterator[Placed], source: Path, form: str) -> Iterator[Placed]:
     nothing = True
     for entry in entries:
         nothing = False

@@ -23,7 +23,7 @@ from selverify.audit.importers.base import (
     stem,
     text_id,
 )
-from selverify.audit.log import LogEntry, RecordedList, Score, Text
+from selverify.audit.log import Placed, RecordedList, Score, Text
 from selverify.audit.records import Record, read_records, validated
 
 
@@ -50,7 +50,7 @@ class _Row(Foreign):
     candidates: list[_Child]
 
 
-def read_omegaprm(path: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
+def read_omegaprm(path: Path, source: SourceFile, imported: Imported) -> Iterator[Placed]:
     """A list a node that has children; the files of a folder are one run."""
     run, name = stem(path), f"{source.run}-" if path.is_dir() else ""
     states: Counter[int] = Counter()
@@ -64,7 +64,7 @@ def read_omegaprm(path: Path, source: SourceFile, imported: Imported) -> Iterato
             if row.candidates:
                 state_id = f"{name}{row.tree}-{states[row.tree]}"
                 place = {"run": run, "state_id": state_id, "prefix": row.prefix}
-                yield _list(record, row.question, row.candidates, place)
+                yield record.where, _list(record, row.question, row.candidates, place)
             else:
                 imported.remark("states left out: no candidate")
         else:
@@ -75,7 +75,7 @@ def _holds_no_tree(value: dict[str, object]) -> bool:
     return "states" in value or isinstance(value.get("reasoning_steps"), list)
 
 
-def _of_tree(record: Record, run: str, name: str, imported: Imported) -> Iterator[LogEntry]:
+def _of_tree(record: Record, run: str, name: str, imported: Imported) -> Iterator[Placed]:
     tree = validated(_Tree, record.value, record.where)
     waiting: list[tuple[_Node, tuple[str, ...], str]] = [(tree.reasoning_steps, (), name)]
     if not tree.reasoning_steps.children:
@@ -85,7 +85,7 @@ def _of_tree(record: Record, run: str, name: str, imported: Imported) -> Iterato
         if not node.children:
             continue
         place = {"run": run, "state_id": state_id, "prefix": prefix}
-        yield _list(record, tree.question, node.children, place)
+        yield record.where, _list(record, tree.question, node.children, place)
         below = [
             (child, (*prefix, child.text), f"{state_id}.{number}")
             for number, child in enumerate(node.children)

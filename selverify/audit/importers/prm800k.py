@@ -32,7 +32,7 @@ from selverify.audit.importers.base import (
     as_label,
     text_id,
 )
-from selverify.audit.log import LogEntry, Name, RecordedList, Text
+from selverify.audit.log import Name, Placed, RecordedList, Text
 from selverify.audit.records import Record, read_records, validated
 from selverify.errors import SchemaError
 
@@ -90,7 +90,7 @@ class _Row(Foreign):
     math500_id: Name | None = None
 
 
-def read_prm800k(_: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
+def read_prm800k(_: Path, source: SourceFile, imported: Imported) -> Iterator[Placed]:
     """A list a step that has completions and a known prefix."""
     for record in read_records(source.file):
         if isinstance(record.value, dict) and "candidates" in record.value:
@@ -99,7 +99,7 @@ def read_prm800k(_: Path, source: SourceFile, imported: Imported) -> Iterator[Lo
             yield from _of_record(record, source.run, imported)
 
 
-def _of_record(record: Record, run: str, imported: Imported) -> Iterator[LogEntry]:
+def _of_record(record: Record, run: str, imported: Imported) -> Iterator[Placed]:
     found = validated(_Record, record.value, record.where)
     if found.label.finish_reason == _BROKEN:
         imported.remark("records left out: the problem was called broken")
@@ -124,7 +124,7 @@ def _of_record(record: Record, run: str, imported: Imported) -> Iterator[LogEntr
                 ],
                 "committed": step.chosen_completion,
             }
-            yield validated(RecordedList, fields, where)
+            yield where, validated(RecordedList, fields, where)
         else:
             imported.remark("states left out: no completion")
         chosen = _chosen(step, where)
@@ -152,7 +152,7 @@ def _chosen(step: _Step, where: str) -> str | None:
     return completions[step.chosen_completion].text
 
 
-def _of_row(record: Record, run: str, imported: Imported) -> Iterator[LogEntry]:
+def _of_row(record: Record, run: str, imported: Imported) -> Iterator[Placed]:
     row = validated(_Row, record.value, record.where)
     texts = [one.text for one in row.candidates]
     if row.prefix is None:
@@ -171,7 +171,7 @@ def _of_row(record: Record, run: str, imported: Imported) -> Iterator[LogEntry]:
         "candidates": [{"text": one.text, "label": as_label(one.label)} for one in row.candidates],
         "committed": None if row.committed is None else _place(row.committed, texts, imported),
     }
-    yield validated(RecordedList, fields, record.where)
+    yield record.where, validated(RecordedList, fields, record.where)
 
 
 def _place(committed: str, texts: Sequence[str], imported: Imported) -> int | None:

@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from selverify.audit.importers.base import NOT_RECORDED, STEP_END, Foreign, Imported, SourceFile
-from selverify.audit.log import LogEntry, Name, RecordedSample, Score, Text
+from selverify.audit.log import Name, Placed, RecordedSample, Score, Text
 from selverify.audit.records import Record, read_records, validated
 from selverify.errors import SchemaError
 
@@ -40,10 +40,10 @@ class _Row(Foreign):
     question: Text | None = None
 
 
-def read_sample_rows(_: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
+def read_sample_rows(_: Path, source: SourceFile, imported: Imported) -> Iterator[Placed]:
     """A sample a row."""
     for record in read_records(source.file):
-        yield _sample(record, source.run, imported)
+        yield record.where, _sample(record, source.run, imported)
 
 
 def _sample(record: Record, run: str, imported: Imported) -> RecordedSample:

@@ -28,12 +28,13 @@ from selverify.audit.importers.base import (
     folder_name,
     text_id,
 )
-from selverify.audit.log import LogEntry, Name, RecordedSample, Score, Text
+from selverify.audit.log import Name, Placed, RecordedSample, Score, Text
 from selverify.audit.records import (
     PARQUET,
     Record,
     opened_table,
     read_records,
+    suffix_of,
     table_records,
     validated,
 )
@@ -54,9 +55,9 @@ class _Row(Foreign):
     completion_tokens: list[int] | int | None = None
 
 
-def read_search_and_learn(path: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
+def read_search_and_learn(path: Path, source: SourceFile, imported: Imported) -> Iterator[Placed]:
     """A sample a completion; tables without completions are left out."""
-    if source.file.suffix == PARQUET:
+    if suffix_of(source.file) == PARQUET:
         run, model = _of_dataset(path, source)
         records = _rows(source.file, imported)
     else:
@@ -83,7 +84,7 @@ def _of_dataset(path: Path, source: SourceFile) -> tuple[str, str]:
     return "/".join(folders) or folder_name(path), folder_name(path)
 
 
-def _samples(record: Record, run: str, model: str, imported: Imported) -> Iterator[LogEntry]:
+def _samples(record: Record, run: str, model: str, imported: Imported) -> Iterator[Placed]:
     row = validated(_Row, record.value, record.where)
     count = len(row.completions)
     if count > 1 and any(map(_HEADER.match, row.completions)):
@@ -112,7 +113,7 @@ def _samples(record: Record, run: str, model: str, imported: Imported) -> Iterat
             # A count that was not made is 0 or -1 in the original.
             "tokens": counted[place] if (counted[place] or 0) > 0 else None,
         }
-        yield validated(RecordedSample, fields, record.where)
+        yield record.where, validated(RecordedSample, fields, record.where)
 
 
 def _one_each(values: Sequence[Any] | None, count: int, field: str, where: str) -> Sequence[Any]:

@@ -31,7 +31,7 @@ from selverify.audit.importers.base import (
     as_label,
     as_name,
 )
-from selverify.audit.log import LogEntry, Name, RecordedList, Score, Text
+from selverify.audit.log import Name, Placed, RecordedList, Score, Text
 from selverify.audit.records import Record, read_records, validated
 from selverify.errors import SchemaError
 
@@ -76,7 +76,7 @@ class _Row(Foreign):
     candidates: list[_Proposal]
 
 
-def read_tree_of_thought(_: Path, source: SourceFile, imported: Imported) -> Iterator[LogEntry]:
+def read_tree_of_thought(_: Path, source: SourceFile, imported: Imported) -> Iterator[Placed]:
     """A list a visited state."""
     visited: Counter[tuple[str, int, int]] = Counter()
     for record in read_records(source.file):
@@ -89,7 +89,7 @@ def read_tree_of_thought(_: Path, source: SourceFile, imported: Imported) -> Ite
             yield from _of_record(record, source.run, imported)
 
 
-def _of_record(record: Record, run: str, imported: Imported) -> Iterator[LogEntry]:
+def _of_record(record: Record, run: str, imported: Imported) -> Iterator[Placed]:
     found = validated(_Record, record.value, record.where)
     model = _MODEL.match(run.rpartition("/")[2])
     written: dict[str, _Moves] = {"": ()}
@@ -100,16 +100,19 @@ def _of_record(record: Record, run: str, imported: Imported) -> Iterator[LogEntr
         states = list(dict.fromkeys(level.ys))
         for place, state in enumerate(states):
             if state in proposals:
-                yield _list(
+                yield (
                     where,
-                    proposals[state],
-                    imported,
-                    problem_id=as_name(level.x),
-                    state_id=f"{found.idx}-{depth}-{place}",
-                    run=run,
-                    model=model["model"] if model else NOT_RECORDED,
-                    question=level.x,
-                    prefix=written[state],
+                    _list(
+                        where,
+                        proposals[state],
+                        imported,
+                        problem_id=as_name(level.x),
+                        state_id=f"{found.idx}-{depth}-{place}",
+                        run=run,
+                        model=model["model"] if model else NOT_RECORDED,
+                        question=level.x,
+                        prefix=written[state],
+                    ),
                 )
 
 
@@ -157,23 +160,26 @@ def _valued(
 
 def _of_row(
     record: Record, visited: Counter[tuple[str, int, int]], imported: Imported
-) -> Iterator[LogEntry]:
+) -> Iterator[Placed]:
     row = validated(_Row, record.value, record.where)
     if not row.candidates:
         imported.remark("states left out: no proposal")
         return
     place = (row.log, row.puzzle_idx, row.depth)
     puzzle = " ".join(row.start)
-    yield _list(
+    yield (
         record.where,
-        row.candidates,
-        imported,
-        problem_id=as_name(puzzle),
-        state_id=f"{row.puzzle_idx}-{row.depth}-{visited[place]}",
-        run=row.log,
-        model=row.model,
-        question=puzzle,
-        prefix=row.prefix,
+        _list(
+            record.where,
+            row.candidates,
+            imported,
+            problem_id=as_name(puzzle),
+            state_id=f"{row.puzzle_idx}-{row.depth}-{visited[place]}",
+            run=row.log,
+            model=row.model,
+            question=puzzle,
+            prefix=row.prefix,
+        ),
     )
     visited[place] += 1
 
