@@ -9,7 +9,9 @@ import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 from rich.console import RenderableType
@@ -33,7 +35,7 @@ from selverify.audit.text import render_lists, render_samples
 from selverify.data.grading import Grader
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.report.pages import write_csv
-from selverify.storage import atomic_path, check_place
+from selverify.storage import check_place
 
 GRADING_SECONDS, GRADING_WORKERS = 5.0, 2
 MOST_RESAMPLES = 1_000_000
@@ -184,8 +186,10 @@ def _audit_lists(
     yield from render_lists(found)
     states = "state" if found.coverage.used == 1 else "states"
     title = f"{_name(log)}: {found.coverage.used:,} {states}, {found.coverage.reachable:,} of them "
-    found_against_calls(found, stem, title=f"{title}with an accepted move")
-    yield from _written(stem, found.curves, log)
+    title = f"{title}with an accepted move"
+    with _figure(stem, log) as drawn:
+        found_against_calls(found, drawn, title=title)
+    yield from _written(stem, found.curves)
     if csv is not None:
         yield _table(flat(found), csv)
 
@@ -213,17 +217,30 @@ def _audit_samples(
             tables.append(table.assign(run=found.run, model=found.model))
             title = f"{_name(log)}: run {found.run}, model {found.model}"
             own = _of_run(stem, number)
-            accuracy_against_cost(table, own, title=title)
-            yield from _written(own, table, log)
+            with _figure(own, log) as drawn:
+                accuracy_against_cost(table, drawn, title=title)
+            yield from _written(own, table)
     if csv is not None:
         yield _table(pd.concat(tables, ignore_index=True), csv)
 
 
-def _written(stem: Path, points: pd.DataFrame, log: Path) -> Iterator[RenderableType]:
-    """The paths of a figure, whose SVG is marked, and of its points, which are written."""
+@contextmanager
+def _figure(stem: Path, log: Path) -> Iterator[Path]:
+    """Another stem to draw at; the SVG that is there in the end is marked, and comes first."""
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=stem.parent, prefix=".") as folder:
+        drawn = Path(folder) / stem.name
+        yield drawn
+        svg, png, _ = _files(drawn)
+        with svg.open("ab") as file:
+            file.write(_mark(log))
+        for one in (svg, png):
+            one.replace(stem.parent / one.name)
+
+
+def _written(stem: Path, points: pd.DataFrame) -> Iterator[RenderableType]:
+    """The paths of a figure and of its points, which are written."""
     svg, png, table = _files(stem)
-    with atomic_path(svg) as temporary:
-        temporary.write_bytes(svg.read_bytes() + _mark(log))
     yield Text()
     yield from (str(svg), str(png), _table(points, table))
 

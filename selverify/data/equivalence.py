@@ -54,9 +54,10 @@ _ALIKE = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{4,}|[Nn][Oo]|YES")  # whatever the
 _OPPOSITE = re.compile(
     r"(?<![A-Za-z\\])(?:(a\.?m\.?)|(p\.?m\.?)|(north)|(south)|(east)|(west)|(left)|(right)|(up)|(down)"
     r"|(increase)|(decrease)|(gain|profit)|(loss)|(more)|(less|fewer)|(before)|(after)"
-    r"|(above)|(below)|(degrees C)|(degrees F))(?![A-Za-z])",
+    r"|(above)|(below)|(degrees C(?:elsius)?)|(degrees F(?:ahrenheit)?))(?![A-Za-z])",
     re.IGNORECASE,
 )
+_BETWEEN = re.compile(r"\b(?:of|by|an?|the)\b| {2,}", re.IGNORECASE)
 _WORD = re.compile(r"[^\W\d_]{2}")
 _AND = re.compile(r",? (?:and|or) ")
 _PLUS_MINUS = re.compile(r"\\pm(?![A-Za-z])|\u00b1")
@@ -166,13 +167,18 @@ def _settled(one: _Answer, other: _Answer) -> str | None:
 
 
 def _directed(one: str, other: str) -> str | None:
-    """The status of two texts that differ in words of direction alone: ``8 am`` and ``8 p.m.``."""
-    first, second = (
-        [found.lastindex or 0 for found in _OPPOSITE.finditer(text)] for text in (one, other)
-    )
-    if not first or _OPPOSITE.sub("", one) != _OPPOSITE.sub("", other):
+    """The status of two texts with a word of direction each that else say the same: ``8 am`` and
+    ``8pm``. None where they do not, and of 0, which has no direction."""
+    sides = [[found.lastindex or 0 for found in _OPPOSITE.finditer(text)] for text in (one, other)]
+    if [len(side) for side in sides] != [1, 1]:
         return None
-    if [(side + 1) // 2 for side in first] != [(side + 1) // 2 for side in second]:
+    (first,), (second,) = sides
+    rests = [_BETWEEN.sub(" ", _OPPOSITE.sub(" ", text)).strip() for text in (one, other)]
+    left, right = map(read_quantity, rests)
+    alike = rests[0].replace(" ", "") == rests[1].replace(" ", "")
+    if left is not None and right is not None:
+        alike = bool(left.value) and equal(left, right) is True
+    if not alike or (first + 1) // 2 != (second + 1) // 2:
         return None
     return CORRECT if first == second else WRONG
 

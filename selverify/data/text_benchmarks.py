@@ -31,7 +31,8 @@ from types import MappingProxyType
 from huggingface_hub import hf_hub_download
 
 from selverify.data.benchmark import FURTHER, TRANSFER, Task, check_leaks
-from selverify.data.grading import MAX_ANSWER
+from selverify.data.equivalence import WRONG
+from selverify.data.grading import MAX_ANSWER, compare_quickly
 from selverify.data.question_files import (
     ANSWER_FIELDS,
     FIELDS,
@@ -46,7 +47,6 @@ from selverify.data.question_files import (
 )
 from selverify.domains.answers import extract_boxed
 from selverify.domains.base import Domain
-from selverify.domains.claims import canonical_answer
 from selverify.errors import ArtifactError, LeakError, ParamsError, SchemaError
 from selverify.types import Truth
 
@@ -297,7 +297,8 @@ def _questions(path: Path, *, name: str, known: BenchmarkSource | None) -> Quest
                 f"{place}; expected unique ids"
             )
         same = found.setdefault(question.fingerprint, question)
-        if not known and canonical_answer(same.answer) != canonical_answer(question.answer):
+        graded = None if known else compare_quickly(same.answer, question.answer)
+        if graded is not None and graded.status == WRONG:
             raise SchemaError(
                 f"{record.place}: given {question.answer[:SHOWN]!r} as the answer to a question "
                 f"that has {same.answer[:SHOWN]!r} at {places[same.question_id]}; expected one "

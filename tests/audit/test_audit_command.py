@@ -18,7 +18,7 @@ from torch import Tensor
 from typer.testing import CliRunner, Result
 
 from selverify import cli
-from selverify.audit import learned_orders
+from selverify.audit import commands, learned_orders
 from selverify.audit.encoders import Embedder
 from selverify.audit.importers import IMPORTERS
 from selverify.audit.judged_lists import by_label, judge
@@ -210,6 +210,27 @@ def test_figures_of_another_log_and_files_of_others_stay(log: Path) -> None:
         mine = log.with_name(name.partition("-")[0].partition(".")[0] + ".jsonl")
         write_log([*walks(0), *samples()], mine)
         assert f"{name}: {told} {mine}, expected none" in sentence(audited(mine))
+
+
+def test_an_interrupted_audit_leaves_nothing_in_the_way(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one runs; what was there is its own, or not there at all."""
+    write_log(walks(0), log)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    for step in ("found_against_calls", "write_csv"):
+        with monkeypatch.context() as patched:
+            patched.setattr(commands, step, interrupted)
+            assert audited(log).exit_code != 0
+        assert audited(log).exit_code == 0
+    assert sorted(file.suffix for file in (log.parent / "figures").iterdir()) == [
+        ".csv",
+        ".png",
+        ".svg",
+    ]
 
 
 def test_a_log_whose_real_name_is_that_of_a_figure_stays(log: Path) -> None:

@@ -321,7 +321,7 @@ def test_a_text_that_stands_twice_is_kept_once(tmp_path: Path) -> None:
     """The first record stays; case and spacing make no other question."""
     texts = ["Evaluate $\\log_8 2$.", "B?", "evaluate $\\log_82$. ", r"Evaluate\quad$\log_8\,2$."]
     records = [{"question": text, "answer": gold} for text, gold in zip(texts, "1231", strict=True)]
-    records[2]["answer"] = "1.0"
+    records[2]["answer"], records[3]["answer"] = "1.0", "1 cm"
     loaded = load_questions(write(tmp_path / "a.jsonl", records))
     assert [question.answer for question in loaded.items] == ["1", "2"]
 

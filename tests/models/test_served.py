@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -306,11 +307,11 @@ def test_without_schemas_moves_are_asked_for_as_text(heedless: bool) -> None:
     assert [form is not None for form in asked.used("response_format")] == [True, False, False]
 
 
-def test_only_whole_texts_tell_whether_a_schema_is_followed(
+def test_the_first_text_tells_whether_a_schema_is_followed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """No text, or the beginning of one, leaves it open; that it is off is said once."""
-    told = [("", "length"), ("Let me see", "length"), ("", "stop"), ('{"op": 1}', "stop")]
+    """No text leaves it open; other text, cut off or not, turns it off, which is said once."""
+    told = [("", "length"), ("", "stop"), ('{"op": 1', "length")]
     said = iter(told)
 
     def answer(body: Body) -> Reply:
@@ -319,7 +320,7 @@ def test_only_whole_texts_tell_whether_a_schema_is_followed(
 
     asked = Scripted(answer)
     proposer = model(asked, schema=SCHEMA)
-    for count in range(4):
+    for count in range(3):
         assert proposer._takes.schema is None
         proposer.propose([ProposeItem(state(str(count)), 0, 1)])
     assert proposer._takes.schema is True and None not in asked.used("response_format")
@@ -327,6 +328,9 @@ def test_only_whole_texts_tell_whether_a_schema_is_followed(
     proposer = model(Scripted(writer), schema=SCHEMA)
     proposer.propose([ProposeItem(state(name), 0, 1) for name in "pq"])
     assert [one.getMessage() for one in caplog.records] == [f"generator small: {served._NO_SCHEMA}"]
+    proposer = model(Scripted(lambda body: choices("See", finish_reason="length")), schema=SCHEMA)
+    proposer.propose([ProposeItem(state(), 0, 1)])
+    assert proposer._takes.schema is False
 
 
 @pytest.mark.parametrize("several", [True, False])
@@ -383,6 +387,8 @@ NO_ROOM = [
     "Input validation error: `inputs` must have less than 64 tokens. Given: 99",
     "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 64. Given: 99",
     "prompt is too long: 99 tokens > 64 maximum",
+    "Trying to keep 99 tokens, however the model is loaded with context length of only 64",
+    "Input is too long for requested model.",
 ]
 
 
@@ -401,6 +407,10 @@ def test_a_window_without_room_for_any_tokens_is_told_from_one_without_room_for_
     grown = STEPS.apply(STEPS.initial_state(state().problem, budget=9), STEPS.parse("So 7."))
     held = model(asked).complete([CompleteItem(grown, 0, 1)])  # it ends its candidate, not the run
     assert held == ((Sample("", 0, 0.0),),)
+    longer = replace(state("q"), problem=replace(state("q").problem, text="of pears 7 are there ."))
+    asked = Scripted(lambda body: refused(400, said) if "pears" in str(body) else writer(body))
+    found = model(asked).complete([*items, CompleteItem(longer, 0, 1)])  # the limit is not wrong
+    assert found[0][0].text and found[1] == ((Sample("", 0, 0.0)),)
 
 
 @pytest.mark.parametrize(

@@ -223,7 +223,8 @@ class CausalModel(SamplingGenerator):
     def _encoded(self, states: Sequence[State]) -> list[tuple[int, ...]]:
         """The prompt of each state; of several that are the same it is encoded once."""
         said = [self._prompting(state) for state in states]
-        tokens = {one: self._pretrained.encode(one) for one in dict.fromkeys(said)}
+        different = list(dict.fromkeys(said))
+        tokens = dict(zip(different, self._pretrained.encode_each(different), strict=True))
         return [tokens[one] for one in said]
 
     def _encoded_moves(

@@ -32,7 +32,7 @@ from selverify.models.verifiers.loading import (
 
 _DAY = date(2024, 7, 26)
 """The day for templates that show one (Llama 3): today's would change every prompt."""
-_SHOWN = {f"%{code}": f"{_DAY:%{code}}" for code in "YyBbmdAajHIMSp"} | {
+_SHOWN = {f"%{code}": f"{_DAY:%{code}}" for code in "YyBbmdAajHIMSpeFDTxXcZ"} | {
     "%-d": str(_DAY.day),
     "%-m": str(_DAY.month),
 }
@@ -61,7 +61,12 @@ class HubModel:
         return f"{self.files} {self.dtype}"
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
-        """Tokens of a prompt, ``begun`` as the beginning of the assistant's own answer.
+        """Tokens of a prompt; see ``encode_each``."""
+        (tokens,) = self.encode_each([prompt])
+        return tokens
+
+    def encode_each(self, prompts: Sequence[Prompt]) -> list[tuple[int, ...]]:
+        """Tokens of each prompt, ``begun`` as the beginning of the assistant's own answer.
 
         A model without a chat template is given the plain layout. What the answer begins with is
         appended to the rendered text, because templates strip the white space at its end, and with
@@ -70,12 +75,21 @@ class HubModel:
         Raises:
             ParamsError: the template refuses the messages.
         """
-        if prompt.messages and self.tokenizer.chat_template:
-            text = self._rendered(prompt.messages) + self._broken(prompt.begun)
-            return tuple(self.tokenizer.encode(text, add_special_tokens=False))
-        said = self.encode_text(plain_text(prompt))
+        if not prompts:
+            return []
+        chats = [bool(one.messages and self.tokenizer.chat_template) for one in prompts]
+        texts = [
+            self._rendered(one.messages) + self._broken(one.begun)
+            if chat
+            else self._broken(plain_text(one))
+            for one, chat in zip(prompts, chats, strict=True)
+        ]
+        found = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         bos = self.tokenizer.bos_token_id
-        return said if bos is None else (bos, *said)
+        return [
+            tuple(said) if chat or bos is None else (bos, *said)
+            for said, chat in zip(found, chats, strict=True)
+        ]
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Tokens of a text by itself, none of them special."""

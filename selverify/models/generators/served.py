@@ -50,7 +50,9 @@ _NO_ROOM = re.compile(
     r"(?:maximum|available|model'?s) (?:context|model) (?:length|size)"
     r"|maximum (?:allowed length|number of tokens allowed)"
     r"|exceeds? (?:the )?context (?:length|window|limit)"
-    r"|context_length_exceeded|exceed_context_size|prompt is too long: \d"
+    r"|context_length_exceeded|exceed_context_size|prompt is too long: \d|^input is too l"
+    r"|context length of only|greater than (?:the context length|max_seq_len)"
+    r"|context size has been exceeded"
     r"|(?:must have less than|max_new_tokens` must be <=) \d",
     re.IGNORECASE,
 )
@@ -97,6 +99,12 @@ class _Choice(_Strict):
         """Whether it is a whole message without content."""
         message = self.message
         return message is not None and message.content is None and self.finish_reason == "stop"
+
+    @property
+    def spoken(self) -> bool:
+        """Whether it has a text, if only white space, that no filter took away."""
+        said = self.text if self.message is None else self.message.content
+        return said is not None and self.finish_reason != "content_filter"
 
     def stopped_by(self, end: str) -> bool:
         """Whether ``end`` ended it, as far as the server tells."""
@@ -148,11 +156,10 @@ class _Request:
 class _Read(NamedTuple):
     """A sample as a reply holds it.
 
-    ``cut``: it ends at the limit of tokens. ``blank``: it was stopped before it had begun.
+    ``blank``: it was stopped before it had begun.
     """
 
     sample: Sample
-    cut: bool
     blank: bool
 
 
@@ -192,6 +199,7 @@ class ServedModel:
         self._takes = _Takes(None, None)
         self._finding_out = RLock()
         self._warned: set[str] = set()
+        self._granted = 0  # the highest limit of tokens that a reply came under
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
         drawn = None if schema is None else _digest(json.dumps(schema, sort_keys=True)).hex()
         self._identity = (
@@ -264,9 +272,8 @@ class ServedModel:
                 continue
             schema = variant.schema
             if schema and self._takes.schema is None:
-                # A server may also take a schema and pay no heed to it.
-                ended = [read.sample.text for read in answer if not read.cut]
-                texts = [text for text in ended if text]
+                # A server may also take a schema and pay no heed to it, which its first word shows.
+                texts = [read.sample.text for read in answer if read.sample.text]
                 if not all(text.startswith("{") for text in texts):
                     continue
                 schema = True if texts else None
@@ -281,7 +288,8 @@ class ServedModel:
 
         Raises:
             Refusal: the server refuses for another reason.
-            ParamsError: a problem leaves room for a few tokens, not for as many as are wanted.
+            ParamsError: a problem leaves room for a few tokens, not for as many as are wanted, and
+                no other has had room for so many.
         """
         if not isinstance(answer, Refusal):
             return [read.sample for read in answer]
@@ -289,7 +297,7 @@ class ServedModel:
             raise answer
         few = replace(request, seeds=request.seeds[:1], limit=min(request.limit, _FEW_TOKENS))
         least = _Takes(several=False, schema=False)
-        if few.limit < request.limit and not request.steps:
+        if few.limit < request.limit and not request.steps and self._granted < request.limit:
             (again,) = self._post([self._body(few, least)], [few], least)
             if not isinstance(again, Refusal):
                 name = "max_move_tokens" if request.one_move else "max_solution_tokens"
@@ -348,11 +356,8 @@ class ServedModel:
         ]
         unstopped = [_without_stop(self._body(one, takes)) for one in alone]
         for (place, index), again in zip(blank, self._post(unstopped, alone, takes), strict=True):
-            answer = answers[place]
-            if isinstance(again, Refusal):
-                answers[place] = again
-            elif not isinstance(answer, Refusal):
-                answer[index] = again[0]
+            if not isinstance(again, Refusal):
+                _given(answers[place])[index] = again[0]
         return answers
 
     def _post(
@@ -390,6 +395,7 @@ class ServedModel:
     def _samples(self, reply: Mapping[str, Any], one: _Request, takes: _Takes) -> list[_Read]:
         """At most a sample a seed. The surplus is dropped, but its tokens were generated."""
         read = _Choices.model_validate(reply)
+        self._granted = max(self._granted, one.limit)
         choices = _distinct(read.choices)[: len(one.seeds)]
         if any(choice.silent for choice in choices):
             self._warn_once(_SILENT)
@@ -397,8 +403,7 @@ class ServedModel:
         return [
             _Read(
                 Sample(text, count, 0.0),
-                cut=choice.finish_reason == "length",
-                blank=not text and choice.stopped_by(self._end),
+                blank=not text and choice.spoken and choice.stopped_by(self._end),
             )
             for choice, text, count in zip(choices, texts, _tokens(read.usage, texts), strict=True)
         ]
