@@ -210,7 +210,7 @@ def test_the_paper_is_covered() -> None:
 def test_the_tree_has_the_layers_in_order() -> None:
     """A line a row of ``test_layers``."""
     text = (DOCS / "architecture.md").read_text(encoding="utf-8")
-    tree = re.findall(r"^  ([a-z]+(?: [a-z]+)*)/?  ", text, flags=re.MULTILINE)
+    tree = re.findall(r"^  ([a-z_]+(?: [a-z]+)*)/?  ", text, flags=re.MULTILINE)
     assert tuple(tree) == ROWS
 
 
