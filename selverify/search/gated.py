@@ -152,7 +152,7 @@ def top_ranked(visit: Visit, scores: Sequence[float]) -> Move:
 def _skips(walk: Walk, skip: Callable[[float], bool], *, top: Move) -> Asking[tuple[Walk, bool]]:
     """Whether ``top`` is committed without a verifier call."""
     ((probability,),) = yield from rank(RankItem(walk.state, (top,), REJECT_PROBABILITY))
-    risk = 1.0 - (1.0 - walk.visit.risk) * (1.0 - probability)
+    risk = walk.visit.risk_with(probability)
     if not skip(risk):
         return walk, False
     yield note("trust", walk.state, move=top.text, reject_probability=probability, risk=risk)

@@ -79,7 +79,7 @@ def _guess(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
             top = top_ranked(walk.visit, scores)
             yield note("fallback", walk.state, rule="unverified", move=top.text)
             if rules.one_by_one:  # h is then the probability that the verifier rejects the move
-                walk = walk.changed(risk_after=1.0 - (1.0 - walk.visit.risk) * (1.0 - min(scores)))
+                walk = walk.changed(risk_after=walk.visit.risk_with(min(scores)))
             return walk, top
     return walk, None
 

@@ -56,6 +56,10 @@ class Visit(NamedTuple):
         """The verified moves that were not committed here."""
         return tuple(one for one in self.judged if one.move.text not in self.taken)
 
+    def risk_with(self, probability: float) -> float:
+        """``risk`` with one more move, which the verifier rejects with this probability."""
+        return 1.0 - (1.0 - self.risk) * (1.0 - probability)
+
     def pooled(self, candidates: Iterable[tuple[Move, int]]) -> Visit:
         """With ``candidates`` (a move, times sampled) that were not yet verified or committed."""
         pool = {move.text: move for move in self.pool}
