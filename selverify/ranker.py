@@ -290,8 +290,7 @@ class Ranker:
         with atomic_path(Path(folder)) as temporary:
             temporary.mkdir()
             save_file(self._weights.state_dict(), temporary / WEIGHTS)
-            text = json.dumps(self.described.model_dump(), indent=1, sort_keys=True)
-            (temporary / DESCRIBED).write_text(text + "\n", encoding="utf-8")
+            (temporary / DESCRIBED).write_text(_written(self.described), encoding="utf-8")
             (temporary / CARD).write_text(self.card, encoding="utf-8")
             write_digests(temporary)
 
@@ -385,7 +384,7 @@ class Ranker:
 
     def digest(self) -> str:
         """Content id of all that its numbers depend on."""
-        content = hashlib.sha256(self.described.model_dump_json().encode())
+        content = hashlib.sha256(_written(self.described).encode())
         for name, weights in sorted(self._weights.state_dict().items()):
             content.update(name.encode() + weights.numpy().tobytes())
         return f"ranker {content.hexdigest()[:16]}"
@@ -535,6 +534,10 @@ def _some_problems(lists: Collection[RecordedList], seed: int) -> Iterable[Recor
             kept.add(name)
             total += counts[name]
     return (one for one in lists if one.problem_id in kept)
+
+
+def _written(described: Described) -> str:
+    return json.dumps(described.model_dump(), indent=1, sort_keys=True) + "\n"
 
 
 def _fits(one: CandidateList) -> bool:

@@ -114,6 +114,7 @@ def test_it_is_the_same_after_it_was_saved(ranker: Ranker, folder: Path) -> None
     loaded = Ranker.load(folder)
     assert loaded.plan_many(states) == ranker.plan_many(states)
     assert loaded.described == ranker.described and loaded.card == ranker.card
+    assert loaded.digest() == ranker.digest()
     ranker.save(folder)
     other = folder.parent / "other"
     other.mkdir()

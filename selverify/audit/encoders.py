@@ -22,10 +22,11 @@ from torch import Tensor
 from transformers import AutoModel
 
 from selverify.audit.log import RecordedList
+from selverify.audit.records import shown
 from selverify.domains.answers import stated_answer
 from selverify.domains.claims import find_claims
 from selverify.domains.math_steps import END_OF_STEP
-from selverify.errors import ParamsError
+from selverify.errors import ParamsError, SchemaError
 from selverify.models.assembly import open_embeddings
 from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.prompting import disarmed
@@ -159,9 +160,19 @@ class Embedder:
         ``state`` is the question with the prefix, ``move`` the candidate, ``after`` all three,
         ``goal`` the question. ``token_logprobs`` is ``free_features``, or a zero; ``logprob`` the
         recorded one where all candidates of a list have it, else zeros.
+
+        Raises:
+            SchemaError: the encoder gives a number that is not finite as 32 bits.
         """
         wanted = dict.fromkeys(text for item in lists for text in _texts(item))
         vectors = self.encoder.encode(list(wanted)) if self.encoder else torch.zeros(len(wanted), 1)
+        finite = vectors.isfinite()
+        if not finite.all():
+            text = list(wanted)[int(finite.logical_not().any(1).nonzero()[0])]
+            raise SchemaError(
+                f"encoder: given numbers that are not finite for {shown(text)}, "
+                "expected finite ones of 32 bits"
+            )
         place = {text: row for row, text in enumerate(wanted)}
         return [self._rows(item, vectors[[place[one] for one in _texts(item)]]) for item in lists]
 

@@ -31,7 +31,7 @@ from selverify.audit.encoders import (
     open_embedder,
 )
 from selverify.audit.log import RecordedCandidate, RecordedList
-from selverify.errors import ParamsError
+from selverify.errors import ParamsError, SchemaError
 
 TEXTS = ["How many?", "", "48 / 2 = 24, so half of them are left.", "x" * 50, "How many?"]
 
@@ -80,6 +80,15 @@ def test_each_text_is_read_once_for_all_lists() -> None:
     (alone,) = Embedder(Letters(), free=False).embed(lists[1:])
     assert torch.equal(found[1].after, alone.after)
     assert Embedder(Letters(), free=False).embed([]) == []
+
+
+def test_numbers_beyond_32_bits_are_an_error() -> None:
+    class Vast:
+        def encode(self, texts: Sequence[str]) -> Tensor:
+            return torch.tensor([[1e300 if text == "one" else 1.0] for text in texts])
+
+    with pytest.raises(SchemaError, match="not finite for 'one', expected finite"):
+        Embedder(Vast(), free=False).embed([recorded("two", "one")])
 
 
 def test_log_probabilities_are_those_recorded_or_none() -> None:
