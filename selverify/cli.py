@@ -356,7 +356,7 @@ def serve(
         from selverify.serving import HOSTS, Limits, proxy
     except ImportError as error:
         raise ParamsError(
-            f"serve: expected its packages, pip install 'selverify[serve]' ({error})"
+            f"serve: expected its packages, pip install '.[serve]' in the clone ({error})"
         ) from error
     from selverify.solving import Solver, SolveSettings
 
@@ -546,13 +546,13 @@ def _verdict(solved: Solved, task: Task | None) -> Text:
     """The answer, and whether it is right where the truth is known."""
     given = f"Answer: {solved.answer}" if solved.answer is not None else "No answer"
     if task is None:
-        taken = (dict(one.data)["move"] for one in solved.events if one.event == "fallback")
-        if solved.answer is not None and not set(taken).isdisjoint(solved.derivation):
+        if solved.answer is not None and solved.unaccepted:
             given += " (a step was taken that the verifier did not accept)"
         return Text(given, style="bold")
-    from selverify.domains.claims import canonical_answer
+    from selverify.data.grading import GRADING_SECONDS, Grader
 
-    said, truth = canonical_answer(solved.answer or ""), canonical_answer(task.truth.answer)
-    if said == truth:
+    with Grader(GRADING_SECONDS, workers=1) as grader:
+        right = grader.matches(task.truth.answer, solved.answer)
+    if right:
         return Text(f"{given}, right", style="bold green")
     return Text(f"{given}, wrong: it is {task.truth.answer}", style="bold red")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from selverify.data.grading import Grader
 from selverify.domains import domain_by_name
 from selverify.domains.base import knows_truth
 from selverify.experiment.audits import gate_table, reliability_table, verifier_table
@@ -124,7 +125,7 @@ def run(
         "within": by_depth.within_table(visits),
     }
     found["curves"] = _curves(measured, found["equal_calls"])
-    measures = _measures(difficulty, steps, found["verifier"])
+    measures = _measures(difficulty, steps, found["verifier"], samples=params.difficulty.samples)
     report = ReportData(
         domain=params.domain,
         split=params.evaluation.split,
@@ -388,13 +389,15 @@ def _explored(
     made: Mapping[str, Sequence[Outcome]],
 ) -> list[dict[str, Any]]:
     policy = json.loads((inputs["residual"] / "policy.json").read_text(encoding="utf-8"))
-    return explorer_data(
-        domain_by_name(params.domain),
-        list(searches.values()),
-        tau=tau,
-        reference_dispersion=policy["reference_dispersion"]["hybrid"],
-        outcomes=made,
-    )
+    with Grader(seconds=params.evaluation.grading_seconds, workers=1) as grader:
+        return explorer_data(
+            domain_by_name(params.domain),
+            list(searches.values()),
+            tau=tau,
+            reference_dispersion=policy["reference_dispersion"]["hybrid"],
+            outcomes=made,
+            matches=grader.matches,
+        )
 
 
 def _made(rows: pd.DataFrame) -> dict[str, list[Outcome]]:
@@ -411,13 +414,17 @@ def _made(rows: pd.DataFrame) -> dict[str, list[Outcome]]:
 
 
 def _measures(
-    difficulty: pd.DataFrame, steps: pd.DataFrame, verifier: pd.DataFrame
+    difficulty: pd.DataFrame, steps: pd.DataFrame, verifier: pd.DataFrame, *, samples: int
 ) -> dict[str, float]:
-    """What the targets take from other stages, each a share in [0, 1]."""
+    """What the targets take from other stages, each a share in [0, 1].
+
+    Without pass@64 where a problem has fewer or more samples than that.
+    """
     own = judged(verifier).set_index("metric")["value"]
+    solved = float((difficulty["right_derivation_rate"] > 0).mean())
     return {
         "pass_at_1": float(difficulty["pass_at_1"].mean()),
-        "pass_at_64": float((difficulty["right_derivation_rate"] > 0).mean()),
+        **({"pass_at_64": solved} if samples == 64 else {}),
         "gated_share": float((steps["gate"] != "").mean()) if len(steps) else math.nan,
         "step_auc": float(own.get("step_auc", math.nan)),
     }

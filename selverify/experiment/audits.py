@@ -30,6 +30,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 RANDOM = "random"
 ORACLE = "oracle"
+_KIND_OF_REASON = r"^((?:malformed: )?[^:]*)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,6 +212,8 @@ def reliability_table(scores: npt.ArrayLike, truth: npt.ArrayLike, *, bins: int)
 def gate_table(candidates: pd.DataFrame) -> pd.DataFrame:
     """Refusals by gate and reason, and how many of them were right by exact truth.
 
+    What a reason says behind a colon, as which number is unknown, is not counted apart.
+
     Args:
         candidates: one row a sampled candidate: gate and reason (both "" for a survivor), and
             right (true where the candidate is a right move; false for malformed text).
@@ -219,6 +222,8 @@ def gate_table(candidates: pd.DataFrame) -> pd.DataFrame:
         gate, reason, refused, share (of all candidates), false_rejects; most frequent first.
     """
     refused = candidates[candidates["gate"] != ""]
+    kinds = refused["reason"].astype(str).str.extract(_KIND_OF_REASON, expand=False)
+    refused = refused.assign(reason=kinds)
     grouped = refused.groupby(["gate", "reason"])["right"]
     table = grouped.agg(refused="size", false_rejects="sum").reset_index()
     table.insert(3, "share", table["refused"] / max(len(candidates), 1))

@@ -31,18 +31,20 @@ from selverify.report.tables import (
 
 BEAM = "beam_keep_b"
 HARDEST = 2
-"""Bins on each side of the comparison by difficulty."""
+"""Bins on each side of the comparison by difficulty, where there are four or more."""
 
 
 class _Claim(NamedTuple):
     """A claim at one N: its text, the paper's own figure if it gives one, and the measured one.
 
-    Both figures are in one unit, and the claim says that they are above 0.
+    Both figures are in one unit, and the claim says that they are above 0. It is ``void`` where it
+    compares what is not there.
     """
 
     text: str
     paper: float | None
     gain: Interval
+    void: bool = False
 
 
 def claims_table(
@@ -63,7 +65,8 @@ def claims_table(
     Returns:
         claim; paper; value, low and high at N = ``budget``, in points or percent; verdict: "holds"
         where the interval is above 0, "holds at N = ..." where that is so at other N only, "does
-        not hold" where it is below 0, else "not decided".
+        not hold" where it is below 0, else "not decided". A larger gain on hard problems does not
+        hold where they show no gain.
     """
     if PAPER_METHOD not in set(rows["method"]):
         return pd.DataFrame()
@@ -74,19 +77,20 @@ def claims_table(
             "claim": one.text,
             "paper": one.paper,
             **asdict(one.gain),
-            "verdict": _verdict({n: own[place].gain for n, own in found.items()}, budget),
+            "verdict": _verdict({n: own[place] for n, own in found.items()}, budget),
         }
         for place, one in enumerate(found[budget])
     )
 
 
-def _verdict(gains: Mapping[int, Interval], budget: int) -> str:
-    if gains[budget].low > 0:
+def _verdict(claims: Mapping[int, _Claim], budget: int) -> str:
+    holds = [n for n, one in claims.items() if one.gain.low > 0 and not one.void]
+    if budget in holds:
         return "holds"
-    elsewhere = [str(n) for n, gain in gains.items() if gain.low > 0]
-    if elsewhere:
-        return f"holds at N = {', '.join(elsewhere)}"
-    return "does not hold" if gains[budget].high < 0 else "not decided"
+    if holds:
+        return f"holds at N = {', '.join(map(str, holds))}"
+    here = claims[budget]
+    return "does not hold" if here.gain.high < 0 or here.void else "not decided"
 
 
 def _claims(
@@ -121,9 +125,9 @@ def _claims(
                 PAPER_ABLATION[method][0] - PAPER_ABLATION[above][0],
                 _gain(rows, n, method, above, bootstrap),
             )
-    if BEAM in ran:
-        text = f"Larger gain over {method_name(BEAM)} on the hardest two bins than on the easiest"
-        yield _Claim(f"{text}, points", None, _by_difficulty(rows, bins, n, bootstrap))
+    side = min(HARDEST, len(set(bins.values())) // 2)
+    if BEAM in ran and side:
+        yield _by_difficulty(rows, bins, n, side, bootstrap)
     free = BUDGET_FREE[0]
     for (small, with_method), (large, without) in pairwise(by_backbone.items()):
         if free in set(without["method"]):
@@ -147,14 +151,32 @@ def _saving(rows: pd.DataFrame, n: int, other: str, bootstrap: Bootstrap) -> Int
 
 
 def _by_difficulty(
-    rows: pd.DataFrame, bins: Mapping[str, int], n: int, bootstrap: Bootstrap
-) -> Interval:
-    """The gain over the beam on the hardest bins less that on the easiest, in points."""
+    rows: pd.DataFrame, bins: Mapping[str, int], n: int, side: int, bootstrap: Bootstrap
+) -> _Claim:
+    """The gain over the beam on the ``side`` hardest bins less that on the easiest, in points.
+
+    A resample holds another number of hard problems than the sample: the interval is that of the
+    two means, each linearised at its value.
+    """
     own, theirs = _correct(rows, n, PAPER_METHOD, BEAM)
+    gain = (own - theirs).to_numpy()
     number = np.array([bins[problem] for problem in own.index])
-    hard, easy = number > number.max() - HARDEST, number < number.min() + HARDEST
-    weights = hard * len(number) / hard.sum() - easy * len(number) / easy.sum()
-    return _points(mean_interval((own - theirs).to_numpy() * weights, bootstrap))
+    sides = (number > number.max() - side, number < number.min() + side)
+    (hard, easy) = means = [gain[one].mean() for one in sides]
+    spread = [
+        np.where(one, gain - mean, 0.0) * len(gain) / one.sum()
+        for one, mean in zip(sides, means, strict=True)
+    ]
+    around = mean_interval(spread[0] - spread[1], bootstrap)
+    value = float(hard - easy)
+    bins_of = "two bins" if side == HARDEST else "bin"
+    return _Claim(
+        f"Larger gain over {method_name(BEAM)} on the hardest {bins_of} than on the easiest, "
+        "points",
+        None,
+        _points(Interval(value, value + around.low, value + around.high)),
+        void=hard <= 0,
+    )
 
 
 def _correct(rows: pd.DataFrame, n: int, *methods: str) -> list[pd.Series]:

@@ -5,14 +5,13 @@ Knows: rounds of gated competition and how they read. Does not know: HTML, model
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from selverify.data.benchmark import Task
 from selverify.domains.base import Domain, knows_truth
-from selverify.domains.claims import canonical_answer
 from selverify.report.trace_text import FALLBACKS, Round, outcome_text, read_rounds
 from selverify.search.traces import Event
 from selverify.types import Candidate, Move, State, Truth
@@ -44,6 +43,7 @@ def explorer_data(
     *,
     tau: float,
     reference_dispersion: float,
+    matches: Callable[[str, str | None], bool],
     outcomes: Mapping[str, Sequence[Outcome]] = MappingProxyType({}),
 ) -> list[dict[str, Any]]:
     """One entry a problem, of plain values: the question, the answers, and every step.
@@ -54,19 +54,25 @@ def explorer_data(
     "wrong" by the move itself, "" where that is not known or the move was refused. ``astray``:
     after which move no right answer was in reach, and what let it pass, of a problem that was not
     solved; "" where that is not known. ``methods``:
-    ``outcomes`` of the problem, by its name.
+    ``outcomes`` of the problem, by its name. ``matches``: whether to a truth an answer is right.
     """
     return [
-        _entry(domain, one, tau, reference_dispersion)
+        _entry(domain, one, tau, reference_dispersion, matches)
         | {"methods": [list(each) for each in outcomes.get(one.task.problem.problem_id, ())]}
         for one in searches
     ]
 
 
-def _entry(domain: Domain, one: TracedSearch, tau: float, reference: float) -> dict[str, Any]:
+def _entry(
+    domain: Domain,
+    one: TracedSearch,
+    tau: float,
+    reference: float,
+    matches: Callable[[str, str | None], bool],
+) -> dict[str, Any]:
     problem, truth = one.task.problem, one.task.truth
     answer = dict(one.events[-1].data).get("answer") if one.events else None
-    right = canonical_answer(str(answer or "")) == canonical_answer(truth.answer)
+    right = matches(truth.answer, None if answer is None else str(answer))
     return {
         "id": problem.problem_id,
         "text": problem.text,

@@ -75,8 +75,8 @@ DESCRIPTIONS = {
     "a method with a bar of 95 %.",
     "backbones": "Accuracy in percent against N, one panel a backbone.",
     "gates": "Bars of the share of sampled moves that each gate refuses, by reason.",
-    "rankers": "Share of states whose first k moves hold an accepted one, against k, one line a "
-    "ranker.",
+    "rankers": "Share of states whose first k moves hold the best accepted one, against k, one "
+    "line a ranker.",
     "reliability": "Share of steps that are right against the verifier's score, beside the "
     "diagonal of a calibrated one; below it how many steps have each score.",
     "within": "Two panels along the moves of a solution: the shares of states without a call and "

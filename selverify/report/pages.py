@@ -13,6 +13,7 @@ import base64
 import gzip
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from selverify.storage import atomic_path
 ORIGIN = "<!-- origin -->"
 """Where the pipeline puts, into a copy, which commit, machine and models the numbers are of."""
 MOST_COLUMNS = 1000
+_TAG = re.compile(r"<(?=[a-zA-Z/!?])")
 _EMPHASIS = str.maketrans("", "", "*`")
 """Marks of emphasis in notes, which are Markdown."""
 
@@ -44,10 +46,15 @@ def to_markdown(report: ReportData) -> str:
     for section in sections(report):
         header = section.header
         lines = [header, ["---", *["---:"] * (len(header) - 1)], *section.rows]
-        rows = (" | ".join(cell.replace("|", "\\|") for cell in line) for line in lines)
+        rows = (" | ".join(map(_cell, line)) for line in lines)
         parts += [f"## {section.title}", "\n".join(f"| {row} |" for row in rows)]
         parts += [section.note] if section.note else []
     return "\n\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    """One line of a table, in which no tag and no comment begins."""
+    return " ".join(_TAG.sub("&lt;", text).replace("|", "\\|").split())
 
 
 def to_latex(report: ReportData) -> str:

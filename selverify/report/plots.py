@@ -160,9 +160,9 @@ def accuracy_against_calls(points: pd.DataFrame, stem: Path, *, title: str) -> N
     with drawing(stem, 7.6, 4.4) as figure:
         none, axes = figure.subplots(1, 2, sharey=True, width_ratios=[1, 7])
         axes.spines["left"].set_visible(False)
-        paid = points[points["verifier_calls"] > 0]
-        free = _present(points[~points["method"].isin(paid["method"])])
-        for place, (method, own) in enumerate(_by_method(points, free, "n")):
+        paid, unpaid = (points[points["verifier_calls"] > 0], points[points["verifier_calls"] == 0])
+        free = _present(unpaid)
+        for place, (method, own) in enumerate(_by_method(unpaid, free, "n")):
             best = own.nlargest(1, "accuracy")
             _errorbars(none, pd.Series((place + 1) / (len(free) + 1), best.index), best, method)
         _lines_over_costs(axes, paid, "verifier_calls", horizontal=True)
@@ -333,6 +333,8 @@ def gate_bars(table: pd.DataFrame, stem: Path, *, title: str) -> None:
         for place, share in zip(table.index, table["share"], strict=True):
             axes.text(100 * share, place, f" {100 * share:.2f} %", va="center", color="#444444")
         axes.set(yticks=table.index, yticklabels=table["reason"], title=title)
+        for label in axes.get_yticklabels():
+            label.set_parse_math(False)  # a domain may put a move's text into a reason
         axes.set(xlabel="Share of sampled candidates", xlim=(0, 118 * max([*table["share"], 0.01])))
         axes.xaxis.set_major_formatter(PercentFormatter(symbol=" %"))
         axes.invert_yaxis()
@@ -502,7 +504,13 @@ def _lines_over_costs(
 
 
 def _label_ends(axes: Axes, ends: Mapping[str, float]) -> None:
-    """Names at the right of the lines' ends, moved apart where they would overlap."""
+    """Names at the right of the lines' ends, moved apart where they would overlap.
+
+    A line that is nowhere (NaN) has none.
+    """
+    ends = {name: end for name, end in ends.items() if not np.isnan(end)}
+    if not ends:
+        return
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     names = sorted(ends, key=lambda method: (ends[method], method))

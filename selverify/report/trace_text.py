@@ -39,6 +39,7 @@ OUTCOMES = {
         "Trusted without a call: the chance that the verifier rejects {move} is put at "
         "{reject_probability:.3f}, that it rejects any move since its last call at {risk:.3f}."
     ),
+    "check": "The answer checks without a call: {move}",
     "retract": (
         "The call rejects {move}, committed before without one ({score:.2f}): back to the state "
         "after {to} moves."
@@ -53,7 +54,7 @@ OUTCOMES = {
     "end": "Stop: {reason}.",
 }
 """The events that end a round, and how each reads."""
-_STYLES = {"trust": "green", "commit": "bold green", "end": "bold"}
+_STYLES = {"trust": "green", "check": "green", "commit": "bold green", "end": "bold"}
 """Colours of the good ones; the others are warnings."""
 FALLBACKS = {
     "unverified": "No calls left, so the best ranked move is taken unverified",
@@ -240,7 +241,7 @@ def render_trace(
     for step in read_rounds(domain, events):
         if isinstance(step, Event):
             yield Text(outcome_text(step), style=_STYLES.get(step.event, "yellow"))
-            shown = shown if step.event in ("trust", "retry") else None
+            shown = shown if step.event in ("trust", "check", "retry") else None
             continue
         if step.state.trace != shown:
             shown = step.state.trace

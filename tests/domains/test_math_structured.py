@@ -85,31 +85,49 @@ def test_latex_needs_no_second_backslash(written: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "Expecting value"),
-        ("half of 48 is 24", "Expecting value"),
-        ("Here it is: " + answer("h", "1"), "Expecting value"),
-        (answer("h", "1") + answer("h", "2"), "Extra data"),
+        ("", "not JSON: Expecting value"),
+        ("half of 48 is 24", "not JSON: Expecting value"),
+        ("Here it is: " + answer("h", "1"), "not JSON: Expecting value"),
+        (answer("h", "1") + answer("h", "2"), "not JSON: Extra data"),
         ("[]", "expected one object with the keys op and args"),
         ('{"op": "answer"}', "expected one object with the keys op and args"),
-        (line("guess", value="1"), "op 'guess', expected one of define"),
-        ('{"op": ["answer"], "args": {}}', "op \"['answer']\", expected one of define"),
-        (line("answer", symbol="h"), "value: Field required"),
-        (line("answer", symbol="h", value="1", sure="yes"), "sure: Extra inputs"),
-        (line("answer", symbol="h", value=""), "value: Value should have at least 1"),
-        (line("answer", symbol="h", value=1), "value: Input should be a valid string"),
-        (line("answer", symbol="2h", value="1"), "symbol: String should match pattern"),
-        (line("answer", symbol="h\n", value="1"), "symbol: String should match pattern"),
-        (line("answer", symbol="h", value="1\x00"), "value: Value error, control characters"),
-        (line("answer", symbol="h", value="1" * 301), "value: Value should have at most 300"),
-        (require("n", "big"), "condition: Input should be 'integer', 'even'"),
-        (derive("x = 1", 0), "premises.0: Input should be greater than or equal to 1"),
+        (line("guess", value="1"), "unknown op: 'guess', expected one of define"),
+        ('{"op": ["answer"], "args": {}}', "unknown op: \"['answer']\", expected one of define"),
+        (line("answer", symbol="h"), "missing: value: Field required"),
+        (line("answer", symbol="h", value="1", sure="yes"), "extra forbidden: sure: Extra inputs"),
+        (line("answer", symbol="h", value=""), "too short: value: Value should have at least 1"),
+        (line("answer", symbol="h", value=1), "string type: value: Input should be a valid string"),
+        (
+            line("answer", symbol="2h", value="1"),
+            "string pattern mismatch: symbol: String should match pattern",
+        ),
+        (
+            line("answer", symbol="h\n", value="1"),
+            "string pattern mismatch: symbol: String should match pattern",
+        ),
+        (
+            line("answer", symbol="h", value="1\x00"),
+            "value error: value: Value error, control characters",
+        ),
+        (
+            line("answer", symbol="h", value="1" * 301),
+            "too long: value: Value should have at most 300",
+        ),
+        (require("n", "big"), "literal error: condition: Input should be 'integer', 'even'"),
+        (
+            derive("x = 1", 0),
+            "greater than equal: premises.0: Input should be greater than or equal to 1",
+        ),
         ('{"op": "answer", "op": "answer", "args": {}}', "a key stands twice"),
-        ('{"op": "answer", "args": {"symbol": "h", "value": NaN}}', "the number NaN"),
-        ('{"op": "answer", "args": {"symbol": "h", "value": -Infinity}}', "the number -Infinity"),
-        ('{"op": "answer", "args": {"symbol": "h", "value": 1e999}}', "the number 1e999"),
-        ('{"op": "derive", "args": {"premises": [' + "9" * 50 + "]}}", "the number 9999"),
-        ('{"op": "answer", "args": "\\ud800"}', ": Invalid JSON"),
-        (line("answer", **{f"k{n}": "v" for n in range(9)}), "9 keys, expected at most 8"),
+        ('{"op": "answer", "args": {"symbol": "h", "value": NaN}}', "a number: NaN"),
+        ('{"op": "answer", "args": {"symbol": "h", "value": -Infinity}}', "a number: -Infinity"),
+        ('{"op": "answer", "args": {"symbol": "h", "value": 1e999}}', "a number: 1e999"),
+        ('{"op": "derive", "args": {"premises": [' + "9" * 50 + "]}}", "a number: 9999"),
+        ('{"op": "answer", "args": "\\ud800"}', "json invalid: : Invalid JSON"),
+        (
+            line("answer", **{f"k{n}": "v" for n in range(9)}),
+            "too many keys: 9, expected at most 8",
+        ),
         (line("answer", symbol=[[["h"]]]), "nested deeper than 3"),
         (answer("h", "1" * 4_000), "longer than 4000 characters"),
     ],
@@ -137,7 +155,7 @@ PRELUDE = (
     ("text", "reason"),
     [
         (bind("n", "24"), "structural: repeats an earlier move"),
-        (define("n", "pencils"), "structural: n is defined already"),
+        (define("n", "pencils"), "structural: defined already: n"),
         (derive("k = 2", 3, 9), "structural: scope: line 9 is not written yet"),
         (compute("k", "n + pence", "26"), "structural: scope: pence is not introduced"),
         (compute("k", "2*(n - q)", "26"), "structural: scope: q is not introduced"),
@@ -240,6 +258,7 @@ def test_a_rounded_value_is_not_calculated_with() -> None:
     twice = after(bind("r", "7"), bind("r", "10", "rounded to tens"))
     assert why(twice, compute("k", "r*6", "60")) is None
     assert why(after(bind("r", "2.75")), compute("k", "r*4", "12")) is not None
+    assert why(after(bind("r", "2.7")), compute("k", "r*4", "11")) is None
 
 
 def test_names_of_an_equation_may_be_used() -> None:

@@ -158,26 +158,33 @@ def test_steps_of_which_none_can_be_judged_have_a_report(
     reliability_diagram(tables["reliability"], tmp_path / "reliability", title="verifier")
     gate_bars(tables["gates"], tmp_path / "gates", title="gates")
     rates = pd.DataFrame({"pass_at_1": [0.0], "right_derivation_rate": [0.5]})
-    measures = _measures(rates, steps, tables["verifier"])
+    measures = _measures(rates, steps, tables["verifier"], samples=64)
     shares = [measures["step_auc"], measures["gated_share"]]
     refused = np.nan if gate is None else float(gate != "")
     assert shares == pytest.approx([np.nan, refused], nan_ok=True)
+    assert measures["pass_at_64"] == 1.0
+    assert "pass_at_64" not in _measures(rates, steps, tables["verifier"], samples=16)
 
 
 def test_gate_table_counts_reasons_and_false_rejects() -> None:
-    """Shares are of all candidates, survivors included; the most frequent reason comes first."""
+    """Shares are of all candidates, survivors included; the most frequent reason comes first.
+
+    What stands behind a colon is not counted apart, but for moves that could not be read.
+    """
     candidates = pd.DataFrame(
         [
             ("", "", True),
             ("context", "arithmetic", False),
-            ("structural", "scope", False),
-            ("structural", "scope", True),
+            ("structural", "scope: 7 is nowhere", False),
+            ("structural", "scope: $8\n$ is nowhere", True),
+            ("structural", "malformed: unknown op: a\x00", False),
         ],
         columns=["gate", "reason", "right"],
     )
     table = gate_table(candidates)
     assert list(table) == ["gate", "reason", "refused", "share", "false_rejects"]
     assert list(table.itertuples(index=False, name=None)) == [
-        ("structural", "scope", 2, 0.5, 1),
-        ("context", "arithmetic", 1, 0.25, 0),
+        ("structural", "scope", 2, 0.4, 1),
+        ("context", "arithmetic", 1, 0.2, 0),
+        ("structural", "malformed: unknown op", 1, 0.2, 0),
     ]

@@ -76,8 +76,28 @@ def test_the_gain_by_difficulty_compares_the_ends() -> None:
     name = "Larger gain over Beam (keep b) on the hardest two bins than on the easiest, points"
     table = claims(outcomes_at(8, beam_keep_b=NONE, paper=hard))
     assert table.loc[name, "value"] == pytest.approx(100.0)
+    assert table.loc[name, ["low", "high"]].tolist() == [pytest.approx(100.0)] * 2
+    assert table.loc[name, "verdict"] == "holds"
     easy = [1 - one for one in hard]
     assert claims(outcomes_at(8, beam_keep_b=NONE, paper=easy)).loc[name, "value"] < 0
+
+
+def test_losing_less_on_hard_problems_is_no_gain() -> None:
+    """The difference is the same; the claim of a larger gain does not hold."""
+    hard = [int(BINS[problem] >= 4) for problem in IDS]
+    table = claims(outcomes_at(8, beam_keep_b=ALL, paper=hard))
+    (row,) = table[table.index.str.startswith("Larger gain")].itertuples()
+    assert (row.value, row.verdict) == (pytest.approx(100.0), "does not hold")
+
+
+@pytest.mark.parametrize(("bins", "value"), [(1, None), (2, 100.0), (3, 100.0)])
+def test_with_few_bins_no_problem_is_on_both_sides(bins: int, value: float | None) -> None:
+    numbers = {problem: 1 + place * bins // len(IDS) for place, problem in enumerate(IDS)}
+    hard = [int(numbers[problem] == bins) for problem in IDS]
+    rows = outcomes_at(8, beam_keep_b=NONE, paper=hard)
+    table = claims_table(rows, {"small": rows}, numbers, budget=8, bootstrap=BOOTSTRAP)
+    shown = table[table["claim"].str.startswith("Larger gain")]["value"].tolist()
+    assert shown == ([] if value is None else [pytest.approx(value)])
 
 
 def test_a_small_backbone_with_the_method_against_a_large_one_without() -> None:

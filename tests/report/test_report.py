@@ -295,7 +295,7 @@ def test_a_run_without_the_papers_methods_still_has_a_page(built: ReportData) ->
     goals = targets.targets(cross.rows, measures, budget=4, bootstrap=BOOTSTRAP)
     named = {goal.name: goal for goal in goals}
     assert "accuracy_gain_over_gates_only" not in named
-    assert not named["ablation_accuracy_order"].met
+    assert not [name for name in named if name.startswith("ablation")]
     page = pages.to_markdown(replace(built, tables={**built.tables, **found}, targets=goals))
     assert "| Ours (full) |" in page
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from operator import eq
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from selverify.report.sections import ReportData
 from tasks.report import draw_figures
 
 playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed (pip install 'selverify[browser]')"
+    "playwright.sync_api", reason="playwright is not installed (pip install '.[browser]' in the clone)"
 )
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
@@ -42,7 +43,9 @@ def address(built: ReportData, tmp_path_factory: pytest.TempPathFactory) -> str:
         ]
         for place, task in enumerate(TASKS)
     }
-    data = explorer_data(DOMAIN, searches, tau=0.5, reference_dispersion=0.25, outcomes=made)
+    data = explorer_data(
+        DOMAIN, searches, tau=0.5, reference_dispersion=0.25, matches=eq, outcomes=made
+    )
     page = to_html(built, folder, data, remark=DOMAIN.remark)
     page = page.replace(
         ORIGIN, "<h2>Where these numbers come from</h2><dl><dt>a</dt><dd>b</dd></dl>"
@@ -83,10 +86,12 @@ def test_problems_are_walked_by_buttons_and_keys(page: Any) -> None:
         return str(page.locator("#problem").input_value())
 
     page.locator("h1").click()
-    page.keyboard.press("n")
+    page.keyboard.press("ArrowRight")
     assert shown() == names[1]
+    page.keyboard.press("n")
+    assert shown() == names[1], "a letter is the reader's own (WCAG 2.1.4)"
     page.keyboard.press("ArrowLeft")
-    page.keyboard.press("p")
+    page.keyboard.press("ArrowLeft")
     assert shown() == names[0], "nothing comes before the first"
     page.locator("#next").click()
     assert shown() == names[1]

@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 from dataclasses import replace
+from operator import eq
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_events_come_back_from_the_log(tmp_path: Path, solved: list[Solved]) -> 
 
 def test_the_explorer_tells_the_whole_search(searched: list[TracedSearch]) -> None:
     """Calls, commits and verdicts are those of the events, and the answer is judged."""
-    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
+    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25, matches=eq)
     assert [one["id"] for one in data] == [one.task.problem.problem_id for one in searched]
     for entry, one in zip(data, searched, strict=True):
         kinds = [event.event for event in one.events]
@@ -86,7 +87,7 @@ def test_the_explorer_tells_the_whole_search(searched: list[TracedSearch]) -> No
 
 def test_moves_are_marked_right_or_wrong(searched: list[TracedSearch]) -> None:
     """Of every state and candidate, as the domain knows; a wrong solution went astray somewhere."""
-    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
+    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25, matches=eq)
     marks = set()
     for entry, one in zip(data, searched, strict=True):
         truth, start = one.task.truth, DOMAIN.initial_state(one.task.problem, budget=6)
@@ -120,7 +121,9 @@ def test_what_other_methods_made_of_a_problem_stands_beside_its_trace(
 ) -> None:
     name = searched[0].task.problem.problem_id
     made = {name: [Outcome("CoT", 1.0, 0.0, 40.0), Outcome("Full", 0.5, 3.0, 80.0)]}
-    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25, outcomes=made)
+    data = explorer_data(
+        DOMAIN, searched, tau=0.5, reference_dispersion=0.25, matches=eq, outcomes=made
+    )
     assert data[0]["methods"] == [["CoT", 1.0, 0.0, 40.0], ["Full", 0.5, 3.0, 80.0]]
     assert data[1]["methods"] == []
 
@@ -138,7 +141,7 @@ def test_the_page_stands_alone(
     built: ReportData, figures: Path, searched: list[TracedSearch]
 ) -> None:
     """Every section with its figure inside; nothing is loaded from elsewhere."""
-    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25)
+    data = explorer_data(DOMAIN, searched, tau=0.5, reference_dispersion=0.25, matches=eq)
     page = to_html(built, figures, data)
     for section in sections(built):
         assert f"<h2>{section.title}</h2>" in page
@@ -159,7 +162,7 @@ def test_no_text_becomes_markup(
     hostile = replace(task, problem=replace(task.problem, text=HOSTILE))
     one = replace(searched[0], task=hostile)
     tables = {**built.tables, "gates": built.tables["gates"].assign(reason=HOSTILE)}
-    data = explorer_data(DOMAIN, [one], tau=0.5, reference_dispersion=0.25)
+    data = explorer_data(DOMAIN, [one], tau=0.5, reference_dispersion=0.25, matches=eq)
     page = to_html(replace(built, tables=tables), figures, data)
     assert "<img src=x" not in page
     assert page.count("</script>") == 2
