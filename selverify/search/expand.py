@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from selverify.domains.base import Domain
 from selverify.search.aggregation import Aggregate
@@ -41,7 +41,8 @@ def expand(
 
     Fewer moves where an answer comes first; a refused move drops its continuation. Continuations of
     one state draw different samples. Each distinct (parent's state, new moves) is one verifier
-    call, with as many step scores as it has moves.
+    call, with as many step scores as it has moves. Where answers check for free, those that do are
+    all that is left, and nothing is verified: their moves score 1.
     """
     pairs = zip(parents, counts, strict=True)
     front = [[Branch(parent.state, times=count)] for parent, count in pairs]
@@ -54,7 +55,18 @@ def expand(
             [child for one in line for child in _children(domain, one, answers, gates=gates)]
             for line in front
         ]
+    right = [[one for one in line if checked(domain, one.state)] for line in front]
+    if any(right):
+        return [
+            [replace(one, scores=_filled(parent.scores, one.state)) for one in line]
+            for parent, line in zip(parents, right, strict=True)
+        ]
     return (yield from _verified(parents, front))
+
+
+def _filled(scores: Sequence[float], state: State) -> tuple[float, ...]:
+    """One score a move: 1 for those that have none."""
+    return (*scores, *(1.0 for _ in state.derivation[len(scores) :]))
 
 
 def _items(

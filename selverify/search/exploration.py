@@ -5,7 +5,7 @@ Knows: the settings of exploration and what is kept of a walk. Does not know: fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from selverify.domains.base import Domain
 from selverify.search.gated import gated_walk, outcome
@@ -53,7 +53,7 @@ def explore(
     max_retries: int,
     max_moves: int,
 ) -> Asking[Exploration]:
-    """Gated competition with every survivor verified.
+    """Gated competition with every survivor verified, those that check for free, too.
 
     It may draw as many samples as a straight derivation with every retry would; each is verified
     at most once, so the same number bounds the calls.
@@ -79,7 +79,11 @@ def explore(
     )
     cap = proposals * (max_retries + 1) * max_moves
     walk = yield from gated_walk(
-        domain, problem, rules=settings.rules(domain), budget=cap, generation_cap=cap
+        domain,
+        problem,
+        rules=replace(settings.rules(domain), settled=None),
+        budget=cap,
+        generation_cap=cap,
     )
     lists = tuple(_candidate_list(visit, tau) for visit in walk.visits if visit.judged)
     return Exploration(lists, outcome(domain, walk))

@@ -32,8 +32,9 @@ class Rules:
     ``propose``: (visit, samples left) -> new samples, Gen(w). ``retrieve``: state -> moves of the
     pattern store that pass the gates, Ret(w). ``gates``: (state, samples) -> their distinct
     survivors (Eq. gated_moves). ``rank``: visit -> h(w, m) of its pool, lower is better (Eq.
-    hybrid_score). ``skip``: probability that the verifier rejects this move, or one committed
-    without a call since the last verified one -> whether this one is, too; None: never.
+    hybrid_score). ``settled``: (state, move) -> whether the move ends in an answer that checks for
+    free; None: no answer does. ``skip``: probability that the verifier rejects this move, or one
+    committed without a call since the last verified one -> whether this one is, too; None: never.
     ``width``: (scores h of the pool, most that can be verified) -> k(w) (Eq. kw). ``accept``:
     verifier score -> V. ``commit``: accepted move -> its worth, higher is better. ``recover``: the
     next step where a round ends without a move. ``one_by_one``: without an accepted move the
@@ -45,6 +46,7 @@ class Rules:
     retrieve: Callable[[State], tuple[Move, ...]]
     gates: Callable[[State, Sequence[Sample]], Sifted]
     rank: Callable[[Visit], Asking[tuple[float, ...]]]
+    settled: Callable[[State, Move], bool] | None
     skip: Callable[[float], bool] | None
     width: Callable[[Sequence[float], int], int]
     accept: Callable[[float], bool]
@@ -106,15 +108,19 @@ def outcome(domain: Domain, walk: Walk) -> Outcome:
 def compete(walk: Walk, rules: Rules) -> Asking[Decision]:
     """One round at a state: draw, then commit the top-ranked survivor or verify the top k(w).
 
+    An answer that checks for free is committed without a call, also when none is left.
     Verification can be skipped only until a move was verified at the state. What was committed
     without a call is verified with the next call (docs/decisions/0024).
     Survivors that were left unverified compete again in the next round; a move once verified at a
     state is not verified there again.
     """
-    if walk.calls == 0 or walk.visit.depth >= rules.max_moves:
+    if walk.visit.depth >= rules.max_moves or (walk.calls == 0 and rules.settled is None):
         return walk, None
     walk = yield from draw(walk, rules)
-    if not walk.visit.pool:
+    answer = yield from settled(walk, rules)
+    if answer is not None:
+        return walk, answer
+    if walk.calls == 0 or not walk.visit.pool:
         return walk, None
     scores = yield from rules.rank(walk.visit)
     if rules.skip is not None and not walk.visit.judged:
@@ -144,6 +150,16 @@ def draw(walk: Walk, rules: Rules) -> Asking[Walk]:
     return walk.with_visit(pooled)._replace(samples=walk.samples - len(samples))
 
 
+def settled(walk: Walk, rules: Rules) -> Asking[Move | None]:
+    """The first survivor that ends in an answer that checks for free, if there is one."""
+    if rules.settled is not None:
+        for move in walk.visit.pool:
+            if rules.settled(walk.state, move):
+                yield note("check", walk.state, move=move.text)
+                return move
+    return None
+
+
 def top_ranked(visit: Visit, scores: Sequence[float]) -> Move:
     """The survivor of lowest h; ties in proposal order."""
     return visit.pool[min(range(len(visit.pool)), key=scores.__getitem__)]
@@ -171,6 +187,7 @@ def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[W
     yield note("allocate", visit.state, sigma=dispersion(scores), k=k, scores=list(scores))
     order = sorted(range(len(pool)), key=scores.__getitem__)[: min(k, most)]
     last = walk.visits[walk.unverified[0]].state if visit.pending else visit.state
+    last = last.with_budget(walk.calls)
     verdicts = yield from verify(
         *(VerifyItem(last, (*visit.pending, pool[index])) for index in order)
     )
@@ -186,7 +203,7 @@ def verify_top(walk: Walk, rules: Rules, *, scores: Sequence[float]) -> Asking[W
     if checked.here != known.here:
         rejected = checked.visit.judged[-1]
         data = {"move": rejected.move.text, "score": rejected.score, "to": checked.visit.depth}
-        yield note("retract", visit.state, **data)
+        yield note("retract", known.state, **data)
     return checked
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from selverify.domains.base import GeneratedDomain
-from selverify.search.candidates import sift
+from selverify.search.candidates import checked, sift
 from selverify.search.gates import GATES
 from selverify.search.protocol import Asking, propose, verify
 from selverify.search.requests import ProposeItem, VerifyItem
@@ -22,6 +22,8 @@ def oracle(
 ) -> Asking[Outcome]:
     """One call for the first right survivor of each state, committed whatever its score.
 
+    None for an answer that checks for free.
+
     ``selective``: no call at a state whose survivors are all right, where any choice would do:
     what a search would pay that knew where a call is worth anything. Without it, what a search
     pays at least that verifies each move it commits.
@@ -37,10 +39,11 @@ def oracle(
         left -= drawn
         if move is None:
             return Outcome(None, state.derivation, "generation")
-        if contested or not selective:
+        after = domain.apply(state, move)
+        if (contested or not selective) and not checked(domain, after):
             yield from verify(VerifyItem(state, (move,)))
-            state = state.spend(1)
-        state = domain.apply(state, move)
+            after = after.spend(1)
+        state = after
     answer = domain.answer(state)
     return Outcome(answer, state.derivation, "exhausted" if answer is None else "answered")
 

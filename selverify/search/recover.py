@@ -13,6 +13,7 @@ from selverify.search.gated import (
     compete,
     draw,
     reopen,
+    settled,
     top_ranked,
 )
 from selverify.search.protocol import Asking, note
@@ -74,6 +75,9 @@ def _guess(walk: Walk, rules: Rules, *, max_retries: int) -> Asking[Decision]:
     for _ in range(max_retries + 1):
         if not walk.visit.pool:
             walk = yield from draw(walk, rules)
+        answer = yield from settled(walk, rules)
+        if answer is not None:
+            return walk, answer
         if walk.visit.pool:
             scores = yield from rules.rank(walk.visit)
             top = top_ranked(walk.visit, scores)
@@ -96,7 +100,7 @@ def _go_back(walk: Walk, rules: Rules) -> Asking[Decision]:
         walk = yield from reopen(walk, rules)
         move = best_accepted(walk.visit, rules)
         if move is not None:
-            yield note("backtrack", failed, to=walk.visit.depth)
+            yield note("backtrack", failed.with_budget(walk.calls), to=walk.visit.depth)
             return walk, move
         parent = walk.visit.parent
     return walk, None

@@ -13,7 +13,7 @@ from functools import partial
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
 from selverify.search.allocation import ALLOCATIONS, STOPPING, calls_at, worth_a_call
-from selverify.search.candidates import Gates, inadmissible, sift
+from selverify.search.candidates import Gates, checked, inadmissible, sift
 from selverify.search.gated import REJECT_PROBABILITY, Rules
 from selverify.search.protocol import Asking, propose, rank
 from selverify.search.recover import recover
@@ -81,6 +81,7 @@ class GatedSettings:
             retrieve=partial(_retrieved, domain, patterns=self.patterns, gates=self.gates),
             gates=lambda state, samples: sift(domain, state, samples=samples, gates=self.gates),
             rank=partial(_ranked, scorer=self.scorer),
+            settled=partial(_settled, domain) if domain.checks_answers() else None,
             skip=(lambda chance: chance < self.skip_below) if self.skip_below > 0 else None,
             width=self.width,
             accept=partial(_at_least, tau=self.tau),
@@ -135,6 +136,10 @@ def _ranked(visit: Visit, *, scorer: str) -> Asking[tuple[float, ...]]:
         return tuple(-float(visit.counts[move.text]) for move in pool)
     (scores,) = yield from rank(RankItem(visit.state, pool, scorer))
     return scores
+
+
+def _settled(domain: Domain, state: State, move: Move) -> bool:
+    return checked(domain, domain.apply(state, move))
 
 
 def _at_least(score: float, *, tau: float) -> bool:

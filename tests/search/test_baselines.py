@@ -305,18 +305,24 @@ def test_a_subtree_without_a_move_dies() -> None:
     assert result.outcome == Outcome(None, None, "no answer")
 
 
-def test_oracle_pays_one_call_a_right_move() -> None:
-    """It resamples for free past the wrong moves and commits the first right one unscored."""
+@pytest.mark.parametrize("checks", [False, True])
+def test_oracle_pays_one_call_a_right_move(checks: bool) -> None:
+    """It resamples for free past the wrong moves and commits the first right one unscored.
+
+    An answer that checks costs none.
+    """
     backend = ScriptedBackend(
         moves={
             "": ["noise", "add 9 ;", "add 3 ;", "add 1 ;"],
             "add 3 ;": ["add 1 ;", "add 2 ;", "say 3 ;"],
         }
     )
-    search = toy_search(oracle, truth=toy_truth(3), proposals=2, generation_cap=7)
+    search = toy_search(
+        oracle, ToyDomain(checks), truth=toy_truth(3), proposals=2, generation_cap=7
+    )
     result = alone(search, backend)
     assert result.outcome.answer == "3"
-    assert backend.verified() == ["add 3 ;", "add 3 ; say 3 ;"]
+    assert backend.verified() == ["add 3 ;", *([] if checks else ["add 3 ; say 3 ;"])]
     assert result.ledger.generated_moves == 7
 
 

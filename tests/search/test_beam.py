@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from fake_backend import PassingBackend
@@ -12,6 +13,7 @@ from strategies import fake, problems
 from toy import ScriptedBackend, ToyDomain, alone, toy_search
 
 from selverify.search.beam import beam_search
+from selverify.search.dvts import dvts
 from selverify.search.gates import reject
 from selverify.search.protocol import Asking
 from selverify.search.requests import Propose, ProposeItem, Verify
@@ -27,6 +29,26 @@ shapes = st.fixed_dictionaries(
         "aggregation": st.just("prod"),
     }
 )
+
+
+@pytest.mark.parametrize(
+    ("method", "own"),
+    [
+        (beam_search, {"width": 1, "every": 1}),
+        (beam_search, {"width": 1, "every": 2}),
+        (dvts, {"expansion": 2}),
+    ],
+)
+def test_an_answer_that_checks_ends_the_search_without_a_call(
+    method: Callable[..., Asking[Outcome]], own: dict[str, int]
+) -> None:
+    """Though its score would be below that of an open sibling."""
+    script = {"": ["add 3 ;"] * 2, "add 3 ;": ["say 3 ;", "add 1 ;"]}
+    backend = ScriptedBackend(moves=script, scores={"add 3 ;": 0.9, "add 3 ; add 1 ;": 0.9})
+    search = toy_search(method, ToyDomain(checks=True), n=2, gates=True, max_moves=3, **own)
+    result = alone(search, backend)
+    assert result.outcome.answer == "3"
+    assert backend.verified() == ["add 3 ;"] * (own.get("every") != 2)
 
 
 def groups(backend: PassingBackend) -> list[list[tuple[State, tuple[str, ...]]]]:

@@ -8,6 +8,7 @@ import pytest
 from toy import SETTINGS, ScriptedBackend, ToyDomain, alone, told, toy_problem
 
 from selverify.errors import BudgetError, ParamsError
+from selverify.report.trace_text import outcome_text
 from selverify.search.driver import Result
 from selverify.search.exploration import explore
 from selverify.search.gated import gated_competition
@@ -484,6 +485,31 @@ def test_without_gates_a_wrong_answer_is_still_refused_where_answers_check() -> 
     backend = ScriptedBackend(moves=script)
     run(backend, settings, domain=ToyDomain(checks=True))
     assert backend.verified() == ["add 2 ;"]
+
+
+@pytest.mark.parametrize(("budget", "score"), [(4, 0.9), (4, 0.1), (1, 0.9)])
+def test_an_answer_that_checks_costs_no_call(budget: int, score: float) -> None:
+    """It is committed whatever its score would be, and with no call left; best-of-N does so, too."""
+    script = {"": ["add 3 ;", "add 1 ;"], "add 3 ;": ["add 1 ;", "say 3 ;"]}
+    scores = {"add 3 ;": 0.9, "add 1 ;": 0.1, "add 3 ; say 3 ;": score}
+    settings = replace(SETTINGS, scorer="none", proposals=2, k_max=1, max_retries=0, fallback=False)
+    backend = ScriptedBackend(moves=script, scores=scores)
+    result = run(backend, settings, budget=budget, domain=ToyDomain(checks=True))
+    assert (result.outcome.answer, result.ledger.verifier_calls) == ("3", 1)
+    assert backend.verified() == ["add 3 ;"]
+    (event,) = (one for one in result.events if one.event == "check")
+    assert outcome_text(event) == "The answer checks without a call: say 3 ;"
+
+
+def test_exploration_verifies_an_answer_that_checks() -> None:
+    """It is a candidate to learn from."""
+    script = {"": ["add 3 ;"], "add 3 ;": ["say 3 ;"]}
+    backend = ScriptedBackend(moves=script, scores={"add 3 ;": 0.9, "add 3 ; say 3 ;": 0.8})
+    search = explore(
+        ToyDomain(checks=True), PROBLEM, proposals=1, tau=0.5, max_retries=0, max_moves=4
+    )
+    found = alone(search, backend).outcome
+    assert [one.scores for one in found.lists] == [(0.9,), (0.8,)] and found.answered
 
 
 def test_a_state_at_max_moves_has_no_survivors() -> None:

@@ -111,7 +111,11 @@ def test_no_move_is_verified_twice_at_a_state(runs: list[dict[str, object]]) -> 
 @quick
 @given(gated_runs)
 def test_calls_are_what_the_budget_lost(runs: list[dict[str, object]]) -> None:
-    """C_ver = B - r at the end, never above B; every allocation lies in its bounds."""
+    """C_ver = B - r at the end, never above B; every allocation lies in its bounds.
+
+    At each event the state has as many calls left as the events before it leave; those of one
+    request are verified together.
+    """
     results = run_searches(searches((runs, [])), BACKEND, end_of_move=";", traced=True)
     for run, result in zip(runs, results.values(), strict=True):
         end = result.events[-1]
@@ -120,7 +124,12 @@ def test_calls_are_what_the_budget_lost(runs: list[dict[str, object]]) -> None:
         assert end.state.budget >= 0
         assert result.ledger.generated_moves <= run["generation_cap"]
         rules = run["settings"]
-        for event in result.events:
+        left = before = run["budget"]
+        for last, event in zip((None, *result.events), result.events, strict=False):
+            if event.event != "verify" or last is None or last.event != "verify":
+                before = left
+            assert event.state.budget == before
+            left -= event.ledger.verifier_calls
             if event.event == "allocate" and rules.allocation not in ("all", "stopping"):
                 assert rules.k_min <= dict(event.data)["k"] <= rules.k_max
 
