@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
@@ -56,6 +56,12 @@ class Solved:
         return self.ledger.verifier_calls
 
     @property
+    def unaccepted(self) -> tuple[str, ...]:
+        """The moves of ``derivation`` that a fallback took: no call had accepted them."""
+        taken = {dict(one.data)["move"] for one in self.events if one.event == "fallback"}
+        return tuple(move for move in self.derivation if move in taken)
+
+    @property
     def generated_tokens(self) -> int:
         """How many were sampled."""
         return self.ledger.generated_tokens
@@ -90,10 +96,14 @@ class TrainedPolicy:
 
         Raises:
             BudgetError: ``budget`` is below 1, or no whole number.
-            SchemaError: a problem of another domain, with a word that the models do not know,
-                without a question, or too long for the models.
+            SchemaError: no text, a problem of another domain, with a word that the models do not
+                know, without a question, or too long for the models.
         """
-        check_calls("budget", budget)
+        budget = checked_calls("budget", budget)
+        if isinstance(problems, str | bytes | Mapping) or not isinstance(problems, Iterable):
+            raise SchemaError(
+                f"problems: given a {type(problems).__name__}, expected a list of texts"
+            )
         found = [self.read(problem) for problem in problems]
         searches = {
             place: Search(self._search(problem, budget), budget=budget)
@@ -111,6 +121,8 @@ class TrainedPolicy:
             SchemaError: as in ``solve_many``.
         """
         given = problem.text if isinstance(problem, Problem) else problem
+        if not isinstance(given, str):
+            raise SchemaError(f"problem: given a {type(given).__name__}, expected a text")
         text = " ".join(given.split()) if knows_truth(self.domain) else given.strip()
         name = problem.problem_id if isinstance(problem, Problem) else name_of(text)
         if isinstance(problem, Problem) and problem.domain != self.domain.name:
@@ -215,8 +227,8 @@ def name_of(text: str) -> str:
     return f"text-{hashlib.blake2b(told, digest_size=4).hexdigest()}"
 
 
-def check_calls(name: str, given: object) -> None:
-    """See whether ``given`` is a number of verifier calls.
+def checked_calls(name: str, given: object) -> int:
+    """A number of verifier calls.
 
     Raises:
         BudgetError: it is none, or below 1.
@@ -225,6 +237,7 @@ def check_calls(name: str, given: object) -> None:
         raise BudgetError(
             f"{name}: given {given!r} verifier calls, expected a whole number, at least 1"
         )
+    return int(given)
 
 
 def solved_of(problem: Problem, result: Result[Outcome]) -> Solved:

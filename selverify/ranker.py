@@ -68,8 +68,9 @@ PROBED, PROBE_TOLERANCE = 8, 1e-3
 WRITING = 8
 """Numbers that say how a state is written."""
 RESAMPLES = 2_000
-UNKNOWN = 1.0
-"""The score and the chance of a rejection of all candidates at an unfamiliar state."""
+UNKNOWN, SURELY = 1.0, 1.0 - 1e-6
+"""The score and the chance of a rejection of all candidates at an unfamiliar state; the most that
+the chance is elsewhere, in as many digits as are kept."""
 MOST_LISTS = 20_000
 """To learn from; more take memory and say little more."""
 
@@ -469,6 +470,7 @@ class Ranker:
                 heuristic.reject_probabilities,
             )
         )
+        chances = [[min(one, SURELY) for one in part] for part in chances]
         unlike = self._weights.known.is_unlike(embedded, items).tolist()
         return [
             _Read(own, chance, not strange and all(map(math.isfinite, own + chance)))

@@ -30,6 +30,7 @@ from selverify.models.called import (
     Score,
     call,
     has_a_place,
+    one_run,
 )
 from selverify.models.packages import PACKAGED, PREFIX
 from selverify.models.reply_cache import CachedBackend
@@ -41,11 +42,12 @@ from selverify.params import (
     PretrainedParams,
     Sampling,
     Served,
+    Server,
     VerifierSource,
     validation_sentence,
     verifier_source,
 )
-from selverify.policy import Solved, check_calls, name_of, solved_of
+from selverify.policy import Solved, checked_calls, name_of, solved_of
 from selverify.ranker import UNKNOWN, CandidateList, Ranker
 from selverify.search.adaptive_consistency import adaptive_consistency
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
@@ -129,14 +131,15 @@ class SolveSettings:
     """How questions are searched.
 
     ``tau``: a step is accepted when its score is at least tau. ``proposals``: next steps sampled a
-    round. ``max_moves``: a solution has no more. ``temperature``, ``max_move_tokens``,
+    round. ``max_moves``: a step-level search, and a solution that a function makes, has no more;
+    whole solutions of other models end with their tokens. ``temperature``, ``max_move_tokens``,
     ``max_solution_tokens``, ``seed``: of models that are not functions. ``concurrency``: calls of a
     function at once, in threads; 0: one after the other. ``device``: of models of the hub.
     ``cache``: a file that keeps every reply, so that a later search finds it; functions are told
     apart in it by module and name, or by a text that they have as ``identity``.
     """
 
-    tau: _Number = 0.5
+    tau: Annotated[_Number, Field(ge=0, le=1)] = 0.5
     proposals: Annotated[_Whole, Field(ge=1)] = 8
     max_moves: Annotated[_Whole, Field(ge=1)] = 24
     temperature: _Number = 0.8
@@ -270,7 +273,7 @@ class Solver:
         self, questions: Iterable[str], *, calls: int = 16, method: str | None = None
     ) -> tuple[Solved, ...]:
         """As the function ``solve_many``."""
-        check_calls("calls", calls)
+        calls = checked_calls("calls", calls)
         questions = _checked_questions(questions)
         chosen = method or self.usual_method
         _check_method(chosen, verifies=self._verifies, ranker=self._ranker)
@@ -284,7 +287,10 @@ class Solver:
             place: Search(start(problem), calls if limited else None)
             for place, problem in enumerate(problems)
         }
-        results = run_searches(searches, self._backend, end_of_move=domain.end_of_move, traced=True)
+        with one_run():
+            results = run_searches(
+                searches, self._backend, end_of_move=domain.end_of_move, traced=True
+            )
         return tuple(solved_of(problem, results[place]) for place, problem in enumerate(problems))
 
 
@@ -367,7 +373,7 @@ def _check(generator: object, verifier: object, settings: SolveSettings) -> None
             f"verifier: given a {type(verifier).__name__}, expected a function, name or settings"
         )
     if settings.concurrency and find_spec("anyio") is None:
-        raise ParamsError("concurrency: expected anyio, pip install 'selverify[servers]'")
+        raise ParamsError("concurrency: expected anyio, pip install '.[servers]' in the clone")
     for one in (generator, verifier):
         if settings.cache is not None and callable(one) and not has_a_place(one):
             raise ParamsError(
@@ -444,7 +450,9 @@ def _proposer(
     given: Generate | str | Mapping[str, Any], domain: MathSteps, settings: SolveSettings
 ) -> Proposer:
     if callable(given):
-        return CalledGenerator(given, domain, max_moves=settings.max_moves)
+        return CalledGenerator(
+            given, domain, max_moves=settings.max_moves, at_once=settings.concurrency
+        )
     sampled = {
         name: getattr(settings, name)
         for name in ("temperature", "max_move_tokens", "max_solution_tokens", "max_moves")
@@ -465,7 +473,7 @@ def _proposer(
 def _generator_source(given: Mapping[str, Any]) -> PretrainedParams | Served:
     """The settings, with what most people leave out."""
     prompt = {"prompt": "math_steps"}
-    if "url" in given:
+    if "url" in given or given.get("kind") == "server":
         usual = {"kind": "server", "api": "chat", "structured": False, "embeddings": None}
         return _validated(Served, {**usual, **PATIENCE, **prompt, **given})
     usual = {
@@ -474,7 +482,8 @@ def _generator_source(given: Mapping[str, Any]) -> PretrainedParams | Served:
     }  # fmt: skip
     model = given.get("model")
     named = _named(model) if isinstance(model, str) and "revision" not in given else {}
-    return _validated(PretrainedParams, {**usual, **prompt, **given, **named})
+    keys = ("url (of a server, with key_variable)", *PretrainedParams.model_fields)
+    return _validated(PretrainedParams, {**usual, **prompt, **given, **named}, keys=keys)
 
 
 def _named(model: str) -> dict[str, str | None]:
@@ -493,7 +502,7 @@ def _verifier(
     given: Score | str | Mapping[str, Any], domain: MathSteps, settings: SolveSettings
 ) -> Verifier:
     if callable(given):
-        return CalledVerifier(given)
+        return CalledVerifier(given, at_once=settings.concurrency)
     source = _verifier_source(_published(given) if isinstance(given, str) else given)
     surroundings = Surroundings(domain, settings.device, client_of)
     opened: Verifier = resolve_name(VERIFIERS[source.kind].opens)(source, surroundings)
@@ -529,22 +538,31 @@ _USUAL: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 def _verifier_source(given: Mapping[str, Any]) -> VerifierSource:
-    usual = {**(PATIENCE if "url" in given else {}), **_USUAL.get(str(given.get("kind")), {})}
+    kind = str(given.get("kind"))
+    settings = VERIFIERS[kind].settings if kind in VERIFIERS else VerifierSource
+    usual = {**(PATIENCE if issubclass(settings, Server) else {}), **_USUAL.get(kind, {})}
     try:
         return verifier_source({**usual, **given})
     except ValidationError as error:
-        raise ParamsError(f"verifier: {validation_sentence(error)}") from None
+        sentence = validation_sentence(error, keys=settings.model_fields)
+        raise ParamsError(f"verifier: {sentence}") from None
     except ValueError as error:
         raise ParamsError(f"verifier: {error}") from error
 
 
 def _validated(
-    kind: type[_Section], given: Mapping[str, Any], *, of: str = "generator"
+    kind: type[_Section],
+    given: Mapping[str, Any],
+    *,
+    of: str = "generator",
+    keys: Iterable[str] = (),
 ) -> _Section:
+    """``keys``: as they are listed where another was given; left out, those of ``kind``."""
     try:
         return kind.model_validate(dict(given))
     except ValidationError as error:
-        raise ParamsError(f"{of}: {validation_sentence(error)}") from None
+        sentence = validation_sentence(error, keys=keys or kind.model_fields)
+        raise ParamsError(f"{of}: {sentence}") from None
 
 
 def _concurrency(generator: object, verifier: object, settings: SolveSettings) -> dict[str, int]:

@@ -27,7 +27,7 @@ def browser() -> Iterator[Any]:
     try:
         sync_playwright = import_module("playwright.sync_api").sync_playwright
     except ImportError as error:
-        raise ParamsError("expected playwright: pip install 'selverify[browser]'") from error
+        raise ParamsError("expected playwright: pip install '.[browser]' in the clone") from error
     with sync_playwright() as started:
         opened = started.chromium.launch(executable_path=found, args=OFFLINE)
         try:

@@ -170,6 +170,14 @@ def test_a_budget_below_one_is_refused(policy, budget):
 
 
 @pytest.mark.parametrize(
+    ("problems", "what"), [(SHORT, "problems: given a str"), ([5], "problem: given a int")]
+)
+def test_what_is_no_list_of_texts_is_refused(policy, problems, what):
+    with pytest.raises(SchemaError, match=f"{what}, expected a"):
+        policy.solve_many(problems, budget=1)
+
+
+@pytest.mark.parametrize(
     ("file", "stage"),
     [
         ("small-strong/solver.json", "evaluation"),

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count, cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -48,6 +51,15 @@ def generate(question: str, steps: list[str], n: int) -> list[str]:
             f"So {total} + {digits[len(steps) + 1]} = {total + digits[len(steps) + 1] + wrong}."
         )
     return found
+
+
+def exact(question: str, steps: list[str], n: int) -> list[str]:
+    """The next addition, always right, or the answer."""
+    digits = [int(one) for one in re.findall(r"\d+", question)]
+    done, total = len(steps) + 1, sum(digits[: len(steps) + 1])
+    if done == len(digits):
+        return [rf"The answer is \boxed{{{total}}}."] * n
+    return [f"So {total} + {digits[done]} = {total + digits[done]}."] * n
 
 
 def score(question: str, steps: list[str]) -> list[float]:
@@ -263,6 +275,111 @@ def test_functions_are_called_in_threads_as_many_as_allowed() -> None:
     solved = selverify.solve_many(QUESTIONS * 2, settings=settings, **given)
     assert [one.answer for one in solved] == ANSWERS * 2
     assert threading.main_thread().name not in names
+
+
+def test_steps_that_the_verifier_did_not_accept_are_told() -> None:
+    """Where it rejects all, a fallback takes the best ones, and the outcome is an answer, too."""
+    for score_of_all, unaccepted in ((1.0, 0), (0.0, 3)):
+        solved = selverify.solve(
+            QUESTIONS[0],
+            generator=exact,
+            verifier=lambda question, steps, one=score_of_all: [one] * len(steps),
+            method="gates_only",
+        )
+        assert solved.answer == ANSWERS[0]
+        assert solved.unaccepted == solved.derivation[: len(solved.derivation) * (unaccepted > 0)]
+        assert len(solved.unaccepted) == unaccepted
+
+
+def test_after_a_failed_call_those_of_other_questions_are_not_made() -> None:
+    """Each question is a request of its own, whose calls wait for their turn."""
+    made: list[str] = []
+
+    def fails(question: str, steps: list[str]) -> list[float]:
+        made.append(question)
+        if len(made) == 1:
+            raise RuntimeError("out of credit")
+        time.sleep(0.05)
+        return score(question, steps)
+
+    def several(question: str, steps: list[str], n: int) -> list[str]:
+        return [f"So {one} + 0 = {one}." for one in range(n)]
+
+    with pytest.raises(ProtocolError, match="out of credit"):
+        selverify.solve_many(
+            [f"What is {one} + 1?" for one in range(4)],
+            generator=several,
+            verifier=fails,
+            method="gates_only",
+            settings=SolveSettings(concurrency=4),
+        )
+    assert len(made) <= 8
+
+
+@pytest.mark.parametrize("method", ["majority", "best_of_n"])
+def test_the_calls_of_one_question_are_made_in_threads_too(method: str) -> None:
+    """As many at once as allowed and no more; the answer is that of one after the other."""
+    under_way, most = 0, 0
+    lock = threading.Lock()
+
+    def timed(function: Callable[..., Any]) -> Callable[..., Any]:
+        def waits(*given: Any) -> Any:
+            nonlocal under_way, most
+            with lock:
+                under_way += 1
+                most = max(most, under_way)
+            time.sleep(0.01)
+            with lock:
+                under_way -= 1
+            return function(*given)
+
+        return waits
+
+    solved = selverify.solve(
+        QUESTIONS[0],
+        generator=timed(exact),
+        verifier=score,
+        calls=8,
+        method=method,
+        settings=SolveSettings(concurrency=3),
+    )
+    assert solved.answer == ANSWERS[0] and most == 3
+
+
+def test_after_an_error_no_further_call_is_begun() -> None:
+    begun: list[int] = []
+
+    def fails(question: str, steps: list[str], n: int) -> list[str]:
+        begun.append(n)
+        time.sleep(0.01)
+        raise RuntimeError("out of credit")
+
+    with pytest.raises(ProtocolError, match="out of credit"):
+        selverify.solve(
+            QUESTIONS[0],
+            generator=fails,
+            calls=64,
+            method="majority",
+            settings=SolveSettings(concurrency=2),
+        )
+    assert len(begun) < 16
+
+
+def test_texts_may_be_yielded_or_an_array_and_calls_a_number_of_numpy() -> None:
+    """A number reaches the functions as Python's own."""
+
+    def yielding(question: str, steps: list[str], n: int) -> Iterator[str]:
+        json.dumps(n)
+        yield from exact(question, steps, n)
+
+    def array(question: str, steps: list[str], n: int) -> Any:
+        return np.array(exact(question, steps, n))
+
+    for given in (yielding, array):
+        solved = selverify.solve(
+            QUESTIONS[0], generator=given, verifier=score, calls=np.int64(8), method="beam_keep_b"
+        )
+        assert solved.answer == ANSWERS[0]
 
 
 def test_no_reply_is_paid_for_twice(tmp_path: Path) -> None:

@@ -219,7 +219,8 @@ def split_problems(
     if len(useful) < folds:
         raise SchemaError(
             f"problems with an accepted move: given {len(useful)}, expected at least {folds}, so "
-            "that settings can be chosen on some and scored on others"
+            "that settings can be chosen on some and scored on others (--by says what counts as "
+            "accepted: a label, where any candidate has one)"
         )
     rng, found = random.Random(seed), []
     for _ in range(repetitions):

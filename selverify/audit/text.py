@@ -102,7 +102,7 @@ def render_samples(found: SampleAudit) -> Iterator[RenderableType]:
     yield Text("\n".join(_sample_coverage(found)))
     yield _bold("\nAccuracy in % of N random ones of the recorded samples")
     yield _by_size(found)
-    yield _bold("\nOf the last N, with verifier calls and step scores a problem")
+    yield _bold("\nAt the largest N, with verifier calls and step scores a problem")
     yield _at_last(found)
     yield Text(_LAST)
     if not found.savings:

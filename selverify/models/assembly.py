@@ -339,7 +339,7 @@ def _server_modules() -> tuple[Any, Any]:
     except ImportError as error:
         raise ParamsError(
             "generator: given a server, expected the extra that asks it to be installed: "
-            f"pip install 'selverify[servers]' ({error})"
+            f"pip install '.[servers]' in the clone ({error})"
         ) from error
     return client, served
 

