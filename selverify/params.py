@@ -836,8 +836,11 @@ def check_params(raw: object, path: Path) -> Params:
         raise ParamsError(f"{path}: {validation_sentence(error)}") from error
 
 
-def validation_sentence(error: ValidationError) -> str:
-    """The field that is wrong, what was given and what was expected; no secrets."""
+def validation_sentence(error: ValidationError, *, keys: Iterable[str] = ()) -> str:
+    """The field that is wrong, what was given and what was expected; no secrets.
+
+    ``keys``: those that there are, to be listed where another was given.
+    """
     # A misspelt key is also a missing one; the word that was written is what the reader looks for.
     errors = error.errors()
     first = next((one for one in errors if one["type"] == "extra_forbidden"), errors[0])
@@ -846,12 +849,14 @@ def validation_sentence(error: ValidationError) -> str:
     field = ".".join(part for part in places if not part.startswith("<")) or "(the whole file)"
     others = error.error_count() - 1
     more = f" (and {others} more)" if others else ""
-    if places and places[-1] in SECRET:
-        return f"{field}: expected {SECRET[places[-1]]}{more}"
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {field!r}{more}; check its spelling, and that this version knows it"
     if first["type"] == "missing":
         return f"key {field!r} is missing{more}"
+    if first["type"] == "extra_forbidden":
+        if keys and len(places) == 1:
+            return f"unknown key {field!r}{more}, expected one of {', '.join(keys)}"
+        return f"unknown key {field!r}{more}; check its spelling, and that this version knows it"
+    if places and places[-1] in SECRET:
+        return f"{field}: expected {SECRET[places[-1]]}{more}"
     if first["type"] == "value_error" and isinstance(first["input"], dict):
         return f"{field}: {first['ctx']['error']}{more}"
     expected = first["msg"].removeprefix("Value error, ")

@@ -10,7 +10,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -81,6 +81,14 @@ class _Message(_Given):
     content: str | list[_Part]
 
 
+_EXPECTED: Mapping[int | str | None, str] = {
+    None: "expected an object with role and content",
+    "role": "role: expected a text",
+    "content": "content: expected a text or text parts only",
+}
+"""What the last message is where a field of it, or all of it, is something else."""
+
+
 class _Search(BaseModel):
     """``extra_body={"selverify": ...}``."""
 
@@ -114,9 +122,8 @@ class _Chat(_Given):
         try:
             last = _Message.model_validate(self.messages[-1])
         except ValidationError as error:
-            first = error.errors(include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
-            raise SchemaError(f"messages: of the last, {where}: {first['msg']}") from None
+            where = next(iter(error.errors(include_input=False)[0]["loc"]), None)
+            raise SchemaError(f"messages: of the last, {_EXPECTED[where]}") from None
         if last.role != "user":
             raise SchemaError(
                 f"messages: the last is of {last.role[:20]!r}, expected the user's question"
@@ -148,6 +155,29 @@ class _Bounded:
             return message
 
         await self.app(scope, bounded, send)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """Refuses requests to hosts of other names, with an error as the endpoint has them."""
+
+    app: ASGIApp
+    hosts: Sequence[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI call."""
+        app: ASGIApp = _failed(400, "the header Host: expected a name of this server (--host-name)")
+
+        async def passed(*_: object) -> None:
+            nonlocal app
+            app = self.app
+
+        async def unsent(_: Message) -> None:
+            """The refusal as plain text."""
+
+        check = TrustedHostMiddleware(passed, list(self.hosts), www_redirect=False)
+        await check(scope, receive, unsent)
+        await app(scope, receive, send)
 
 
 @dataclass(slots=True)
@@ -230,13 +260,11 @@ def proxy(
         title="selverify", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan
     )
     app.add_middleware(_Bounded)
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False)
+    app.add_middleware(_Named, hosts=hosts)
 
     @app.exception_handler(RequestValidationError)
     async def _unreadable(_: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"][1:]) or "the body"
-        return _failed(400, f"{where}: {first['msg']}")
+        return _failed(400, _sentence(error.errors()[0]))
 
     @app.exception_handler(HTTPException)
     async def _refused(_: Request, error: HTTPException) -> Response:
@@ -292,6 +320,19 @@ def _failure(search: asyncio.Future[Solved], seconds: float) -> tuple[int, str] 
     return 500, str(error) if isinstance(error, SelverifyError) else type(error).__name__
 
 
+def _sentence(first: Mapping[str, Any]) -> str:
+    """What is wrong with a body, from the first of its errors."""
+    where = ".".join(str(part) for part in first["loc"][1:])
+    if first["type"] == "json_invalid":
+        return f"the body: no JSON at character {where}: {first['ctx']['error']}"
+    if where:
+        return f"{where}: {first['msg']}"
+    if isinstance(first["input"], bytes):
+        # Read under any type, a page in a browser could send it without being asked (CORS).
+        return "the body: given without Content-Type: application/json, expected that header"
+    return "the body: given no JSON object, expected one with model and messages"
+
+
 def _failed(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse(_error(status, message), status_code=status, headers=headers)
 
@@ -309,7 +350,10 @@ def _head(kind: str, model: str) -> dict[str, Any]:
 
 
 def _usage(solved: Solved) -> dict[str, int]:
-    """What the search cost; ``verifier_calls`` and ``verifier_steps`` are ours."""
+    """What the search cost; ``verifier_calls`` and ``verifier_steps`` are ours.
+
+    ``prompt_tokens`` are those of ``Ledger.read_tokens``, fewer than were sent: no basis for bills.
+    """
     spent = solved.ledger
     return {
         "prompt_tokens": spent.read_tokens,
@@ -321,7 +365,8 @@ def _usage(solved: Solved) -> dict[str, int]:
 
 
 def _finish(solved: Solved) -> dict[str, Any]:
-    return {"answer": solved.answer, "reason": solved.reason}
+    unaccepted = list(solved.unaccepted)
+    return {"answer": solved.answer, "reason": solved.reason, "unaccepted": unaccepted}
 
 
 def _end(solved: Solved) -> str:

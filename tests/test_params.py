@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from selverify.errors import ParamsError
 from selverify.models.sources import has_source, read_generator_source
 from selverify.params import check_params, load_params, read_yaml
+from selverify.solving import Solver, SolveSettings
 
 PARAMS = Path(__file__).parents[1] / "params.yaml"
 ABSENT = object()
@@ -161,6 +162,45 @@ def test_a_key_in_the_wrong_place_is_not_shown(field: str, value: str) -> None:
     with pytest.raises(ParamsError, match=rf"generator\.math\.served\.{field}: expected") as caught:
         check_params(changed({f"generator.math.served.{field}": value}), PARAMS)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"verifier": {"kind": "judge", "model": "m"}}, r"verifier: key 'url' is missing$"),
+        (
+            {"verifier": {"kind": "judge", "model": "m", "base_url": "http://sk-secret"}},
+            r"verifier: unknown key 'base_url' \(and 1 more\), expected one of kind, url, model, ",
+        ),
+        (
+            {"verifier": {"kind": "value_head", "model": "m", "url": "http://sk-secret"}},
+            r"verifier: unknown key 'url' \(and 1 more\), expected one of kind, format, model, ",
+        ),
+        (
+            {"verifier": {"kind": "judge", "model": "m", "url": "http://me:sk-secret@host"}},
+            r"verifier: url: expected http\(s\)://host/path, [^)]*$",
+        ),
+        ({"generator": {"kind": "server", "model": "m"}}, r"generator: key 'url' is missing$"),
+        (
+            {"generator": {"base_url": "http://sk-secret", "model": "m"}},
+            r"generator: unknown key 'base_url', expected one of url \(of a server, with key_vari",
+        ),
+        (
+            {"generator": {"url": "http://host/v1", "model": "m", "api_key": "sk-secret"}},
+            r"generator: unknown key 'api_key', expected one of url, model, key_variable, ",
+        ),
+        ({"settings": SolveSettings(tau=50)}, r"settings: tau: given 50, expected: .* equal to 1$"),
+        ({"settings": SolveSettings(tau=-0.1)}, r"settings: tau: given -0\.1, expected: .* to 0$"),
+    ],
+)
+def test_a_mistake_in_the_settings_of_a_solver_is_one_sentence(
+    given: dict[str, Any], sentence: str
+) -> None:
+    """Only what the reader left out or misspelt is named, with the keys that there are."""
+    known: dict[str, Any] = {"generator": lambda question, steps, n: ["So."] * n}
+    with pytest.raises(ParamsError, match=sentence) as caught:
+        Solver(**known | given)
+    assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_numbers_are_read_as_dvc_writes_them(tmp_path: Path) -> None:

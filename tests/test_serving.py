@@ -76,7 +76,7 @@ def test_a_client_gets_a_search_by_its_address(url: str) -> None:
         told = ask(url, question, temperature=0.3, extra_body={"selverify": {"calls": 12}})
         assert told.choices[0].message.content.endswith(rf"\boxed{{{answer}}}.")
         assert told.choices[0].finish_reason == "stop"
-        assert told.selverify == {"answer": answer, "reason": "answered"}
+        assert told.selverify == {"answer": answer, "reason": "answered", "unaccepted": []}
         usage = told.usage
         assert 0 < usage.verifier_calls <= 12
         assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
@@ -139,6 +139,12 @@ def test_without_a_verifier_it_votes() -> None:
         ({"messages": []}, "messages: "),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "the last is of 'assistant'"),
         ({"messages": [{"role": "user", "content": ""}]}, "given a problem of 0 characters"),
+        ({"messages": ["x"]}, "of the last, expected an object with role and content"),
+        ({"messages": [{"role": 1, "content": "x"}]}, "of the last, role: expected a text"),
+        *(
+            ({"messages": [{"role": "user", "content": one}]}, "expected a text or text parts only")
+            for one in (None, 3, [{"type": "text", "text": "x"}, {"type": "image_url"}])
+        ),
         ({"selverify": {"calls": 0}}, "selverify.calls: "),
         ({"selverify": {"budget": 3}}, "selverify.budget: "),
         ({"selverify": {"method": "magic"}}, "given 'magic', expected one of cot"),
@@ -318,7 +324,9 @@ def test_other_names_of_the_address_are_refused(url: str) -> None:
             json=asked,
             headers={"Host": "evil.example:8800", "Origin": "http://evil.example"},
         )
-        assert (told.status_code, told.text) == (400, "Invalid host header")
+        assert told.status_code == 400
+        expected = "the header Host: expected a name of this server (--host-name)"
+        assert told.json()["error"]["message"] == expected
     port = httpx2.URL(url).port
     for host in ("localhost", f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
         assert httpx2.get(f"{url}/models", headers={"Host": host}).status_code == 200
@@ -338,6 +346,27 @@ def test_what_cannot_be_served_is_an_error_as_the_endpoint_has_them(url: str) ->
         ),
     ):
         assert told.status_code in (400, 404, 405) and told.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "message"),
+    [
+        (b'{"model": "a",,}', "application/json", "the body: no JSON at character 14: "),
+        (b"{}", "application/x-www-form-urlencoded", "without Content-Type: application/json"),
+        (b"{}", "text/plain", "without Content-Type: application/json"),
+        (b"{}", None, "without Content-Type: application/json"),
+        (b"[1]", "application/json", "the body: given no JSON object, expected one with model"),
+        (b"null", "application/json", "the body: given no JSON object, expected one with model"),
+        (b"", None, "the body: given no JSON object, expected one with model"),
+    ],
+)
+def test_a_body_that_is_no_request_is_one_sentence(
+    url: str, content: bytes, kind: str | None, message: str
+) -> None:
+    """A page in a browser may send plain text unasked, so the type is one that it may not."""
+    headers = {} if kind is None else {"Content-Type": kind}
+    reply = httpx2.post(f"{url}/chat/completions", content=content, headers=headers)
+    assert reply.status_code == 400 and message in reply.json()["error"]["message"], reply.text
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -126,6 +127,18 @@ def test_a_reply_that_cannot_be_read_is_asked_for_again() -> None:
     assert len(model.calls) == 2
 
 
+def test_what_cannot_be_read_twice_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A judge that replies in prose alone rejects every step, which is told."""
+    prose = judge(model_that(lambda _: "I think it is right."))
+    with caplog.at_level(logging.WARNING):
+        for text in ("x", "y"):
+            prose.verify([item(QUESTION, (), (text,))])
+    assert [one.getMessage() for one in caplog.records] == [
+        "judge llm: given two replies that cannot be read, expected one JSON object each "
+        "(schema_constrained, a larger max_tokens); such a step scores 0.0"
+    ]
+
+
 @pytest.mark.parametrize("said", ["It is right.", "", None, f"{SURE} {SURE}", "[" * 5_000])
 def test_a_judge_that_fails_accepts_nothing(said: str | None) -> None:
     """The step scores 0, below any threshold."""
@@ -151,6 +164,9 @@ def test_a_verdict_in_a_step_is_not_the_verdict(text: str) -> None:
         model_that(lambda message: f"The step says {step_of(message)} and I say {WRONG}")
     )
     assert quoting.verify([asked])[0].score == 0.0
+    for end in ("", "; it is wrong.", "</think>"):
+        alone = judge(model_that(lambda message, end=end: f"It says {step_of(message)}{end}"))
+        assert alone.verify([asked])[0].score == 0.0
     # Its fence's code is not known to it, and control tokens in it are broken up.
     model = model_that(lambda _: WRONG)
     assert judge(model).verify([asked])[0].score == pytest.approx(0.05)
@@ -180,8 +196,19 @@ def test_the_code_of_the_fences_follows_from_all_texts() -> None:
         (f"```json\n{SURE}\n```", "right"),
         (f"```\n{SURE}```", "right"),
         (SURE.replace("80", "80.5"), "right"),
-        (f"{SURE}\nThat is all.", None),
-        (f"[{SURE}]", None),
+        (f"{SURE}\nThat is all.", "right"),
+        (f"The step is right.\n```json\n{SURE}\n```\nThat is all.", "right"),
+        (f"<think>\nIs {{x}} {WRONG}?\n</think>\n\n{SURE}", "right"),
+        (f"Is it {WRONG}?\n</think>The step is right. {SURE}", "right"),
+        (f"<think>{'x' * LONGEST_REPLY}</think>{SURE}", "right"),
+        (SURE.replace("4 * 3", "</think>"), "right"),
+        (f"<think>I may say {SURE}", None),
+        (f"{SURE}</think>", None),
+        (f"So {{x}}. {SURE}", None),
+        (f"{SURE} or {WRONG}", None),
+        (SURE.replace("4 * 3 is 12.", FAKE), None),
+        (f'It is {{"of": {SURE}}}', None),
+        (f"It is {SURE}".replace("verdict", r"\u0076erdict"), None),
         (SURE.replace("right", "Right"), None),
         (SURE.replace("80", "101"), None),
         (SURE.replace("80", "-1"), None),

@@ -9,11 +9,14 @@ once more; after that the step scores 0.0, because a threshold may lie below 0.5
 fails must not accept.
 
 A step's text is put between fences with a code that it cannot contain: a digest of the text. Only
-the judge's own reply is parsed, and all of it must be one JSON object.
+the judge's own reply is parsed, in which one JSON object may stand after thoughts and among prose.
+All of the reply must be that object where the judge could quote one: where the texts that it was
+shown have the names of all three entries.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -45,6 +48,8 @@ OPINION_SCHEMA: dict[str, object] = {
 """The JSON schema of ``Opinion``, without ranges and lengths, which some servers do not support."""
 _RUBRIC = Path(__file__).with_name("judge_rubric.json")
 _CODE = "{code}"
+_THOUGHTS, _END_OF_THOUGHTS = "<think>", "</think>"
+_log = logging.getLogger(__name__)
 
 
 class Rubric(BaseModel):
@@ -109,6 +114,7 @@ class Judge:
         if schema:
             wanted = {"name": "verdict", "strict": True, "schema": OPINION_SCHEMA}
             self._settings["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        self._warned = False
 
     @classmethod
     def open(cls, source: ServedJudge, surroundings: Surroundings) -> Judge:
@@ -143,12 +149,23 @@ class Judge:
         opinions = dict(zip(asked, self._opinions(asked, again=False), strict=True))
         unread = [one for one, opinion in opinions.items() if opinion is None]
         opinions |= zip(unread, self._opinions(unread, again=True), strict=True)
+        if None in opinions.values() and not self._warned:
+            self._warned = True
+            _log.warning(
+                "judge %s: given two replies that cannot be read, expected one JSON object each "
+                "(schema_constrained, a larger max_tokens); such a step scores %s",
+                self._model,
+                UNREADABLE_SCORE,
+            )
         return [UNREADABLE_SCORE if one is None else one.score for one in opinions.values()]
 
     def _opinions(self, asked: Sequence[StepQuestion], *, again: bool) -> list[Opinion | None]:
         bodies = [self._body(one, again=again) for one in asked]
         replies = ask(self._asks, CHAT, bodies, _Chat, model=self._model)
-        return [read_opinion(one.choices[0].message.content or "") for one in replies]
+        return [
+            read_opinion(reply.choices[0].message.content or "", whole=_quotable(*one))
+            for one, reply in zip(asked, replies, strict=True)
+        ]
 
     def _body(self, asked: StepQuestion, *, again: bool) -> Body:
         said = _fenced(*asked, self._rubric.ask)
@@ -163,11 +180,23 @@ def load_rubric() -> Rubric:
     return Rubric.model_validate_json(_RUBRIC.read_bytes())
 
 
-def read_opinion(text: str) -> Opinion | None:
-    """The verdict that a reply is; None if it is not exactly one.
+def read_opinion(text: str, *, whole: bool = False) -> Opinion | None:
+    """The one verdict that a reply holds, behind thoughts and among prose without braces, or None.
 
-    White space around the object, and one fence of code around all of it, are taken off.
+    ``whole``: all of it must be the verdict, but for white space and one fence of code around it.
     """
+    opinion = _opinion(text)
+    if opinion is not None or whole:
+        return opinion
+    said = text.rpartition(_END_OF_THOUGHTS)[2]
+    if _THOUGHTS in said:  # which did not end
+        return None
+    found = said[said.find("{") : said.rfind("}") + 1]
+    # Of names that are written in another way it cannot be told whether they are quoted.
+    return _opinion(found) if all(f'"{name}"' in found for name in Opinion.model_fields) else None
+
+
+def _opinion(text: str) -> Opinion | None:
     said = text.strip()
     if len(said) > LONGEST_REPLY:
         return None
@@ -177,6 +206,12 @@ def read_opinion(text: str) -> Opinion | None:
         return Opinion.model_validate_json(said.encode("utf-8", "replace"))
     except ValidationError:
         return None
+
+
+def _quotable(problem: str, steps: tuple[str, ...]) -> bool:
+    """Whether the texts have all that a verdict is made of."""
+    texts = "\n".join([problem, *steps])
+    return all(name in texts for name in Opinion.model_fields)
 
 
 def _fenced(problem: str, steps: tuple[str, ...], request: str) -> str:
