@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Annotated
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from pydantic import Field
 from flows import terminal
 from flows.environment import PARENT_TASK
 from flows.launcher import TABLE_NAME, run_python
+from flows.origin import git
 from flows.overrides import MAX_LENGTH, MAX_OVERRIDES, OVERRIDE, combinations
 from flows.pipeline import failure, raised, run_name, short_id
 from flows.preflight import preflight
@@ -107,7 +109,8 @@ def run_experiment(
 ) -> None:
     """Run one experiment in a copy, and keep the main table of its report as an artifact.
 
-    With ``logged`` it is one run in MLflow, and the runs of its stages are not kept.
+    With ``logged`` it is one run in MLflow, and the runs of its stages are not kept. One that is
+    there is of an earlier try of the same flow run, and is not run again.
 
     Raises:
         ProtocolError: a stage failed, with the stage's error.
@@ -118,8 +121,9 @@ def run_experiment(
     started, metrics = time.monotonic(), None
     os.environ[PARENT_TASK] = str(task_run.id)
     try:
-        with tracked_aside() if logged else nullcontext():
-            run_python(*command, *(["--force"] if anew else []), *changes)
+        if not git(Path.cwd(), "for-each-ref", f"refs/exps/*/*/{name}"):
+            with tracked_aside() if logged else nullcontext():
+                run_python(*command, *(["--force"] if anew else []), *changes)
         files = DVCFileSystem(rev=name)
         metrics = json.loads(files.read_text(str(table.metrics)))
         text = files.read_text(str(table.outputs[table.task] / TABLE_NAME))

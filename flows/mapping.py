@@ -67,7 +67,7 @@ def _dask_runner(tracking: Tracking) -> TaskRunner[Any]:
     except ImportError as error:
         raise ParamsError(
             "tracking.runner: given 'dask', expected the extra that runs it to be installed: "
-            f"pip install 'selverify[dask]' ({error})"
+            f"pip install '.[dask]' in the clone ({error})"
         ) from error
     if tracking.dask is not None:
         return make(address=tracking.dask)  # type: ignore[no-any-return]

@@ -34,6 +34,9 @@ from selverify.params import Generator, Params, PretrainedParams, Served, load_p
 DVC_DIRECTORY = Path(".dvc")
 AT_WORK = Path("tmp") / "selverify.lock"
 STAGE_AT_WORK = Path("tmp") / "selverify-stage.lock"
+SERVER_AT_WORK = Path(PREFECT_DIRECTORY) / "selverify-server.lock"
+COPIES = DVC_DIRECTORY / "tmp" / "exps"
+"""Where DVC keeps experiments that wait, and the copies of the project that others run in."""
 DVC_LOCK = Path("dvc.lock")
 LOCK_BEFORE = Path("tmp") / "selverify-dvc.lock"
 STAGE_ENTRY = re.compile(r"^(?=  \S)", re.MULTILINE)
@@ -65,11 +68,15 @@ def preflight() -> dict[str, Stage]:
 def check_parameters() -> tuple[Params, dict[str, Stage]]:
     """Refuse wrong parameters before DVC has removed the outputs of a stage, which it then runs.
 
+    Models that are not trained here are named anew: stages depend on the file, not on parameters.
+
     Raises:
         ParamsError: ``params.yaml`` or ``dvc.yaml`` is wrong.
+        SchemaError: as in ``name_sources``.
     """
     params, stages = _read_parameters()
     check_methods(params.evaluation.methods)  # takes imports that only these need
+    name_sources(params, stages)
     return params, stages
 
 
@@ -128,7 +135,7 @@ def alone() -> Iterator[None]:
         file.flush()
         os.set_inheritable(file.fileno(), True)
         before = DVC_DIRECTORY / LOCK_BEFORE
-        with _writable(before):
+        with writable(before):
             mend_dvc_lock(DVC_LOCK, before)
             before.write_bytes(DVC_LOCK.read_bytes() if DVC_LOCK.is_file() else b"")
         os.environ[RUN_PROCESS] = str(os.getpid())
@@ -147,17 +154,37 @@ def stage_at_work() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def server_at_work() -> Iterator[None]:
+    """Keep ``clean`` away from Prefect's home for the length of the block.
+
+    Supervisors of what is started in it inherit the lock, as that of ``alone``.
+    """
+    with _open(SERVER_AT_WORK) as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        os.set_inheritable(file.fileno(), True)
+        yield
+
+
 def _open_lock(name: Path) -> TextIO:
     if not DVC_DIRECTORY.is_dir():
         raise ArtifactError(f"{DVC_DIRECTORY}: missing; run this from the project's root")
-    path = DVC_DIRECTORY / name
-    with _writable(path):
-        path.parent.mkdir(exist_ok=True)
-        return path.open("a+", encoding="ascii")
+    return _open(DVC_DIRECTORY / name)
+
+
+def _open(lock: Path) -> TextIO:
+    with writable(lock):
+        lock.parent.mkdir(exist_ok=True)
+        return lock.open("a+", encoding="ascii")
 
 
 @contextmanager
-def _writable(path: Path) -> Iterator[None]:
+def writable(path: Path) -> Iterator[None]:
+    """Say of an error of the system in the block that ``path`` could not be opened.
+
+    Raises:
+        ArtifactError: there was one.
+    """
     try:
         yield
     except OSError as error:
@@ -314,7 +341,7 @@ def remove_leftovers(outputs: Iterable[Path]) -> None:
     for output in outputs:
         for path in sorted(output.parent.glob(f"{output.name}.*-*")):
             match = LEFTOVER.search(path.name)
-            if match is None or _is_writing(int(match[2]), path):
+            if match is None or is_writing(int(match[2]), path):
                 continue
             if match[1] == "old" and not output.exists():
                 path.rename(output)
@@ -322,7 +349,7 @@ def remove_leftovers(outputs: Iterable[Path]) -> None:
                 delete(path)
 
 
-def _is_writing(process: int, path: Path) -> bool:
+def is_writing(process: int, path: Path) -> bool:
     """Whether ``process`` runs and is older than ``path``: numbers of processes are used again."""
     try:
         return psutil.Process(process).create_time() <= path.stat().st_mtime
@@ -334,12 +361,34 @@ def remove_others(stages: Mapping[str, Stage]) -> None:
     """Remove combinations that are no longer asked for from folders that a stage reads as a whole.
 
     They would be part of what the stage depends on; DVC's cache has them.
+
+    Raises:
+        ArtifactError: something else is there, which may be somebody's own; nothing is removed.
     """
+    others: dict[Path, str] = {}
     for stage in stages.values():
         wanted = {path for path, _ in stage.needed}
         for folder in set(stage.inputs.values()) - wanted:
-            for path in set(folder.glob("*")) - wanted:
-                delete(path)
+            others |= dict.fromkeys(set(folder.glob("*")) - wanted, stage.name)
+    if not others:
+        return
+    params = load_params(PARAMS_FILE)
+    backbones = {name for models in params.generator.values() for name in models}
+    known = {path for stage in _every_stage(params, backbones) for path in stage.outputs.values()}
+    for path, name in sorted(others.items()):
+        if path.with_name(LEFTOVER.sub("", path.name)) not in known:
+            raise ArtifactError(
+                f"{path}: given no stage's output, expected outputs alone in a folder that stage "
+                f"{name!r} reads as a whole; move it elsewhere"
+            )
+    for path in others:
+        delete(path)
+
+
+def _every_stage(params: Params, backbones: Iterable[str]) -> list[Stage]:
+    """The stages of all combinations of ``backbones`` and strengths, asked for or not."""
+    everything = {"backbones": tuple(backbones), "strengths": tuple(params.verifier.share)}
+    return list(load_stages(params.model_copy(update=everything)).values())
 
 
 def clean() -> None:
@@ -348,16 +397,22 @@ def clean() -> None:
     The output of a frozen stage, the virtual environment and MLflow's history stay.
 
     Raises:
-        ProtocolError: a run is at work here.
+        ProtocolError: a run, an experiment or a server is at work here.
     """
-    with alone():
+    with alone(), _open(SERVER_AT_WORK) as server:
+        if not _locked(server):
+            raise ProtocolError(
+                "a Prefect server is at work in this checkout, expected none: stop what started it "
+                "(make ui, make up or a stage)"
+            )
+        if (process := _dvc_at_work()) is not None:
+            raise ProtocolError(
+                f"process {process} runs DVC or an experiment in this checkout, expected none: "
+                "wait for it, or stop it"
+            )
         preflight()
         params = load_params(PARAMS_FILE)
-        everything = {
-            "backbones": tuple(params.generator[params.domain]),
-            "strengths": tuple(params.verifier.share),
-        }
-        stages = load_stages(params.model_copy(update=everything)).values()
+        stages = _every_stage(params, params.generator[params.domain])
         outputs = [path for stage in stages if not stage.frozen for path in stage.outputs.values()]
         replies = Path(params.tracking.reply_cache)
         # SQLite keeps its journal beside the database.
@@ -368,6 +423,23 @@ def clean() -> None:
         pages = [path.with_suffix(".html") for path in outputs]  # the report's copy with its origin
         for path in (*outputs, *pages, *filter(Path.is_file, databases), *kept_by_tools):
             delete(path)
+
+
+def _dvc_at_work() -> int | None:
+    """A process of DVC in this checkout, or one in the copies that DVC makes for experiments.
+
+    DVC lets go of its own lock while it makes them and while stages run.
+    """
+    root, copies = Path.cwd(), COPIES.resolve()
+    for process in psutil.process_iter(["cwd", "cmdline"]):
+        if process.info["cwd"] is None:  # another user's, who may not be asked
+            continue
+        folder = Path(process.info["cwd"])
+        around = {folder, *folder.parents}
+        names = {Path(word).name for word in (process.info["cmdline"] or ())[:3]}
+        if copies in around or (root in around and "dvc" in names):
+            return int(process.pid)
+    return None
 
 
 def delete(path: Path) -> None:

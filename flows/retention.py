@@ -23,6 +23,7 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
+from flows.preflight import is_writing
 from flows.tracking import create_database
 
 log = logging.getLogger(__name__)
@@ -36,12 +37,17 @@ MOST = 200
 
 @contextmanager
 def tracked_aside() -> Iterator[None]:
-    """Stages log to an MLflow database of their own, which is removed at the end."""
+    """Stages log to an MLflow database of their own, which is removed at the end.
+
+    So are those of killed processes.
+    """
     home = Path(TRACKING_DIRECTORY)
     home.mkdir(exist_ok=True)
-    for killed in home.glob(f"{ASIDE}*"):
-        shutil.rmtree(killed, ignore_errors=True)
-    with TemporaryDirectory(prefix=ASIDE, dir=home) as folder:
+    for aside in home.glob(f"{ASIDE}*"):
+        process = aside.name.removeprefix(ASIDE).partition("-")[0]
+        if not process.isdecimal() or not is_writing(int(process), aside):
+            shutil.rmtree(aside, ignore_errors=True)
+    with TemporaryDirectory(prefix=f"{ASIDE}{os.getpid()}-", dir=home) as folder:
         given = os.environ[TRACKING_URI]
         os.environ[TRACKING_URI] = f"sqlite:///{Path(folder).resolve() / 'mlflow.db'}"
         try:

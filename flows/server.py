@@ -25,6 +25,7 @@ from urllib.error import HTTPError
 from urllib.request import urlopen
 
 from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY, TRACKING_URI
+from flows.preflight import server_at_work, writable
 from flows.supervisor import nothing_left, supervising
 from selverify.errors import ParamsError, SelverifyError
 
@@ -120,7 +121,7 @@ def starting_prefect(port: int, log_name: str = SERVER_LOG) -> Iterator[Service]
     variables = {"PREFECT_SERVER_CORS_ALLOWED_ORIGINS": origin}
     command = ("prefect", "server", "start", "--host", LOOPBACK, "--port", str(port))
     log, healthy = _log_in(PREFECT_DIRECTORY, log_name), partial(_healthy, f"{origin}/api/health")
-    with running("Prefect", command, log, healthy, variables) as server:
+    with server_at_work(), running("Prefect", command, log, healthy, variables) as server:
         os.environ[PREFECT_API_URL] = f"{origin}/api"
         try:
             yield server
@@ -192,7 +193,9 @@ def serve_ui() -> None:
 def _told() -> Iterator[None]:
     try:
         yield
-    except import_module("mlflow.exceptions").MlflowException as error:
+    except SelverifyError:
+        raise
+    except import_module("flows.tracking").TRACKING_ERRORS as error:
         reason, *_ = str(error).splitlines() or [""]
         given = without_secrets(os.environ[TRACKING_URI])
         raise ParamsError(
@@ -232,9 +235,11 @@ def running(
     ``variables`` are added to the environment. It ends when the block does, with everything that it
     started, also when this process is killed.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
+    with writable(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        output = log.open("w", encoding="utf-8")
     with (
-        log.open("w", encoding="utf-8") as output,
+        output,
         # In a session of its own: Ctrl-C must reach it through us, after the work stopped.
         supervising(
             [sys.executable, "-m", *command],

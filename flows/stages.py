@@ -25,7 +25,7 @@ from selverify.params import Generator, Params, read_yaml
 
 PIPELINE_FILE = Path("dvc.yaml")
 CHECK = "parameters"
-"""The entry of ``dvc.yaml`` that writes nothing: it refuses wrong parameters before any stage."""
+"""The entry of ``dvc.yaml`` without outputs: it refuses wrong parameters before any stage."""
 PARAMS_FILE = Path("params.yaml")
 METRICS_NAME = "metrics.json"
 

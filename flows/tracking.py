@@ -1,6 +1,7 @@
 """MLflow, written to and never read back into the work: runs published from result files.
 
-Knows: MLflow and the files of a finished stage. Does not know: Prefect, DVC, how results arose.
+Knows: MLflow, the files of a finished stage, what DVC records of it. Does not know: Prefect, how
+results arose.
 Publishing is idempotent: a run is keyed by its stage, its parameters and the digest of its outputs.
 The stage that writes curves is the parent run of its pipeline; its children are the curves, one a
 method, backbone, strength and fold, and the runs of the other stages.
@@ -18,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pandas as pd
@@ -25,13 +27,15 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID
+from sqlalchemy.exc import SQLAlchemyError
 
 from flows.environment import TRACKING_DIRECTORY, TRACKING_URI
 from flows.origin import code_changed, git
+from flows.preflight import DVC_LOCK
 from flows.server import without_secrets
-from flows.stages import PARAMS_FILE, Stage, load_stages, used_params
+from flows.stages import PARAMS_FILE, Stage, leaves, load_stages, used_params
 from selverify.errors import ParamsError, SchemaError, SelverifyError
-from selverify.params import Params, load_params
+from selverify.params import Params, load_params, read_yaml
 from selverify.storage import digest
 
 log = logging.getLogger(__name__)
@@ -49,11 +53,16 @@ NEEDED_TAG, NEEDED_NAME = "dvc.deps", "dependencies.json"
 """Of what a stage depends on: the tag with one digest of all, the artifact with each."""
 EXPERIMENT_TAG = "selverify.experiment"
 """Of a run that stands for all stages of an experiment that was not kept."""
-PIPELINE = "pipeline"
+DVC_EXPERIMENT, DVC_EXPERIMENT_TAG = "DVC_EXP_NAME", "dvc.exp"
+DVC_ROOT = "DVC_ROOT"
+"""DVC tells what it starts where the checkout is, also in the copy that an experiment runs in."""
+PIPELINE, PIPELINE_SECONDS = "pipeline", "pipeline_seconds"
 BATCH = 1000
 PARAMS_BATCH = 100
 DIGEST_LENGTH = 32
 SQLITE = "sqlite:///"
+TRACKING_ERRORS = (MlflowException, SQLAlchemyError, OSError, ImportError)
+"""What MLflow raises where a server refuses, a database is none, or its driver is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,7 @@ class Result:
     @classmethod
     def of(cls, stage: Stage, params: Params) -> Result:
         """Read the outputs of a finished stage."""
-        values = {name: json.dumps(value) for name, value in used_params(stage, params).items()}
+        values = _texts(used_params(stage, params))
         outputs = {f"{OUTPUT_TAG}{path}": digest(path) for path in stage.outputs.values()}
         return cls(stage, values, outputs)
 
@@ -116,11 +125,12 @@ class Tracker:
         self.client = MlflowClient(os.environ[TRACKING_URI])
         name = params.tracking.experiment
         found = self.client.get_experiment_by_name(name)
-        artifacts = (Path.cwd() / TRACKING_DIRECTORY / "artifacts").as_uri()
         self.experiment = str(
             found.experiment_id
             if found is not None
-            else self.client.create_experiment(name, artifact_location=artifacts)
+            else self.client.create_experiment(
+                name, artifact_location=artifact_location(os.environ[TRACKING_URI])
+            )
         )
 
     def find(self, tag: str, value: str) -> list[Run]:
@@ -163,6 +173,16 @@ class Tracker:
         return f"{without_secrets(address).rstrip('/')}/#/experiments/{self.experiment}/runs/{run}"
 
 
+def artifact_location(uri: str) -> str | None:
+    """Where a new experiment keeps its files: beside its database; a server decides for itself."""
+    if uri.startswith("http"):
+        return None
+    folder = Path(os.environ.get(DVC_ROOT, "")) / TRACKING_DIRECTORY
+    if uri.startswith(SQLITE):
+        folder = Path(uri.removeprefix(SQLITE)).parent
+    return (folder / "artifacts").resolve().as_uri()
+
+
 def create_database() -> None:
     """Make a new tracking database, once, before anything writes to it at the same time.
 
@@ -176,7 +196,7 @@ def create_database() -> None:
             with TemporaryFile(dir=Path(given.removeprefix(SQLITE)).parent):
                 pass
         MlflowClient(given).search_experiments(max_results=1)
-    except (MlflowException, OSError, ValueError, ImportError) as error:  # no driver, too
+    except (*TRACKING_ERRORS, ValueError) as error:
         reason, *_ = str(error).splitlines() or [""]
         raise ParamsError(
             f"{TRACKING_URI}: given {without_secrets(given)!r}, expected sqlite:///FILE or "
@@ -206,22 +226,34 @@ def publish_stage(
         if flow_run is not None:
             tracker.client.set_tag(run, FLOW_RUN_TAG, flow_run)
         page = tracker.page(run)
-    except MlflowException as error:
+    except TRACKING_ERRORS as error:
         log.warning("%s: not logged to MLflow (python -m flows publish): %s", stage.name, error)
     digests = {name.removeprefix(OUTPUT_TAG): value for name, value in result.outputs.items()}
     return Published(new, run, page, digests, git(Path.cwd(), "rev-parse", "HEAD") or "none")
 
 
 def publish_all() -> None:
-    """Log every stage whose outputs are there; stages that DVC restored are logged this way."""
+    """Log every stage whose outputs are there; stages that DVC restored are logged this way.
+
+    Outputs that DVC does not know under the present parameters are left out.
+    """
     params = load_params(PARAMS_FILE)
     finished = _finished(params)
-    new = sum(publish_stage(stage, params.narrowed(**stage.item)).new for stage in finished)
+    lock = read_yaml(DVC_LOCK) if DVC_LOCK.is_file() else {}
+    known = [stage for stage in finished if _is_recorded(stage, params, lock)]
+    published = [publish_stage(stage, params.narrowed(**stage.item)) for stage in known]
     try:
         _adopt(Tracker(params), params)  # those logged after their parent
-    except MlflowException as error:
+    except TRACKING_ERRORS as error:
         log.warning("pipeline: its runs were not joined (python -m flows publish): %s", error)
-    print(f"MLflow: {len(finished)} stages are logged, {new} runs of them now")
+    if others := [stage.name for stage in finished if stage not in known]:
+        print(
+            f"MLflow: {', '.join(others)}: not logged, because {DVC_LOCK} states other parameters "
+            "or outputs"
+        )
+    logged = sum(one.run is not None for one in published)
+    new = sum(one.new for one in published)
+    print(f"MLflow: {logged} stages are logged, {new} runs of them now")
 
 
 def publish_experiment(
@@ -243,15 +275,16 @@ def publish_experiment(
         tracker.finish(run, {}, {"git.commit": commit}, points, ended=ended, failed=metrics is None)
         for old in tracker.find(EXPERIMENT_TAG, logged.label)[logged.keep :]:
             tracker.client.delete_run(old.info.run_id)
-    except (MlflowException, ParamsError) as error:
+    except (*TRACKING_ERRORS, ParamsError) as error:
         log.warning("%s: not logged to MLflow: %s", name, error)
 
 
 def seconds_of(stage: Stage, params: Params) -> float | None:
     """How long it took to write the outputs of ``stage``; None where MLflow does not know it."""
+    key = Result.of(stage, params).key
     try:
-        runs = Tracker(params).find(KEY_TAG, Result.of(stage, params).key)
-    except MlflowException:
+        runs = Tracker(params).find(KEY_TAG, key)
+    except TRACKING_ERRORS:
         return None
     return next(
         (run.data.metrics["seconds"] for run in runs if "seconds" in run.data.metrics), None
@@ -273,7 +306,7 @@ def comparison_page() -> str:
     with suppress(SelverifyError):
         _, pipeline = _logged(tracker, params)
     if pipeline is not None:
-        wanted.append(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{pipeline}'")
+        wanted.append(f"tags.`{MLFLOW_PARENT_RUN_ID}` = '{pipeline.info.run_id}'")
     query = {
         "compareRunsMode": "CHART",
         "searchFilter": " and ".join(wanted),
@@ -318,6 +351,22 @@ def _finished(params: Params) -> list[Stage]:
     ]
 
 
+def _is_recorded(stage: Stage, params: Params, lock: Mapping[str, Any]) -> bool:
+    """Whether the entry in ``lock`` is of the outputs that are there and of these parameters.
+
+    A frozen stage, which DVC does not run, need not have one.
+    """
+    try:
+        entry = lock["stages"][stage.name]
+        outputs = {one["path"]: one["md5"] for one in entry["outs"]}
+        values = {**stage.item, **leaves("", entry["params"][PARAMS_FILE.as_posix()])}
+    except (KeyError, TypeError):
+        return stage.frozen
+    if values != used_params(stage, params.narrowed(**stage.item)):
+        return False
+    return outputs == {path.as_posix(): digest(path) for path in stage.outputs.values()}
+
+
 def _publish(
     tracker: Tracker, result: Result, params: Params, seconds: float | None
 ) -> tuple[int, str]:
@@ -349,10 +398,24 @@ def _publish(
     points = [(name, value, 0) for name, value in metrics.items()]
     # Last, because the key says that everything before it was logged.
     keyed = {**tags, KEY_TAG: result.key}
-    tracker.finish(run, result.values, keyed, points, _files(stage), ended=ended)
+    values = _pipeline_values(params) if curves else {}
+    tracker.finish(run, {**values, **result.values}, keyed, points, _files(stage), ended=ended)
     if curves:
         _adopt(tracker, params)
     return len(curves) + 1, run
+
+
+def _pipeline_values(params: Params) -> dict[str, str]:
+    """What any stage uses, but for what tells the combinations of a matrix apart."""
+    values: dict[str, Any] = {}
+    for stage in load_stages(params).values():
+        used = used_params(stage, params.narrowed(**stage.item))
+        values |= {name: value for name, value in used.items() if name not in stage.item}
+    return _texts(values)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    return {name: json.dumps(value) for name, value in values.items()}
 
 
 def _adopt(tracker: Tracker, params: Params) -> None:
@@ -361,35 +424,40 @@ def _adopt(tracker: Tracker, params: Params) -> None:
     A stage that several pipelines share stays with the first.
     """
     runs, parent = _logged(tracker, params)
+    if parent is None:
+        return
     for run in runs:
-        if parent is not None and parent != run.info.run_id:
-            above = run.data.tags.get(MLFLOW_PARENT_RUN_ID, parent)
+        if run is not None and run.info.run_id != parent.info.run_id:
+            above = run.data.tags.get(MLFLOW_PARENT_RUN_ID, parent.info.run_id)
             tracker.client.set_tag(run.info.run_id, MLFLOW_PARENT_RUN_ID, above)
-    seconds = [run.data.metrics.get("seconds") for run in runs]
-    if parent is not None and None not in seconds:  # else DVC restored a stage
-        tracker.client.log_metric(parent, "pipeline_seconds", sum(filter(None, seconds)))
+    seconds = [run.data.metrics["seconds"] for run in runs if run and "seconds" in run.data.metrics]
+    whole = len(seconds) == len(runs)  # else DVC restored a stage
+    if whole and PIPELINE_SECONDS not in parent.data.metrics:
+        tracker.client.log_metric(parent.info.run_id, PIPELINE_SECONDS, sum(seconds))
 
 
-def _logged(tracker: Tracker, params: Params) -> tuple[list[Run], str | None]:
-    """The runs of the stages whose outputs are there, and the id of the one with curves."""
-    runs: list[Run] = []
-    parent: str | None = None
+def _logged(tracker: Tracker, params: Params) -> tuple[list[Run | None], Run | None]:
+    """The runs of the stages whose outputs are there, if they have one; the run with curves."""
+    runs: list[Run | None] = []
+    parent = None
     for stage in _finished(params):
         key = Result.of(stage, params.narrowed(**stage.item)).key
-        for run in tracker.find(KEY_TAG, key)[:1]:
-            runs.append(run)
-            parent = run.info.run_id if any(_curves(stage)) else parent
+        run = next(iter(tracker.find(KEY_TAG, key)), None)
+        runs.append(run)
+        parent = run if any(_curves(stage)) else parent
     return runs, parent
 
 
 def _origin(needed: Mapping[str, str]) -> dict[str, str]:
-    """The git commit, and one digest of what a stage depends on."""
+    """The git commit, one digest of what a stage depends on, and DVC's name of an experiment."""
     text = json.dumps(needed, sort_keys=True)
     changed = code_changed(Path.cwd())
+    experiment = os.environ.get(DVC_EXPERIMENT)
     return {
         "git.commit": git(Path.cwd(), "rev-parse", "HEAD") or "none",
         "git.changed": "unknown" if changed is None else str(changed).lower(),
         NEEDED_TAG: hashlib.sha256(text.encode()).hexdigest()[:16],
+        **({DVC_EXPERIMENT_TAG: experiment} if experiment else {}),
     }
 
 

@@ -27,12 +27,12 @@ from prefect.settings import temporary_settings
 from small_pipeline import set_params
 from waiting import lives, wait_until
 
-from flows import environment, tracking
+from flows import environment, server, tracking
 from flows.__main__ import main
 from flows.environment import KERNELS, fix_kernels
 from flows.preflight import check_methods
 from flows.server import PREFECT_API_URL, check_answers
-from flows.tracking import comparison_page
+from flows.tracking import comparison_page, publish_stage
 from selverify.errors import ParamsError
 from selverify.params import load_params
 from selverify.storage import digest
@@ -134,7 +134,9 @@ def test_a_run_is_logged_once_with_its_origin(
     assert digest(project.root / "data" / "first").startswith(read.dataset.digest)
     second = parent.data
     assert second.metrics["sum"] == sum(range(1000))
-    assert second.params == {"evaluation.budgets": "[2, 4, 8, 16, 32, 64]"}
+    assert second.params["evaluation.budgets"] == "[2, 4, 8, 16, 32, 64]"
+    assert second.params["benchmark.word_problems.train.problems"] == "1000", "of another stage"
+    assert len(client.get_metric_history(parent.info.run_id, "pipeline_seconds")) == 1
     assert second.tags["git.commit"] and second.tags["dvc.deps"]
     assert not any(name.startswith("dvc.dep.") for name in second.tags)
     needed = json.loads(
@@ -183,6 +185,28 @@ def test_a_publication_that_was_cut_short_is_made_again(publish: Callable[[], st
     assert "2 runs of them now" in publish()
     names = [run.info.run_name for run in client.search_runs([experiment.experiment_id])]
     assert sorted(names) == ["first", "full/0", "pipeline word_problems"]
+
+
+def test_old_results_are_not_logged_under_new_parameters(
+    finished: tuple[Project, str], publish: Callable[[], str]
+) -> None:
+    """Nor others than DVC's; what neither changed for is logged."""
+    root = finished[0].root
+    parameters = (root / "params.yaml").read_text(encoding="utf-8")
+    try:
+        set_params(root, {"evaluation.budgets": [2, 4, 64]})
+        printed = publish()
+        assert "MLflow: second: not logged, because dvc.lock states other parameters" in printed
+        assert "MLflow: 1 stages are logged, 0 runs of them now" in printed
+    finally:
+        (root / "params.yaml").write_text(parameters, encoding="utf-8")
+    params = load_params(root / "params.yaml")
+    first, second = tracking._finished(params)
+    lock = yaml.safe_load((root / "dvc.lock").read_text(encoding="utf-8"))
+    assert tracking._is_recorded(second, params, lock)
+    lock["stages"]["first"]["outs"][0]["md5"] = "0"
+    assert not tracking._is_recorded(first, params, lock)
+    assert not tracking._is_recorded(first, params, {})
 
 
 def test_a_second_run_does_nothing_and_says_so(finished: tuple[Project, str]) -> None:
@@ -328,6 +352,58 @@ def test_a_server_that_is_not_there_is_one_sentence(
         assert main([command]) == 1
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"error: {name}: given {given!r}, expected")
+
+
+@pytest.mark.parametrize(
+    ("given", "folder"),
+    [
+        ("https://mlflow.example", None),
+        ("sqlite:////data/runs/mlflow.db", "/data/runs/artifacts"),
+        ("postgresql://me@host/mlflow", "/checkout/.mlflow/artifacts"),
+    ],
+)
+def test_files_of_runs_are_kept_where_their_database_is(
+    monkeypatch: pytest.MonkeyPatch, given: str, folder: str | None
+) -> None:
+    """Never in the copy that a DVC experiment runs in; a server decides for itself."""
+    monkeypatch.setenv("DVC_ROOT", "/checkout")
+    assert tracking.artifact_location(given) == (folder and f"file://{folder}")
+    monkeypatch.delenv("DVC_ROOT")
+    here = (Path.cwd() / ".mlflow" / "artifacts").as_uri()
+    assert tracking.artifact_location("postgresql://me@host/mlflow") == here
+
+
+@pytest.mark.parametrize("given", ["postgresql+none://me:secret@host/runs", "sqlite:///{file}/db"])
+def test_a_database_that_cannot_be_used_costs_a_warning(
+    finished: tuple[Project, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    given: str,
+) -> None:
+    """Never the result of a stage; what is asked for MLflow alone says so in one sentence."""
+    root = finished[0].root
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", given.format(file=root / "params.yaml"))
+    params = load_params(root / "params.yaml")
+    (_, second) = tracking._finished(params)
+    assert publish_stage(second, params).run is None
+    assert tracking.seconds_of(second, params) is None
+    tracking.publish_experiment("one", None, tracking.Logged("some", 1), seconds=1.0)
+    assert [line.partition(":")[0] for line in caplog.messages] == ["second", "one"]
+    assert main(["publish"]) == 0
+    assert "MLflow: 0 stages are logged" in capsys.readouterr().out
+    assert main(["setup"]) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: MLFLOW_TRACKING_URI: given") and "secret" not in said
+    with pytest.raises(ParamsError, match="MLFLOW_TRACKING_URI: given"), server._told():
+        comparison_page()
+
+
+def test_a_run_of_an_experiment_tells_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "dvc.exp" not in tracking._origin({})
+    monkeypatch.setenv("DVC_EXP_NAME", "humid-kook")
+    assert tracking._origin({})["dvc.exp"] == "humid-kook"
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from small_pipeline import set_params
 
 from flows import environment
 from flows.execution import execute
-from flows.preflight import mend_lock, remove_leftovers, remove_others
-from flows.stages import Stage
+from flows.preflight import (
+    check_parameters,
+    clean,
+    mend_lock,
+    remove_leftovers,
+    remove_others,
+    server_at_work,
+)
+from flows.profiles import apply_profile
+from flows.stages import Stage, load_stages
 from flows.tracking import Curve, read_curves
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import ArtifactError, ProtocolError, SchemaError
+from selverify.models.sources import read_generator_source
 from selverify.params import Params, load_params
 
 PARAMS = load_params(Path(__file__).parents[2] / "params.yaml")
@@ -122,19 +132,61 @@ def test_an_output_that_stepped_aside_comes_back(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["more", "work"]
 
 
-def test_combinations_that_are_not_asked_for_leave_the_folders_that_are_read_whole(
-    tmp_path: Path,
-) -> None:
-    """The others and the folders that are read as they are stay."""
-    kept, other = tmp_path / "evaluation" / "small", tmp_path / "evaluation" / "base"
-    single = tmp_path / "benchmark"
-    for folder in (kept, other, single / "inside"):
+@pytest.mark.usefixtures("parameters")
+def test_combinations_that_are_not_asked_for_leave_the_folders_that_are_read_whole() -> None:
+    """The others and the folders that are read as they are stay; so does what no stage wrote."""
+    stages = load_stages(PARAMS)
+    kept, single = Path("results/evaluation/small-strong"), Path("data/benchmark/inside")
+    others = [kept.with_name(name) for name in ("base-weak", "smollm2-strong", "base-weak.tmp-1")]
+    own = Path("data/difficulty/small-before")
+    for folder in (kept, single, *others, own):
         folder.mkdir(parents=True)
-    inputs = {"evaluation": tmp_path / "evaluation", "benchmark": single}
-    needed = ((kept, "evaluation@small"), (single, "benchmark"))
-    stage = Stage("report", "report", {}, inputs, {}, (), (), needed, frozen=False)
-    remove_others({"report": stage})
-    assert kept.is_dir() and (single / "inside").is_dir() and not other.exists()
+    with pytest.raises(ArtifactError, match=r"small-before: given no stage's output, expected"):
+        remove_others(stages)
+    assert own.is_dir() and all(folder.is_dir() for folder in others)
+    own.rmdir()
+    remove_others(stages)
+    assert kept.is_dir() and single.is_dir() and not any(folder.exists() for folder in others)
+
+
+@pytest.mark.parametrize("at_work", ["server", "experiment", "dvc"])
+def test_clean_removes_nothing_from_what_is_at_work(parameters: Path, at_work: str) -> None:
+    """A server, an experiment in its copy, or DVC, which makes the copy first."""
+    output, copy = parameters / "data" / "benchmark", parameters / ".dvc/tmp/exps/standalone/tmp"
+    output.mkdir(parents=True)
+    copy.mkdir(parents=True)
+    if at_work == "server":
+        with server_at_work(), pytest.raises(ProtocolError, match="a Prefect server is at work"):
+            clean()
+    else:
+        program = parameters / at_work
+        program.write_text("print(flush=True); input()")
+        with subprocess.Popen(
+            [sys.executable, program],
+            cwd=copy if at_work == "experiment" else parameters,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdout is not None and process.stdout.readline()
+            with pytest.raises(ProtocolError, match=f"process {process.pid} runs DVC or an exp"):
+                clean()
+            process.communicate(b"\n")
+    assert output.is_dir() and copy.is_dir()
+    clean()
+    assert not output.exists() and not copy.exists()
+
+
+def test_a_check_of_parameters_names_the_models_that_are_not_trained_here(parameters: Path) -> None:
+    """Under plain DVC it runs first: stages would else run with the model as it was."""
+    apply_profile("served")
+    check_parameters()
+    folder = Path("models/math-served")
+    named = read_generator_source(folder)
+    set_params(parameters, {"generator.math.served.url": "http://127.0.0.1:9000/v1"})
+    check_parameters()
+    assert read_generator_source(folder) == named.model_copy(
+        update={"url": "http://127.0.0.1:9000/v1"}
+    )
 
 
 def test_curves_are_read_one_a_method_and_fold(tmp_path: Path) -> None:

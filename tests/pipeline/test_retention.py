@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from checkouts import commit
+from checkouts import commit, git
 from conftest import ROOT, Project
 from mlflow import MlflowClient
 from mlflow.entities import ViewType
@@ -18,7 +22,8 @@ from prefect.flow_engine import run_flow
 from prefect.settings import PREFECT_API_URL as API_URL
 from prefect.settings import temporary_settings
 
-from flows import retention
+from flows import experiments, retention
+from flows.stages import Stage
 
 EXPERIMENTS = """
 from flows import experiments
@@ -66,6 +71,46 @@ def test_the_last_runs_of_a_deployment_stay(api: str, monkeypatch: pytest.Monkey
         made = client.read_artifacts(artifact_filter=ArtifactFilter(), limit=200)
         ours = [one for one in made if one.key == "of-a-stage"]
         assert len(ours) == 4 and {one.flow_run_id for one in ours} <= {*everyone}
+
+
+def test_only_a_killed_experiment_loses_its_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that are at work each have their own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(retention, "create_database", lambda: None)
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    other, killed = (
+        tmp_path / ".mlflow" / f"{retention.ASIDE}{process}-x"
+        for process in (os.getppid(), ended.pid)
+    )
+    for folder in (other, killed):
+        folder.mkdir(parents=True)
+    with retention.tracked_aside():
+        (own,) = set((tmp_path / ".mlflow").iterdir()) - {other}
+        assert own.name.startswith(f"{retention.ASIDE}{os.getpid()}-")
+        assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{own}/mlflow.db"
+    assert list((tmp_path / ".mlflow").iterdir()) == [other]
+
+
+def test_an_experiment_of_an_earlier_try_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A retry has the same id, so the same names, which DVC would refuse."""
+    (tmp_path / "params.yaml").touch()
+    monkeypatch.chdir(commit(tmp_path))
+    git(tmp_path, "update-ref", f"refs/exps/ab/{'c' * 38}/run-1", "HEAD")
+    ran: list[str] = []
+    files = SimpleNamespace(read_text=lambda _: "{}")
+    monkeypatch.setattr(experiments, "run_python", lambda *words: ran.append(words[-1]))
+    monkeypatch.setattr(experiments, "DVCFileSystem", lambda rev: files)
+    monkeypatch.setattr(experiments, "create_markdown_artifact", lambda *_, **__: None)
+    outputs = {"report": Path("report")}
+    table = Stage("report", "report", {}, {}, outputs, (), (), (), frozen=False)
+    for name in ("run-1", "run-2"):
+        experiments.run_experiment.fn(name, (), anew=False, logged=None, table=table)
+    assert ran == ["run-2"]
 
 
 @pytest.mark.soak  # four experiments

@@ -25,10 +25,19 @@ from checkouts import checkout, git
 from conftest import ROOT, Project, clean_environment, make_project
 from waiting import PATIENCE, lives, wait_until
 
+from flows.environment import PREFECT_DIRECTORY, TRACKING_DIRECTORY
 from flows.overrides import combinations
 from flows.profiles import PROFILES
 from flows.scheduling import DEPLOYMENTS_FILE, POOL, read_deployments
-from flows.server import PREFECT_API_URL, PREFECT_PORT, ServerError, find_port, without_secrets
+from flows.server import (
+    PREFECT_API_URL,
+    PREFECT_PORT,
+    ServerError,
+    find_port,
+    starting_mlflow,
+    starting_prefect,
+    without_secrets,
+)
 from flows.supervisor import supervised
 from selverify.errors import ArtifactError, ParamsError
 
@@ -116,6 +125,18 @@ def test_a_port_in_use_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(PREFECT_PORT[0], port)
         with pytest.raises(ServerError, match=rf"127\.0\.0\.1:{port} is in use .*_API_PORT"):
             find_port(*PREFECT_PORT)
+
+
+def test_a_log_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file where a server's folder should be; nothing was started."""
+    monkeypatch.chdir(tmp_path)
+    for name in (PREFECT_DIRECTORY, TRACKING_DIRECTORY):
+        (tmp_path / name).write_text("x")
+        start = starting_prefect if name == PREFECT_DIRECTORY else starting_mlflow
+        with pytest.raises(ArtifactError, match=rf"{name}/\S+: not opened \(\w.*\), expected"):
+            start(1).__enter__()
 
 
 @pytest.mark.parametrize(

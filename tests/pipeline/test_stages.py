@@ -176,6 +176,19 @@ def test_parameters_are_checked_before_any_stage(tmp_path: Path) -> None:
     assert others and all(one.outs for one in others)
 
 
+def test_what_a_killed_stage_leaves_is_no_dependency(tmp_path: Path) -> None:
+    """The report reads a folder of outputs as a whole, also under plain DVC."""
+    shutil.copy(ROOT / ".dvcignore", tmp_path)
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc" / "config").write_text("[core]\n    no_scm = true\n")
+    folder = tmp_path / "results" / "evaluation"
+    for name in ("small-strong", "small-strong.tmp-123", "small-strong.old-123"):
+        (folder / name).mkdir(parents=True)
+    with Repo(tmp_path) as repo:
+        _, names, _ = next(repo.dvcignore.walk(repo.fs, str(folder)))
+    assert names == ["small-strong"]
+
+
 def test_a_stage_of_a_matrix_sees_its_own_combination() -> None:
     """The parameters are narrowed to it, and MLflow is told which it was."""
     stages = load_stages(EVERYTHING, ROOT / "dvc.yaml")
