@@ -18,6 +18,7 @@ from typing import Any
 
 from selverify.data.equivalence import CORRECT, UNPARSED, WRONG, compare_by_form
 from selverify.data.quantities import Unit, read_unit
+from selverify.domains.stated_numbers import VULGAR_FRACTIONS
 
 BACKEND = "math_verify"
 _PARSER = "PSParser"
@@ -27,6 +28,7 @@ _DIGITS = 15
 LONGEST_LETTERS = 3
 """Letters in a row that may be several variables."""
 
+_FULL_STOP = re.compile(r"(?<!\.)(?<!\\right)\.\s*+(\$\$?|\\\)|\\\])?\Z")
 _DELIMITER = re.compile(r"(?<!\\)\$|\\\(|\\\[|\\boxed")
 _COMMAND = re.compile(r"\\(?:text|mathrm|mbox|operatorname|begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+")
 _IN_DEGREES = re.compile(
@@ -46,9 +48,10 @@ _SIGNS = str.maketrans(
         "\N{MINUS SIGN}": "-",
         "\N{INFINITY}": r"\infty ",
         "\N{GREEK SMALL LETTER PI}": r"\pi ",
-        "\N{VULGAR FRACTION ONE HALF}": r"\frac{1}{2}",
-        "\N{VULGAR FRACTION ONE QUARTER}": r"\frac{1}{4}",
-        "\N{VULGAR FRACTION THREE QUARTERS}": r"\frac{3}{4}",
+    }
+    | {
+        sign: r"\frac{{{}}}{{{}}}".format(*spelled.split("/"))
+        for sign, spelled in VULGAR_FRACTIONS.items()
     }
 )
 """How Math-Verify's parser knows them."""
@@ -75,6 +78,7 @@ def _by_algebra(gold: str, answer: str) -> str:
     functions in radians.
     """
     read = False
+    gold, answer = (_FULL_STOP.sub(r"\1", side.strip()) for side in (gold, answer))
     gold, answer = _without_units(gold, answer)
     for sides in dict.fromkeys(((gold, answer), (_in_radians(gold), _in_radians(answer)))):
         left, right = map(_parsed, sides)

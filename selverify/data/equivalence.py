@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from selverify.data.quantities import Quantity, equal, read_quantity
+from selverify.domains.stated_numbers import VULGAR_FRACTIONS
 
 CORRECT, WRONG, UNPARSED = "correct", "wrong", "unparsed"
 MAX_PARTS = 100
@@ -42,6 +43,7 @@ _CLEANED = tuple(
         (" {2,}", " "),
     )
 )
+_FRACTIONS = str.maketrans({sign: f" {spelled}" for sign, spelled in VULGAR_FRACTIONS.items()})
 _DELIMITED = re.compile(r"\$\$?([^$]*)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\]", re.DOTALL)
 _NAMED = re.compile(r"([A-Za-z](?:_\{?\w+\}?)?) ?(?:=|\\in(?![A-Za-z])) ?(?=\S)")
 _COMMAND = re.compile(r"\\[A-Za-z]+")
@@ -49,7 +51,18 @@ _CHOICE = re.compile(r"\(?([A-J])\)?")
 _CHOSEN = re.compile(r"\(?([A-J])(?:\) ?|[.:] )(?!,|and\b|or\b)(\S.*)", re.DOTALL)
 _ANOTHER = re.compile(r"\b[A-J]\)")
 _BASE = re.compile(r"(?=[A-Za-z]*\d)([0-9A-Za-z]{1,40})_\{?(\d{1,2})\}?", re.ASCII)
-_BOUND = re.compile(r"(?:at least|at most|(?:more|less|fewer|greater) than|up to) ", re.IGNORECASE)
+_BOUND = re.compile(
+    r"(?:at least|at most|up to|(?:(?:no|not) )?(?:more|less|fewer|greater) than|not equal to) "
+    r"|\\(?:geq?|geqslant|gt|leq?|leqslant|lt|neq?|not)(?![A-Za-z])"
+    r"|[>\u2264\u2265\u2260]|!=|<(?!.*>)",
+    re.IGNORECASE | re.DOTALL,
+)
+_BOUND_BEHIND = re.compile(
+    r"(?:(?<=\d)\+|,? (?:or|and) (?:more|fewer|greater|higher|lower|above|over|below|under|up)"
+    r"|,?(?<!more) or less)(?: [A-Za-z]{2,})?$",
+    re.IGNORECASE,
+)
+"""Behind the number: 5+, 5 or more apples; but not 5, more or less."""
 _ALIKE = re.compile(r"[A-Za-z][a-z]{2,}|[A-Z]{4,}|[Nn][Oo]|YES")  # whatever their case
 _OPPOSITE = re.compile(
     r"(?<![A-Za-z\\])(?:(a\.?m\.?)|(p\.?m\.?)|(north)|(south)|(east)|(west)|(left)|(right)|(up)|(down)"
@@ -157,13 +170,17 @@ def _settled(one: _Answer, other: _Answer) -> str | None:
         return CORRECT
     if (directed := _directed(*texts)) is not None:
         return directed
-    bound = [side for side in (one, other) if _BOUND.match(side.text)]
+    bound = [side for side in (one, other) if _is_bound(side.text)]
     if len(bound) == 1 and (one.quantity or other.quantity):
         return WRONG
     left, right = _BASE.fullmatch(one.text), _BASE.fullmatch(other.text)
     if left is None or right is None:
         return None
     return CORRECT if left.groups() == right.groups() else WRONG
+
+
+def _is_bound(text: str) -> bool:
+    return bool(_BOUND.match(text) or _BOUND_BEHIND.search(text))
 
 
 def _directed(one: str, other: str) -> str | None:
@@ -193,7 +210,7 @@ def _read(text: str) -> _Answer:
 
 def _clean(text: str) -> str:
     """Without what means nothing: delimiters, spacing, a full stop; spellings made one."""
-    text = text.strip()
+    text = text.strip().translate(_FRACTIONS)
     whole = _DELIMITED.fullmatch(text)
     if whole is not None:
         text = next(group for group in whole.groups() if group is not None)

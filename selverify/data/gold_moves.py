@@ -29,9 +29,11 @@ MAX_SOLUTION = 10_000
 """Characters; a longer solution is left out."""
 _NUMBER = r"\$?(?:\d[\d,]{0,15}(?:\.\d{1,12})?|\.\d{1,12})%?"
 _ANNOTATION = re.compile(r"<<([^<>=]*)=([^<>=]*)>>")
+_BEGINS = r"(?:(?=\$)|(?<![\d,.$]))(?<![-+*/x])(?<![-+*/x] )"
+"""Not inside of a number or expression, from where the same text would be read once more."""
 _STEP = re.compile(
     rf"{_ANNOTATION.pattern}"
-    rf"|({_NUMBER}(?: ?[-+*/x] ?{_NUMBER})+) ?= ?({_NUMBER})(?![\w/]| ?[-+*/=])"
+    rf"|{_BEGINS}({_NUMBER}(?: ?[-+*/x] ?{_NUMBER})++) ?= ?({_NUMBER})(?![\w/]| ?[-+*/=])"
 )
 _GOES_ON = tuple("+-*/=x(.,")
 _COMPUTES = re.compile(r".[-+*/]")

@@ -41,6 +41,7 @@ _NUMBER = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _PERCENT = re.compile(r" ?(?:%|percent|pct)")
+_ORDINAL = frozenset({"st", "nd", "rd", "th"})
 _WORD = r"(?!per\b)[A-Za-z]+"
 _PART = rf"{_WORD}(?: {_WORD}){{0,3}}(?: ?\^ ?\{{?[23]\}}?)?"
 _UNIT = re.compile(
@@ -51,9 +52,10 @@ _SCALES = MappingProxyType(
     {"dozen": 12, "hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 )
 _CHANGING = re.compile(
-    r"""(?!months?$|paths?$)(?:
+    r"""(?:
     pi|sin|cos|tan|sec|csc|cot|arc\w+|log|ln|exp|mod|and|or|to|gcd|lcm|max|sqrt|roots?|times|x|pairs?
-    |base|not|no|than|plus|minus|multiples?|half|halves|thirds?|quarters?|\w+ths?|scores?|gross|tens
+    |base|not|no|than|plus|minus|multiples?|half|halves|thirds?|quarters?|scores?|gross|tens
+    |(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|\w+teen|\w+tie|hundred|thousand|\w+illion)ths?
     |\w+illions?|lakhs?|crores?|squared|cubed|factorial|more|less|fewer|remainder|choose|of|by|over
     |alpha|beta|gamma|delta|theta|lambda|mu|phi|omega|epsilon|sigma|rho|tau|infinity|am|pm
     )$""",
@@ -162,6 +164,8 @@ def _read_single(text: str) -> Quantity | None:
     if "-" in (found["sign"], found["inner"]):
         value = -value
     rest = found["rest"] or ""
+    if rest in _ORDINAL and (found["decimal"] or "").isdigit():
+        return Quantity(value, 0, False, NO_UNIT)
     if _PERCENT.fullmatch(rest):
         return Quantity(value, _decimals(found), True, NO_UNIT)
     scale, _, behind = rest.strip().partition(" ")
@@ -298,7 +302,7 @@ def _same_number(one: Quantity, other: Quantity) -> bool:
     if exact.decimals is None and not _ends(exact.value):
         return digits >= ROUNDED_DIGITS and apart < Fraction(1, 10**digits)
     size = max(abs(exact.value), Fraction(1))
-    return digits + len(str(int(size))) > NOISY_DIGITS and apart <= NOISE * size
+    return size >= 10 ** max(NOISY_DIGITS - digits, 0) and apart <= NOISE * size
 
 
 def _ends(value: Fraction) -> bool:

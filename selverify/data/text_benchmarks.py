@@ -53,7 +53,7 @@ from selverify.types import Truth
 MAX_QUESTION = 50_000
 """Characters of a question."""
 
-_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))", re.ASCII)
+_THOUSANDS = re.compile(r"[-+$\u20ac\u00a3]*\d{1,3}(?:,\d{3})+(?:\.\d*)?%?", re.ASCII)
 _SPACING = re.compile(r"(\\\\)|\\[,;:!>\s]|\\q?quad(?![A-Za-z])|[~\u200b-\u200d\u2060\ufeff]")
 
 
@@ -357,7 +357,8 @@ def _stated(text: str, *, whole: bool) -> str | None:
     """What the last line gives after ``####``, else the last box, else with ``whole`` the text."""
     last_line = text.rpartition("\n")[2]
     if last_line.startswith("####"):
-        return _THOUSANDS.sub("", last_line.removeprefix("####").strip()) or None
+        gold = last_line.removeprefix("####").strip()
+        return (gold.replace(",", "") if _THOUSANDS.fullmatch(gold) else gold) or None
     if "\\boxed" in text:
         return extract_boxed(text) or None
     return text if whole and "####" not in text else None

@@ -16,6 +16,7 @@ _STATED = re.compile(
     r"|\b(?i:the (?:final |correct )?answer(?: to (?:(?!\bis\b)[^.\n]){1,40}?)? is\b):?",
     re.MULTILINE,
 )
+_BOLD = re.compile(r"(\*\*?)([^*\n]+)\1")
 _DISPLAYED = re.compile(r"(?:\\\[|\$\$)(.+?)(?:\\\]|\$\$)", re.DOTALL)
 _SIGN = r"[-+\u2212\u00b1$\u20ac\u00a3\u221a\u221e\u2248~(\[{\\\d.]"
 _FORMULA = re.compile(rf"{_SIGN}|[^\W\d_]\W|[^\W\d_]$")
@@ -52,6 +53,8 @@ def stated_answer(text: str) -> str | None:
         return boxed
     for found in list(_STATED.finditer(text))[: -_MOST_STATED - 1 : -1]:
         behind = text[found.end() : found.end() + _MAX_STATED].strip()
+        if (bold := _BOLD.match(behind)) is not None:
+            behind = f"{bold[2]}{behind[bold.end() :]}"
         value = _value(behind)
         if found["marked"]:
             is_one = _MARKED.match(behind) or _is_last_word(behind)

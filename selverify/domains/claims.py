@@ -94,6 +94,7 @@ SPOILING = frozenset(
     """.split()  # noqa: SIM905
 )
 """Words beside an expression that change its value; without them a word is a unit or prose."""
+_JOINING = frozenset({"of", "to", "by", "than", "from", "with", "at"})
 DENYING = frozenset(
     """
     not no never cannot isn aren doesn don didn wouldn false untrue wrong wrongly incorrect
@@ -200,7 +201,8 @@ def canonical_answer(answer: str) -> str:
         plain = pattern.sub(replacement, plain)
     read = _tokens(plain)
     tokens = tuple(token.text for token in read)
-    a_pair = "(" in tokens and any("," in token for token in tokens)  # (100,200)
+    bracketed = not {"(", "[", "\\"}.isdisjoint(tokens)
+    a_pair = bracketed and any("," in token for token in tokens)  # (100,200)
     try:
         values = frozenset() if a_pair else read_expression(tokens).values
     except NotNumeric:
@@ -313,7 +315,19 @@ def _right_side(tokens: Sequence[_Token], place: int) -> _Side | None:
     words = {_singular(token.text) for token in tokens[place + 1 : stop + MAX_UNITS]}
     while kept and kept[-1] in OPEN:  # a remark in brackets follows
         kept.pop()
-    return _Side((tuple(kept),), frozenset(words)) if kept else None
+    readings = [tuple(kept)]
+    if _is_numbered(tokens[place + 1 : stop]):
+        readings.append(tuple(kept[:-3]))
+    return _Side(tuple(readings), frozenset(words)) if kept else None
+
+
+def _is_numbered(side: Sequence[_Token]) -> bool:
+    """Whether the number of an equation stands behind a value: 3 + 4 = 7 (2)."""
+    if len(side) < 4:
+        return False
+    before, bracket, number, closed = side[-4:]
+    spelled = bracket.text == "(" and number.text.isdigit() and closed.text == ")"
+    return spelled and bracket.spaced and _is_counted(before)
 
 
 def _is_mixed(
@@ -384,17 +398,44 @@ def _is_clean(tokens: Sequence[_Token], place: int) -> bool:
     """Whether an expression can begin after this token."""
     token, after = tokens[place], tokens[place + 1]
     before = tokens[place - 1] if place else None
-    counted = before is not None and (before.kind == "number" or before.text in (")", "}"))
+    counted = before is not None and _is_counted(before)
     if token.text == ":":
         return after.spaced and not counted  # Total: 3 + 4, but not 12 : 4
     if token.text == "\n":
-        broken = before is not None and before.text in OPERATIONS
-        return not broken and not (counted and (after.text in OPEN or after.text in FUNCTIONS))
+        return not _is_broken(tokens, place)
     if token.text == ",":
         return after.spaced
     if token.text in ("and", "or"):
         return after.spaced and not counted  # 2 and 1/2
+    if token.text == ";":
+        return not _is_spoiled(tokens, place)
     return token.text in _ENDS or (_is_plain_word(token) and after.spaced)
+
+
+def _is_spoiled(tokens: Sequence[_Token], place: int) -> bool:
+    r"""Whether a word changes the formula that begins here: half of \(3 + 4\), no total of it."""
+    while place and tokens[place - 1].text.lower() in _JOINING:
+        place -= 1
+    return place > 0 and tokens[place - 1].text.lower() in SPOILING
+
+
+def _is_counted(token: _Token) -> bool:
+    """Whether a number or a bracket ends with this token."""
+    return token.kind == "number" or token.text in (")", "}")
+
+
+def _is_broken(tokens: Sequence[_Token], place: int) -> bool:
+    """Whether an expression goes on behind the end of a line; an item of a list does not."""
+    begin = place
+    while begin and tokens[begin - 1].text != "\n":
+        begin -= 1
+    line, after = [token.text for token in tokens[begin:place]], tokens[place + 1]
+    if not line or line[-1] in OPERATIONS:
+        return bool(line)
+    if after.text == "-" and line[0] == "-" and "=" in line:
+        return False
+    goes_on = after.text in OPEN or after.text in FUNCTIONS or after.text == "-"
+    return goes_on and _is_counted(tokens[place - 1])
 
 
 def _ends_cleanly(tokens: Sequence[_Token], place: int) -> bool:
@@ -431,8 +472,8 @@ def _is_near(tokens: Sequence[_Token], place: int, words: frozenset[str]) -> boo
 def _denied(tokens: Sequence[_Token]) -> frozenset[int]:
     """The places of what nobody asserts.
 
-    A sentence may ask, deny or suppose what it says, or the next one denies it; behind a word such
-    as "check" a sentence only tries out what it says.
+    A sentence may ask, deny or suppose what it says, or the next one in words denies it; behind a
+    word such as "check" a sentence only tries out what it says.
     """
     found: list[int] = []
     taken_back = False
@@ -443,8 +484,9 @@ def _denied(tokens: Sequence[_Token]) -> frozenset[int]:
             found += range(begins, ends)
         else:
             found += range(begins + _first_try(words), ends)
-        if any(map(str.isalnum, words)):
-            taken_back = _denies(words)
+        if words:
+            in_words = any(word.isalpha() and len(word) > 1 for word in words)
+            taken_back = _denies(words) or (taken_back and not in_words)
     return frozenset(found)
 
 

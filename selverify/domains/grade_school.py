@@ -60,6 +60,9 @@ Those that at least ten right solutions of GSM8K's training split use though nei
 states nor a line before computes them.
 """
 IN_THE_HEAD = frozenset(map(Fraction, (1, 100)))
+_PERCENT_ASKED = re.compile(
+    r"(?<!\d)(?<!\d[ -])(?:\bper ?cent(?:age)?s?\b|%)", re.ASCII | re.IGNORECASE
+)
 _ANSWER = re.compile(r"answer(?:\s*:\s*|\s+)(\S.*)", re.IGNORECASE)
 _BEGUN = re.compile(r"[^=]*[^=\s]\s*=")
 
@@ -189,7 +192,11 @@ class GradeSchool(Domain):
         sheet, args = context_of(state, Sheet), move.args
         if isinstance(args, FinalNumber):
             answer = read_numeral(args.value)
-            return None if _is_known(sheet, answer) else "answer: neither stated nor computed"
+            known = _is_known(sheet, answer) or (
+                _PERCENT_ASKED.search(state.problem.goal) is not None
+                and _is_known(sheet, _share_of(answer))
+            )
+            return None if known else "answer: neither stated nor computed"
         args = arguments_of(move, Computation)
         value = read_expression(args.expression).value
         if value is None or counts_as(read_numeral(args.claim), value):
@@ -287,6 +294,11 @@ def _is_known(sheet: Sheet, numeral: Numeral) -> bool:
         return True
     size = replace(numeral, value=abs(numeral.value))
     return any(counts_as(size, abs(value)) for value in (*sheet.computed, *sheet.endless))
+
+
+def _share_of(percentage: Numeral) -> Numeral:
+    """35 as 0.35: what is asked for in percent may be computed as a share."""
+    return replace(percentage, value=percentage.value / 100, decimals=percentage.decimals + 2)
 
 
 def _one_step_away(sheet: Sheet, value: Fraction) -> bool:

@@ -11,6 +11,7 @@ how many numbers are kept.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -27,20 +28,20 @@ _REMEMBERED = 2**11
 _SEPARATORS = "\u00a0\u202f\u2009"
 _JOINED = re.compile(rf"(?<=\d)[{_SEPARATORS}](?=\d{{3}}(?!\d))", re.ASCII)
 NUMERAL = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+", re.ASCII)
-_TOKEN = re.compile(rf"(?P<numeral>{NUMERAL.pattern})|[^\W\d_]+|[%/\u00a2]", re.ASCII | re.I)
-_SIGNS = MappingProxyType(
+_TOKEN = re.compile(
+    rf"(?P<numeral>{NUMERAL.pattern})(?P<times>[kKM](?!\w))?|[^\W\d_]+|[%/\u00a2]", re.ASCII
+)
+_MILLION_DOLLARS = re.compile(r"(\$ ?[\d,.]++)m(?!\w)", re.ASCII)
+_TIMES_SIGNS = MappingProxyType({"k": "thousand", "K": "thousand", "M": "million"})
+_SLASH = "\u2044"
+VULGAR_FRACTIONS: Mapping[str, str] = MappingProxyType(
     {
-        "\u00bd": " 1/2",
-        "\u2153": " 1/3",
-        "\u2154": " 2/3",
-        "\u00bc": " 1/4",
-        "\u00be": " 3/4",
-        "\u2155": " 1/5",
-        "\u215b": " 1/8",
-        "\u2044": "/",
+        sign: unicodedata.normalize("NFKC", sign).replace(_SLASH, "/")
+        for sign in map(chr, (*range(0xBC, 0xBF), *range(0x2150, 0x215F)))
     }
 )
-_SIGN_TABLE = str.maketrans(dict(_SIGNS))
+"""Fractions of one character, as they are written with digits: 1/2."""
+_SIGN_TABLE = str.maketrans({_SLASH: "/"} | {k: f" {v}" for k, v in VULGAR_FRACTIONS.items()})
 
 _ONES = """
     zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
@@ -100,12 +101,18 @@ def numeral_value(numeral: str) -> Fraction | None:
 def stated_numbers(text: str) -> frozenset[Fraction]:
     """What ``text`` states, without signs; parts of fractions and of numbers in words as well."""
     found: set[Fraction] = set()
-    tokens = [match[0].lower() for match in _TOKEN.finditer(joined(text).translate(_SIGN_TABLE))]
-    for value in _values(tokens):
+    for value in _values(list(_tokens(joined(text).translate(_SIGN_TABLE)))):
         if len(found) == MAX_NUMBERS:
             break
         found.add(value)
     return frozenset(found)
+
+
+def _tokens(text: str) -> Iterator[str]:
+    for match in _TOKEN.finditer(_MILLION_DOLLARS.sub(r"\1M", text)):
+        yield match["numeral"] or match[0].lower()
+        if match["times"]:  # 25k is said as 25, 25 thousand
+            yield from (match["numeral"], _TIMES_SIGNS[match["times"]])
 
 
 def _values(tokens: Sequence[str]) -> Iterator[Fraction]:

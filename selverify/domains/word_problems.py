@@ -52,7 +52,7 @@ from selverify.domains.relations import (
     said_in,
     tell,
 )
-from selverify.errors import SchemaError
+from selverify.errors import ParamsError, SchemaError
 from selverify.types import Arguments, Candidate, Malformed, Move, Problem, State, Truth
 
 _REMEMBERED = 2**14
@@ -154,7 +154,15 @@ class WordProblems(GeneratedDomain):
         """A problem with ``minimum`` to ``maximum`` quantities; asks for a deepest one.
 
         ``hard`` is the share of relations that are told in the last phrasing of their kind.
+
+        Raises:
+            ParamsError: the sizes do not satisfy 1 <= minimum <= maximum <= 30.
         """
+        if not 1 <= minimum <= maximum <= len(NAMES):
+            raise ParamsError(
+                f"benchmark.word_problems: given minimum {minimum} and maximum {maximum}, expected "
+                f"1 <= minimum <= maximum <= {len(NAMES)} quantities"
+            )
         relations = draw_relations(rng, rng.randint(minimum, maximum))
         needed = needed_by_each(relations)
         deepest = max(map(len, needed.values()))

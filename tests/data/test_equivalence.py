@@ -121,6 +121,15 @@ def test_no_generated_pair_is_graded_wrong(count: int) -> None:
         ("20 degrees Celsius", "20 degrees Fahrenheit", "wrong"),
         ("5 left, 5 right", "5 right, 5 left", "correct"),
         ("12 before and 12 after", "12 after and 12 before", "correct"),
+        *[
+            ("5 deaths", "5", "correct"),
+            ("12 booths", "12", "correct"),
+            ("24 teeth", "24", "correct"),
+        ],
+        *[("2nd", "2", "correct"), ("4th", "4", "correct"), ("2nd", "3rd", "wrong")],
+        *[("\u2153", "1/3", "correct"), ("2\u00bd", "2 1/2", "correct")],
+        *[("-2 \u215e", "-2.875", "correct"), ("\u215b cup", "1/8 cups", "correct")],
+        ("\u2154", "1/3", "wrong"),
     ],
 )
 def test_what_the_form_of_two_answers_tells(gold: str, answer: str, status: str) -> None:
@@ -190,6 +199,10 @@ HOSTILE = {
     "dollars": "$" * 3_900,
     "commands": r"\text{" * 600,
     "fractions": r"\frac1" * 600,
+    "signs of fractions": "\u215e" * 3_900,
+    "power": "9" * 3_400 + "e999",
+    "bounds": "5 or more " * 390,
+    "open ends": "5+ a" * 900,
 }
 
 

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from selverify.data.gold_moves import GoldSolution, gold_solutions, label_of
+from selverify.data.gold_moves import (
+    MAX_SOLUTION,
+    GoldSolution,
+    annotated_moves,
+    gold_solutions,
+    label_of,
+)
 from selverify.data.text_benchmarks import Questions, load_questions
 
 PENS = "Ann buys 4 boxes of 12 pens for $24. She gives 1/4 of the pens away. How many are left?"
@@ -105,3 +112,13 @@ def test_what_is_left_out_is_counted(tmp_path: Path, solution: str, why: str) ->
 def test_a_label_says_what_is_computed(sentence: str, label: str) -> None:
     """A few words, no numbers, in small letters."""
     assert label_of(sentence, sentence.index("<<"), sentence.index(">>") + 2) == label
+
+
+@pytest.mark.parametrize(
+    "piece", ["1+", "111111111111+", "1 + ", "$1+", "1x", "1+1=", "<<1", "1,1+"]
+)
+def test_a_long_solution_takes_linear_time(piece: str) -> None:
+    text = piece * (MAX_SOLUTION // len(piece))
+    began = time.process_time()
+    assert list(annotated_moves(text, words=False)) == []
+    assert time.process_time() - began < 0.5

@@ -113,6 +113,9 @@ def test_every_public_layout_is_read_from_every_kind_of_file(
     [
         ({"answer": "x\n#### 1,234,567"}, "1234567"),
         ({"answer": "x\n#### -5 "}, "-5"),
+        ({"answer": "x\n#### $-1,234.50"}, "$-1234.50"),
+        ({"answer": "x\n#### (100,200)"}, "(100,200)"),
+        ({"answer": "x\n#### 100,200, 300,400"}, "100,200, 300,400"),
         ({"answer": "1,234"}, "1,234"),
         ({"answer": r"so \boxed{1} or \boxed{\frac{1}{2}}"}, r"\frac{1}{2}"),
         ({"answer": "", "solution": r"$x=\boxed 9$."}, "9"),
@@ -332,6 +335,8 @@ def test_a_question_with_two_answers_is_refused(tmp_path: Path) -> None:
     message = refusal(write(tmp_path / "a.jsonl", records))
     assert "line 2: given '42' as the answer to a question that has '10' at" in message
     assert "line 1; expected one answer" in message
+    twice = [{"question": "Q?", "answer": gold} for gold in ("5.5", "9" * 3_400 + "e999")]
+    assert "expected one answer" in refusal(write(tmp_path / "b.jsonl", twice))
 
 
 TWO_AND_A_HALF = [("2 1/2", "10"), ("21/2", "42")]

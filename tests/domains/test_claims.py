@@ -61,6 +61,8 @@ def test_answers_that_are_plainly_equal_vote_together(one: str, other: str) -> N
             (r"\{100,200\}", "100200"),
             (r"\left(100,200\right)", "100200"),
             ("(1,234)", "1234"),
+            ("[100,200]", "[100200]"),
+            (r"\{100,200\}", r"\{100200\}"),
         ],
     ],
 )
@@ -189,6 +191,20 @@ def test_what_has_no_rational_value_is_refused(text: str) -> None:
         ("all 4 subjects = 186+62", None),
         ("at 2:30 + 1 = 31", None),
         ("7\\cdot 6\\cdot\n5 = 210", None),
+        ("Half of \\(12 + 4 = 8\\).", None),
+        ("Twice \\[4 + 3 = 14\\]", None),
+        ("A total of \\(12 + 4 = 17\\).", False),
+        ("This is equal to \\[12 + 4 = 17\\]", False),
+        ("5 + 6 + 7\n- 8 - 9 = 1", None),
+        ("x &= 5 + 6 + 7 \\\\\n&\\quad - 8 - 9 = 1", None),
+        ("Items:\n- 3 + 4 = 8", False),
+        ("- 1 + 2 = b\n- 3 + 4 = 8", False),
+        ("x = 2 + 3 = 5   (2)", True),
+        ("$3+4 = 7$ (3).", True),
+        ("3 + 4 = 8 (3)", False),
+        ("10 + 11 = 7 (3)", True),
+        ("(2 + 5) + 25 = (7) + (25)", True),
+        ("1/3 = 0.333...", None),
     ],
 )
 def test_claims_in_sentences(text: str, holds: bool | None) -> None:
@@ -214,6 +230,8 @@ def test_claims_in_sentences(text: str, holds: bool | None) -> None:
         "Testing 5, 25 + 36 = 60",
         "Let's see if 25 + 36 = 60.",
         "If it is right\n\\[ 25 + 36 = 60 \\]",
+        "For x = 1:\n\\[\n1 = 3 + 4\n\\]\n\\[\n1 = 7x\n\\]\nSo x = 1 is not a solution.",
+        "\\[\n1 = \\sqrt{9} + 4\n\\]\n\\[\n1 = 3 + 4\n\\]\n\\[\n1 \\neq 7\n\\]",
     ],
 )
 def test_what_is_tried_or_taken_back_is_no_claim(text: str) -> None:

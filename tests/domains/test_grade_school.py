@@ -193,6 +193,24 @@ def test_a_computed_value_may_be_used_as_it_was_written() -> None:
     assert why(after("480 / 13 = 36.92"), "Answer 36.92") is None
 
 
+@pytest.mark.parametrize(
+    ("question", "line", "known"),
+    [
+        ("What percent of 20 apples are the 7 red ones?", "Answer 35%", True),
+        ("What percentage of 20 apples are the 7 red ones?", "Answer 35", True),
+        ("What % of 20 apples are the 7 red ones?", "Answer 35", True),
+        ("What percent of 20 apples are the 7 red ones?", "Answer 36", False),
+        ("Of 20 apples 7 are red. How many are left after 10% rot?", "Answer 35", False),
+        ("Of 20 apples 7 are red. How many are left after 10 percent rot?", "Answer 35", False),
+    ],
+)
+def test_what_is_asked_in_percent_may_be_computed_as_a_share(
+    question: str, line: str, known: bool
+) -> None:
+    state = DOMAIN.apply(start(question), move("7 / 20 = 0.35"))
+    assert (why(state, line) is None) == known
+
+
 def test_a_number_one_step_away_may_be_used() -> None:
     """As writers leave out 480 - 13 = 467, but not two steps."""
     assert why(start(), "467 * 35% = 163.45") is None

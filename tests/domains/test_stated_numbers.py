@@ -35,6 +35,12 @@ from selverify.domains.stated_numbers import MAX_NUMBERS, stated_numbers
         ("three dozen", "3 12 36"),
         ("a dozen, twice, a couple, thrice", "12 2 3"),
         ("9" * 13, ""),
+        ("25k, $10K or 1.5M", "25 25000 10 10000 1.5 1500000 1000 1000000"),
+        ("$2.5m, but 3 m and 4km", "2.5 2500000 1000000 3 4"),
+        ("a week of 7kg", "7"),
+        ("3\u215c", "3 8 3/8 27/8"),
+        ("\u2156", "2 5 2/5"),
+        ("\u2159", "1 6 1/6"),
         ("8:30 to 9:15", "8 30 9 15"),
         ("-4", "4"),
         ("\uff11 \u0661 \u00b2", ""),
@@ -47,7 +53,10 @@ def test_what_is_stated(text: str, stated: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["1 ", "1/", "1,000", "one ", "and ", "hundred ", "one hundred and ", "3 1/2 ", "%", "half "],
+    [
+        *("1 ", "1/", "1,000", "one ", "and ", "hundred ", "one hundred and ", "3 1/2 ", "%"),
+        *("half ", "1", "1k ", "$1", "$"),
+    ],
 )
 def test_a_long_text_takes_linear_time(piece: str) -> None:
     began = time.process_time()

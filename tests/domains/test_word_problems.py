@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from selverify.domains.relations import NAMES, PRIME, read_statements
 from selverify.domains.word_problems import WordProblems
-from selverify.errors import SchemaError
+from selverify.errors import ParamsError, SchemaError
 from selverify.search.gates import reject
 from selverify.types import Move, Problem, State, Truth
 
@@ -159,6 +159,13 @@ def test_every_generated_problem_is_read(seed: int, minimum: int, more: int, har
         for name, relation in read_statements(sentences, "p").items()
     }
     assert read == json.loads(truth.facts)["relations"]
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(0, 3), (4, 3), (2, len(NAMES) + 1)])
+def test_sizes_outside_the_rules_are_refused(minimum: int, maximum: int) -> None:
+    """There are so many names; the error says both sizes."""
+    with pytest.raises(ParamsError, match=f"minimum {minimum} and maximum {maximum}"):
+        DOMAIN.generate(random.Random(0), problem_id="p", minimum=minimum, maximum=maximum)
 
 
 def test_pattern_is_name_free_and_comes_back():
