@@ -17,7 +17,7 @@ from selverify.report.sections import ReportData
 from tasks.report import draw_figures
 
 playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed (pip install '.[browser]' in the clone)"
+    "playwright.sync_api", reason="expected playwright, pip install '.[browser]' in the clone"
 )
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")

@@ -489,7 +489,7 @@ def test_without_gates_a_wrong_answer_is_still_refused_where_answers_check() -> 
 
 @pytest.mark.parametrize(("budget", "score"), [(4, 0.9), (4, 0.1), (1, 0.9)])
 def test_an_answer_that_checks_costs_no_call(budget: int, score: float) -> None:
-    """It is committed whatever its score would be, and with no call left; best-of-N does so, too."""
+    """It is committed whatever its score would be, and with no call left, as by best-of-N."""
     script = {"": ["add 3 ;", "add 1 ;"], "add 3 ;": ["add 1 ;", "say 3 ;"]}
     scores = {"add 3 ;": 0.9, "add 1 ;": 0.1, "add 3 ; say 3 ;": score}
     settings = replace(SETTINGS, scorer="none", proposals=2, k_max=1, max_retries=0, fallback=False)
