@@ -133,7 +133,7 @@ def test_what_would_fail_again_is_not_tried_again(
 def test_dask_without_its_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prefect_dask", None)
     with (
-        pytest.raises(ParamsError, match=r"pip install 'selverify\[dask\]'"),
+        pytest.raises(ParamsError, match=r"pip install '\.\[dask\]' in the clone"),
         mapping.task_runner(tracking(runner="dask")),
     ):
         pass

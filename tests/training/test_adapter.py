@@ -265,7 +265,7 @@ def test_an_adapter_that_does_not_belong_is_a_sentence(
     with pytest.raises(SchemaError, match="an adapter of 2 matrices, expected the "):
         loaded(llama, tuned)
     monkeypatch.setattr(module, "import_module", missing)
-    with pytest.raises(ParamsError, match=r"pip install 'selverify\[smollm2\]'"):
+    with pytest.raises(ParamsError, match=r"pip install '\.\[smollm2\]' in the clone"):
         loaded(llama, tuned)
 
 
