@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from pathlib import Path
+from typing import TypeVar
 
 from selverify.domains.base import Domain, knows_truth
 from selverify.errors import ArtifactError, BudgetError, SchemaError
@@ -29,6 +30,7 @@ from selverify.search.rules import GatedSettings
 from selverify.search.traces import Event
 from selverify.types import Outcome, Problem
 
+T = TypeVar("T")
 VERIFIER, POLICY = "verifier", "policy"
 CHECKPOINT = ("config.json", "model.safetensors")
 
@@ -100,11 +102,7 @@ class TrainedPolicy:
                 know, without a question, or too long for the models.
         """
         budget = checked_calls("budget", budget)
-        if isinstance(problems, str | bytes | Mapping) or not isinstance(problems, Iterable):
-            raise SchemaError(
-                f"problems: given a {type(problems).__name__}, expected a list of texts"
-            )
-        found = [self.read(problem) for problem in problems]
+        found = [self.read(problem) for problem in listed("problems", problems)]
         searches = {
             place: Search(self._search(problem, budget), budget=budget)
             for place, problem in enumerate(found)
@@ -225,6 +223,17 @@ def name_of(text: str) -> str:
     """An id that follows from the text, so that equal texts are sampled alike."""
     told = text.encode(errors="surrogatepass")
     return f"text-{hashlib.blake2b(told, digest_size=4).hexdigest()}"
+
+
+def listed(name: str, given: Iterable[T]) -> list[T]:
+    """The texts or problems that are given, as a list.
+
+    Raises:
+        SchemaError: it is one text, or no list of any kind.
+    """
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise SchemaError(f"{name}: given a {type(given).__name__}, expected a list of texts")
+    return list(given)
 
 
 def checked_calls(name: str, given: object) -> int:

@@ -47,7 +47,7 @@ from selverify.params import (
     validation_sentence,
     verifier_source,
 )
-from selverify.policy import Solved, checked_calls, name_of, solved_of
+from selverify.policy import Solved, checked_calls, listed, name_of, solved_of
 from selverify.ranker import UNKNOWN, CandidateList, Ranker
 from selverify.search.adaptive_consistency import adaptive_consistency
 from selverify.search.backend import Backend, ComposedBackend, Proposer, Verifier
@@ -351,11 +351,7 @@ def _checked(settings: SolveSettings) -> SolveSettings:
 
 
 def _checked_questions(questions: Iterable[str]) -> list[str]:
-    if isinstance(questions, str | bytes | Mapping) or not isinstance(questions, Iterable):
-        raise SchemaError(
-            f"questions: given a {type(questions).__name__}, expected a list of texts"
-        )
-    found = list(questions)
+    found = listed("questions", questions)
     for place, one in enumerate(found):
         if not isinstance(one, str):
             raise SchemaError(f"question {place}: given a {type(one).__name__}, expected a text")

@@ -317,7 +317,7 @@ def test_after_a_failed_call_those_of_other_questions_are_not_made() -> None:
 
 
 @pytest.mark.parametrize("method", ["majority", "best_of_n"])
-def test_the_calls_of_one_question_are_made_in_threads_too(method: str) -> None:
+def test_calls_are_made_in_threads_within_a_question_too(method: str) -> None:
     """As many at once as allowed and no more; the answer is that of one after the other."""
     under_way, most = 0, 0
     lock = threading.Lock()
@@ -335,15 +335,21 @@ def test_the_calls_of_one_question_are_made_in_threads_too(method: str) -> None:
 
         return waits
 
-    solved = selverify.solve(
-        QUESTIONS[0],
-        generator=timed(exact),
-        verifier=score,
-        calls=8,
-        method=method,
-        settings=SolveSettings(concurrency=3),
-    )
-    assert solved.answer == ANSWERS[0] and most == 3
+    def yielding(*given: Any) -> Iterator[str]:
+        yield from timed(exact)(*given)
+
+    for generator in (timed(exact), yielding):  # one that yields works when it is read
+        for questions in (QUESTIONS[:1], QUESTIONS):
+            most = 0
+            solved = selverify.solve_many(
+                questions,
+                generator=generator,
+                verifier=score,
+                calls=8,
+                method=method,
+                settings=SolveSettings(concurrency=3),
+            )
+            assert [one.answer for one in solved] == ANSWERS[: len(questions)] and most == 3
 
 
 def test_after_an_error_no_further_call_is_begun() -> None:

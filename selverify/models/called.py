@@ -57,18 +57,18 @@ class _Called:
         self._turn = Semaphore(max(at_once, 1))
 
     def __call__(self, *arguments: Any) -> Any:
-        """Its reply, once it is this call's turn; errors as in ``call``.
+        """Its reply, as ``_listed``, once it is this call's turn; errors as in ``call``.
 
         After a failed call of the same run this one fails likewise and is not made.
         """
         if not self._at_once:
-            return call(self._function, *arguments)
+            return _listed(self._function, *arguments)
         failed = _FAILED.get()
         with self._turn:
             if failed:
                 raise ProtocolError(failed[0])
             try:
-                return call(self._function, *arguments)
+                return _listed(self._function, *arguments)
             except ProtocolError as error:
                 if failed is not None:
                     failed.append(str(error))
@@ -140,7 +140,7 @@ class CalledGenerator:
 
     def _steps(self, state: State, said: tuple[str, ...], count: int) -> list[str]:
         steps = [*state.said, *said]
-        found = _listed(self._generate, self._called(state.problem.text, steps, count))
+        found = self._called(state.problem.text, steps, count)
         if (
             not isinstance(found, list)
             or len(found) != count
@@ -185,7 +185,7 @@ class CalledVerifier:
     def _verdict(self, item: VerifyItem) -> Verdict:
         problem = item.state.problem
         steps = [*item.state.said, *(move.text for move in item.steps)]
-        found = _listed(self._score, self._called(problem.text, steps))
+        found = self._called(problem.text, steps)
         try:
             scores = [float(one) for one in found] if isinstance(found, list) else []
         except Exception:  # it holds something else than numbers
@@ -202,12 +202,13 @@ class CalledVerifier:
         return verdict_of(scores[len(item.state.said) :])
 
 
-def _listed(function: Callable[..., Any], found: Any) -> Any:
-    """What a function returned or yields, as a list; a text, keys and members as they are.
+def _listed(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function returns or yields, as a list; a text, keys and members as they are.
 
     Raises:
-        ProtocolError: it raises while it yields.
+        ProtocolError: it raises, also while it yields.
     """
+    found = call(function, *arguments)
     # Digits of a text, keys and members would pass for scores.
     if not isinstance(found, Iterable) or isinstance(
         found, str | bytes | bytearray | Mapping | Set
