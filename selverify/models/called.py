@@ -19,23 +19,56 @@ from threading import Semaphore
 from typing import Any, TypeVar
 
 from selverify.domains.base import Domain, close_move, split_moves
-from selverify.errors import ProtocolError
+from selverify.errors import ParamsError, ProtocolError
 from selverify.models.verifiers.steps import verdict_of
 from selverify.search.requests import CompleteItem, ProposeItem, VerifyItem
 from selverify.types import Move, Sample, State, Verdict
 
-Generate = Callable[[str, list[str], int], Sequence[str]]
-"""``generate(question, steps, n)``: n texts of the next step after ``steps``."""
-Score = Callable[[str, list[str]], Sequence[float]]
-"""``score(question, steps)``: a score in [0, 1] for each of ``steps``."""
+Generate = (
+    Callable[[str, list[str], int], Sequence[str]]
+    | Callable[[list[tuple[str, list[str], int]]], Sequence[Sequence[str]]]
+)
+"""``generate(question, steps, n)``: n texts of the next step after ``steps``; or ``batched``."""
+Score = (
+    Callable[[str, list[str]], Sequence[float]]
+    | Callable[[list[tuple[str, list[str]]]], Sequence[Sequence[float]]]
+)
+"""``score(question, steps)``: a score in [0, 1] for each of ``steps``; or ``batched``."""
 T = TypeVar("T")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 _FAILED: ContextVar[list[str] | None] = ContextVar("failed", default=None)
 """What the failed calls of a run said."""
 _CHARACTERS_A_TOKEN = 4
 _MAIN = "__main__"
 _SHOWN = Repr()
 _SHOWN.maxstring = _SHOWN.maxother = 80
+
+
+def batched(function: F) -> F:
+    """Decorate a function that takes a list of requests, and replies with a list: one a request.
+
+    A request is the tuple of what a plain function takes: ``(question, steps, n)`` of a generator,
+    ``(question, steps)`` of a verifier. All requests of a round of the searches come in one call.
+
+    Raises:
+        ParamsError: no function, or one that takes no attribute, such as a method of an object.
+    """
+    try:
+        if not callable(function):
+            raise TypeError
+        function.batched = True  # type: ignore[attr-defined]
+    except (AttributeError, TypeError):
+        raise ParamsError(
+            f"batched: given {_SHOWN.repr(function)}, expected a function (a method where its "
+            "class defines it)"
+        ) from None
+    return function
+
+
+def is_batched(function: object) -> bool:
+    """Whether ``batched`` decorated it."""
+    return getattr(function, "batched", None) is True
 
 
 @contextmanager
@@ -53,7 +86,8 @@ class _Called:
 
     def __init__(self, function: Callable[..., Any], at_once: int) -> None:
         self._function = function
-        self._at_once = at_once
+        self.batched = is_batched(function)
+        self._at_once = 0 if self.batched else at_once
         self._turn = Semaphore(max(at_once, 1))
 
     def __call__(self, *arguments: Any) -> Any:
@@ -73,6 +107,22 @@ class _Called:
                 if failed is not None:
                     failed.append(str(error))
                 raise
+
+    def batch(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The replies of a batched function, as ``_listed``.
+
+        Raises:
+            ProtocolError: it raises, or replies with something else than one to a request.
+        """
+        if not requests:
+            return []
+        found = _listed(self._function, list(requests))
+        if not isinstance(found, list) or len(found) != len(requests):
+            raise ProtocolError(
+                f"{_name(self._function)}: given {_SHOWN.repr(found)}, expected {len(requests)} "
+                "replies, one a request"
+            )
+        return [_as_list(self._function, one) for one in found]
 
     def map(self, ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """``ask``, which calls the function, of each item: in their order, or in threads."""
@@ -117,30 +167,48 @@ class CalledGenerator:
         Raises:
             ProtocolError: the function raises, or replies with something else.
         """
-        found = self._called.map(lambda item: self._steps(item.state, (), item.count), items)
+        found = self._steps([(item.state, item.state.said, item.count) for item in items])
         return tuple(tuple(self._sample([text]) for text in texts) for texts in found)
 
     def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
         """``count`` solutions an item, ended by an answer or ``max_moves``; errors as above."""
         wanted = [item.state for item in items for _ in range(item.count)]
-        made = iter(self._called.map(self._solution, wanted))
+        if self._called.batched:
+            made = iter(self._solutions(wanted))
+        else:
+            made = iter(self._called.map(lambda state: self._solutions([state])[0], wanted))
         return tuple(
             tuple(self._sample(texts) for texts in islice(made, item.count)) for item in items
         )
 
-    def _solution(self, state: State) -> list[str]:
-        said: list[str] = []
-        while len(state.derivation) + len(said) < self._max_moves:
-            (text,) = self._steps(state, tuple(said), 1)
-            said.append(text)
-            move = self._domain.parse(text)
-            if isinstance(move, Move) and move.op == "answer":
-                break
+    def _solutions(self, states: Sequence[State]) -> list[list[str]]:
+        """One a state, step by step."""
+        said: list[list[str]] = [[] for _ in states]
+        growing = list(range(len(states)))
+        while growing := [one for one in growing if not self._ended(states[one], said[one])]:
+            asked = [(states[one], (*states[one].said, *said[one]), 1) for one in growing]
+            for one, texts in zip(growing, self._steps(asked), strict=True):
+                said[one] += texts
         return said
 
-    def _steps(self, state: State, said: tuple[str, ...], count: int) -> list[str]:
-        steps = [*state.said, *said]
-        found = self._called(state.problem.text, steps, count)
+    def _ended(self, state: State, said: Sequence[str]) -> bool:
+        if len(state.derivation) + len(said) >= self._max_moves:
+            return True
+        move = self._domain.parse(said[-1]) if said else None
+        return isinstance(move, Move) and move.op == "answer"
+
+    def _steps(self, asked: Sequence[tuple[State, Sequence[str], int]]) -> list[list[str]]:
+        """For each state, and the steps since the question, so many texts of the next step."""
+        requests = [(state.problem.text, list(steps), count) for state, steps, count in asked]
+        if self._called.batched:
+            return list(map(self._texts, asked, self._called.batch(requests)))
+        return self._called.map(
+            lambda place: self._texts(asked[place], self._called(*requests[place])),
+            range(len(asked)),
+        )
+
+    def _texts(self, asked: tuple[State, Sequence[str], int], found: Any) -> list[str]:
+        state, steps, count = asked
         if (
             not isinstance(found, list)
             or len(found) != count
@@ -180,12 +248,17 @@ class CalledVerifier:
         Raises:
             ProtocolError: the function raises, or replies with something else.
         """
-        return tuple(self._called.map(self._verdict, items))
+        if not self._called.batched:
+            return tuple(
+                self._called.map(
+                    lambda item: self._verdict(item, self._called(*_request(item))), items
+                )
+            )
+        found = self._called.batch([_request(item) for item in items])
+        return tuple(map(self._verdict, items, found))
 
-    def _verdict(self, item: VerifyItem) -> Verdict:
-        problem = item.state.problem
-        steps = [*item.state.said, *(move.text for move in item.steps)]
-        found = self._called(problem.text, steps)
+    def _verdict(self, item: VerifyItem, found: Any) -> Verdict:
+        _, steps = _request(item)
         try:
             scores = [float(one) for one in found] if isinstance(found, list) else []
         except Exception:  # it holds something else than numbers
@@ -197,9 +270,15 @@ class CalledVerifier:
         ):
             raise ProtocolError(
                 f"verifier {_name(self._score)}: given {_SHOWN.repr(found)} for "
-                f"{problem.problem_id}, expected {len(steps)} scores in [0, 1], one a step"
+                f"{item.state.problem.problem_id}, expected {len(steps)} scores in [0, 1], one a "
+                "step"
             )
         return verdict_of(scores[len(item.state.said) :])
+
+
+def _request(item: VerifyItem) -> tuple[str, list[str]]:
+    """The question, and all steps."""
+    return item.state.problem.text, [*item.state.said, *(move.text for move in item.steps)]
 
 
 def _listed(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -208,7 +287,10 @@ def _listed(function: Callable[..., Any], *arguments: Any) -> Any:
     Raises:
         ProtocolError: it raises, also while it yields.
     """
-    found = call(function, *arguments)
+    return _as_list(function, call(function, *arguments))
+
+
+def _as_list(function: Callable[..., Any], found: Any) -> Any:
     # Digits of a text, keys and members would pass for scores.
     if not isinstance(found, Iterable) or isinstance(
         found, str | bytes | bytearray | Mapping | Set

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import selverify
+from selverify import SolveSettings
 from selverify.domains.math_steps import MathSteps
-from selverify.errors import ProtocolError
-from selverify.models.called import CalledVerifier, call, has_a_place, place_of
+from selverify.errors import ParamsError, ProtocolError
+from selverify.models.called import CalledVerifier, batched, call, has_a_place, place_of
 from selverify.search.requests import VerifyItem
 from selverify.types import Move
 
@@ -71,3 +76,94 @@ def test_functions_of_two_scripts_are_two(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert not has_a_place(one)
     space["score"].identity = "mine"
     assert has_a_place(space["score"]) and place_of(space["score"]) == "function called mine"
+
+
+def next_steps(question: str, steps: list[str], n: int) -> list[str]:
+    """Different ones, some of them wrong, and answers after two or three steps."""
+    place = len("".join((question, *steps)))
+    if len(steps) > 1 + place % 2:
+        return [rf"The answer is \boxed{{{place % 3}}}."] * n
+    return [f"So {place} + {one} = {place + one + (one % 3 == 1)}." for one in range(n)]
+
+
+def step_scores(question: str, steps: list[str]) -> list[float]:
+    return [len(one) * 7 % 10 / 10 for one in steps]
+
+
+class Batched:
+    """The same functions for many requests at once; it counts the calls and the requests."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    @batched
+    def generate(self, requests: list[tuple[str, list[str], int]]) -> list[list[str]]:
+        self.sizes.append(len(requests))
+        return [next_steps(*one) for one in requests]
+
+    @batched
+    def score(self, requests: list[tuple[str, list[str]]]) -> np.ndarray | list[Any]:
+        self.sizes.append(len(requests))
+        return (np.array(step_scores(*one)) for one in requests)
+
+
+QUESTIONS = [f"{'What? ' * one}" for one in range(1, 7)]
+
+
+@pytest.mark.parametrize("method", ["majority", "best_of_n", "beam_snell", "gates_only"])
+@pytest.mark.parametrize("concurrency", [0, 4])
+def test_batched_functions_find_what_plain_ones_find(method: str, concurrency: int) -> None:
+    """In a call a round, whatever number of calls at once is given."""
+    models = Batched()
+    plain, together = (
+        selverify.solve_many(
+            QUESTIONS, generator=generator, verifier=verifier, method=method, calls=8,
+            settings=SolveSettings(concurrency=concurrency, max_moves=5),
+        )
+        for generator, verifier in ((next_steps, step_scores), (models.generate, models.score))
+    )  # fmt: skip
+    assert together == plain
+    assert any(one.answer is not None for one in plain)
+    assert max(models.sizes) >= len(QUESTIONS)
+    assert len(models.sizes) < sum(models.sizes) / 3
+
+
+def test_a_batched_function_fills_a_cache_with_whole_batches(tmp_path: Path) -> None:
+    settings = SolveSettings(cache=tmp_path / "replies.sqlite")
+    models = Batched()
+    models.identity = "mine"
+    for _ in range(2):
+        solved = selverify.solve_many(QUESTIONS, generator=models.generate, settings=settings)
+        before = len(models.sizes)
+    assert max(models.sizes) > len(QUESTIONS) and len(models.sizes) == before
+    assert solved == selverify.solve_many(QUESTIONS, generator=next_steps)
+    models.identity = None
+    with pytest.raises(ParamsError, match="expected functions that are told apart"):
+        selverify.solve("What?", generator=models.generate, settings=settings)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        (lambda requests: [], "given [], expected 8 replies, one a request"),
+        (lambda requests: None, "given None, expected 8 replies"),
+        (lambda requests: "12345678", "given '12345678', expected 8 replies"),
+        (lambda requests: ["x"] * len(requests), "given 'x' for"),
+        (lambda requests: [["x", "y"]] * len(requests), "given ['x', 'y'] for"),
+        (lambda requests: [[1]] * len(requests), "expected 1 texts"),
+        (lambda requests: 1 / 0, "raised ZeroDivisionError"),
+        (lambda requests: (1 / 0 for _ in requests), "raised ZeroDivisionError"),
+        (lambda question, steps, n: ["x"] * n, "missing 2 required positional arguments"),
+    ],
+)
+def test_what_a_batched_function_must_not_reply(reply: Callable[..., Any], message: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        selverify.solve("What?", generator=batched(reply), calls=8)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_can_be_batched() -> None:
+    assert batched(partial(next_steps)).batched  # type: ignore[attr-defined]
+    for wrong in (Batched().generate, len, 5, None):
+        with pytest.raises(ParamsError, match=r"batched: given .*, expected a function"):
+            batched(wrong)  # type: ignore[type-var]
