@@ -10,7 +10,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar, copy_context
 from itertools import islice
 from pathlib import Path
@@ -39,6 +39,7 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 _FAILED: ContextVar[list[str] | None] = ContextVar("failed", default=None)
 """What the failed calls of a run said."""
+_BATCHED = "_selverify_batched"
 _CHARACTERS_A_TOKEN = 4
 _MAIN = "__main__"
 _SHOWN = Repr()
@@ -49,15 +50,18 @@ def batched(function: F) -> F:
     """Decorate a function that takes a list of requests, and replies with a list: one a request.
 
     A request is the tuple of what a plain function takes: ``(question, steps, n)`` of a generator,
-    ``(question, steps)`` of a verifier. All requests of a round of the searches come in one call.
+    ``(question, steps)`` of a verifier. All that searches wait for comes in one call.
 
     Raises:
         ParamsError: no function, or one that takes no attribute, such as a method of an object.
     """
+    marked: object = function
+    if isinstance(function, staticmethod | classmethod):
+        marked = function.__func__
     try:
-        if not callable(function):
+        if not callable(marked):
             raise TypeError
-        function.batched = True  # type: ignore[attr-defined]
+        setattr(marked, _BATCHED, True)
     except (AttributeError, TypeError):
         raise ParamsError(
             f"batched: given {_SHOWN.repr(function)}, expected a function (a method where its "
@@ -68,7 +72,7 @@ def batched(function: F) -> F:
 
 def is_batched(function: object) -> bool:
     """Whether ``batched`` decorated it."""
-    return getattr(function, "batched", None) is True
+    return getattr(function, _BATCHED, False) is True
 
 
 @contextmanager
@@ -79,6 +83,20 @@ def one_run() -> Iterator[None]:
         yield
     finally:
         _FAILED.reset(before)
+
+
+@contextmanager
+def _in_a_run() -> Iterator[None]:
+    """A call of a function: fails likewise where one of the run has failed, and else says so."""
+    failed = _FAILED.get()
+    if failed:
+        raise ProtocolError(failed[0])
+    try:
+        yield
+    except ProtocolError as error:
+        if failed is not None:
+            failed.append(str(error))
+        raise
 
 
 class _Called:
@@ -95,18 +113,8 @@ class _Called:
 
         After a failed call of the same run this one fails likewise and is not made.
         """
-        if not self._at_once:
+        with self._turn if self._at_once else nullcontext(), _in_a_run():
             return _listed(self._function, *arguments)
-        failed = _FAILED.get()
-        with self._turn:
-            if failed:
-                raise ProtocolError(failed[0])
-            try:
-                return _listed(self._function, *arguments)
-            except ProtocolError as error:
-                if failed is not None:
-                    failed.append(str(error))
-                raise
 
     def batch(self, requests: Sequence[tuple[Any, ...]]) -> list[Any]:
         """The replies of a batched function, as ``_listed``.
@@ -116,13 +124,14 @@ class _Called:
         """
         if not requests:
             return []
-        found = _listed(self._function, list(requests))
-        if not isinstance(found, list) or len(found) != len(requests):
-            raise ProtocolError(
-                f"{_name(self._function)}: given {_SHOWN.repr(found)}, expected {len(requests)} "
-                "replies, one a request"
-            )
-        return [_as_list(self._function, one) for one in found]
+        with _in_a_run():
+            found = _listed(self._function, list(requests))
+            if not isinstance(found, list) or len(found) != len(requests):
+                raise ProtocolError(
+                    f"{_name(self._function)}: given {_SHOWN.repr(found)}, expected "
+                    f"{len(requests)} replies, one a request"
+                )
+            return [_as_list(self._function, one) for one in found]
 
     def map(self, ask: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """``ask``, which calls the function, of each item: in their order, or in threads."""
@@ -171,7 +180,11 @@ class CalledGenerator:
         return tuple(tuple(self._sample([text]) for text in texts) for texts in found)
 
     def complete(self, items: Sequence[CompleteItem]) -> tuple[tuple[Sample, ...], ...]:
-        """``count`` solutions an item, ended by an answer or ``max_moves``; errors as above."""
+        """``count`` solutions an item, ended by an answer, an empty text or ``max_moves``.
+
+        Raises:
+            ProtocolError: as above.
+        """
         wanted = [item.state for item in items for _ in range(item.count)]
         if self._called.batched:
             made = iter(self._solutions(wanted))
@@ -192,7 +205,7 @@ class CalledGenerator:
         return said
 
     def _ended(self, state: State, said: Sequence[str]) -> bool:
-        if len(state.derivation) + len(said) >= self._max_moves:
+        if len(state.derivation) + len(said) >= self._max_moves or (said and not said[-1].strip()):
             return True
         move = self._domain.parse(said[-1]) if said else None
         return isinstance(move, Move) and move.op == "answer"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,14 @@ import selverify
 from selverify import SolveSettings
 from selverify.domains.math_steps import MathSteps
 from selverify.errors import ParamsError, ProtocolError
-from selverify.models.called import CalledVerifier, batched, call, has_a_place, place_of
+from selverify.models.called import (
+    CalledVerifier,
+    batched,
+    call,
+    has_a_place,
+    is_batched,
+    place_of,
+)
 from selverify.search.requests import VerifyItem
 from selverify.types import Move
 
@@ -163,7 +172,61 @@ def test_what_a_batched_function_must_not_reply(reply: Callable[..., Any], messa
 
 
 def test_what_can_be_batched() -> None:
-    assert batched(partial(next_steps)).batched  # type: ignore[attr-defined]
+    assert is_batched(batched(partial(next_steps)))
+
+    class Model:
+        """Its methods may be of the class."""
+
+        @batched
+        @staticmethod
+        def one(requests: list[tuple[str, list[str], int]]) -> list[list[str]]:
+            return [["The answer is 4."] * n for _, _, n in requests]
+
+        @classmethod
+        @batched
+        def two(cls, requests: list[tuple[str, list[str], int]]) -> list[list[str]]:
+            return cls.one(requests)
+
+    for method in (Model.one, Model().one, Model.two):
+        assert selverify.solve("What?", generator=method).answer == "4"
     for wrong in (Batched().generate, len, 5, None):
         with pytest.raises(ParamsError, match=r"batched: given .*, expected a function"):
             batched(wrong)  # type: ignore[type-var]
+
+
+def test_no_function_is_called_after_a_batched_one_has_failed() -> None:
+    """Those under way end; at four at once, eight candidates a question are eight calls."""
+    failed = threading.Event()
+    begun: list[bool] = []
+
+    @batched
+    def steps(requests: list[tuple[str, list[str], int]]) -> list[list[str]]:
+        if any(said for _, said, _ in requests):
+            failed.set()
+            raise RuntimeError("out of memory")
+        return [[f"Step {one}." for one in range(n)] for _, _, n in requests]
+
+    def score(question: str, said: list[str]) -> list[float]:
+        begun.append(failed.is_set())
+        time.sleep(0.1 if "slow" in question else 0.001)
+        return [0.9] * len(said)
+
+    with pytest.raises(ProtocolError, match="raised RuntimeError: out of memory"):
+        selverify.solve_many(
+            ["fast?", "slow?"], generator=steps, verifier=score, method="gates_only",
+            settings=SolveSettings(concurrency=4),
+        )  # fmt: skip
+    time.sleep(0.5)
+    assert begun and not any(begun)
+
+
+def test_a_solution_ends_where_a_function_says_nothing() -> None:
+    """It is not asked again with steps that are none."""
+    asked: list[list[str]] = []
+
+    def generate(question: str, steps: list[str], n: int) -> list[str]:
+        asked.append(steps)
+        return ["" if steps else "So 2 + 2 = 4."] * n
+
+    solved = selverify.solve("What?", generator=generate, calls=2)
+    assert solved.answer is None and asked == [[], ["So 2 + 2 = 4."]] * 2
