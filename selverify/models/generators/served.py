@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +29,7 @@ from selverify.domains.base import close_move
 from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.models.generators.client import Client
 from selverify.models.generators.sampling import Item, temperature_of
+from selverify.models.no_room import is_no_room
 from selverify.models.prompting import Prompt, plain_text
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
@@ -46,17 +46,6 @@ _CHARACTERS_A_TOKEN = 4
 """Of English text, roughly."""
 _MOST_TOKENS = 1 << 31
 """A count beyond it is none."""
-_NO_ROOM = re.compile(
-    r"(?:maximum|available|model'?s) (?:context|model) (?:length|size)"
-    r"|maximum (?:allowed length|number of tokens allowed)"
-    r"|exceeds? (?:the )?context (?:length|window|limit)"
-    r"|context_length_exceeded|exceed_context_size|prompt is too long: \d|^input is too l"
-    r"|context length of only|greater than (?:the context length|max_seq_len)"
-    r"|context size has been exceeded"
-    r"|(?:must have less than|max_new_tokens` must be <=) \d",
-    re.IGNORECASE,
-)
-"""What servers say where a prompt and the tokens to follow it do not fit into their context."""
 _FEW_TOKENS = 16
 """A problem that leaves no room for so many is too long by itself."""
 _NO_SCHEMA = "the server takes no JSON schema, or does not follow it; moves are requested as text"
@@ -293,7 +282,7 @@ class ServedModel:
         """
         if not isinstance(answer, Refusal):
             return [read.sample for read in answer]
-        if not _NO_ROOM.search(str(answer)):
+        if not is_no_room(answer):
             raise answer
         few = replace(request, seeds=request.seeds[:1], limit=min(request.limit, _FEW_TOKENS))
         least = _Takes(several=False, schema=False)
