@@ -29,6 +29,7 @@ from transformers import (
 )
 
 from selverify.domains.math_steps import MathSteps
+from selverify.errors import Refusal
 from selverify.models.verifiers.server import ReplyCheck
 from selverify.search.requests import VerifyItem
 from selverify.types import Move
@@ -74,7 +75,7 @@ def item(question: str, before: Sequence[str], steps: Sequence[str]) -> VerifyIt
     return VerifyItem(state, tuple(map(move, steps)))
 
 
-@dataclass
+@dataclass(eq=False)
 class Server:
     """Replies to each body by a function of it, and keeps what it was sent."""
 
@@ -82,14 +83,15 @@ class Server:
     calls: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
 
-    def ask(
+    def ask_each(
         self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: ReplyCheck
-    ) -> list[dict[str, Any]]:
+    ) -> list[dict[str, Any] | Refusal]:
         self.calls.append(path)
         # As it arrives over a wire: nothing but JSON.
         sent = json.loads(json.dumps(bodies))
         self.bodies += sent
-        return [json.loads(json.dumps(self.reply(body))) for body in sent]
+        replies = map(self.reply, sent)
+        return [one if isinstance(one, Refusal) else json.loads(json.dumps(one)) for one in replies]
 
 
 def byte_tokenizer(special: Sequence[str], chat: str | None) -> PreTrainedTokenizerFast:

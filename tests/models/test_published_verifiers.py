@@ -388,9 +388,7 @@ def test_half_precision_runs(load: Load) -> None:
 
 
 def test_an_item_that_cannot_be_scored_is_refused(load: Load) -> None:
-    """One that is too long, with the problem, its tokens and the limit; one without a step."""
-    with pytest.raises(SchemaError, match=r"p7: given \d{3} tokens .* 1 steps, .* at most 512"):
-        load("rlhflow").verify([item(QUESTION, (), ("word " * 100,))])
+    """One without a step."""
     with pytest.raises(ProtocolError, match="p7: given an item without a step"):
         load("rlhflow").verify([replace(ITEMS[0], steps=())])
     with pytest.raises(ProtocolError, match="given an item without a step"):

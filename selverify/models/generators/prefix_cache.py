@@ -26,15 +26,15 @@ Pieces = tuple[Tensor, ...]
 class KeptPrefixes:
     """Keys and values of prefixes, the last used of them.
 
-    A longer prefix refers to the pieces of the one that it continues. ``capacity``: tokens of all
-    pieces together.
+    A longer prefix refers to the pieces of the one that it continues. ``size``: tokens of all
+    pieces together, at most ``capacity``.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._kept: OrderedDict[int, tuple[tuple[int, ...], Pieces]] = OrderedDict()
         self._used: Counter[int] = Counter()
-        self._size = 0
+        self.size = 0
 
     def longest(self, tokens: Sequence[int], *, most: int) -> Pieces:
         """What is kept of the longest prefix of ``tokens`` that has at most ``most`` tokens."""
@@ -56,14 +56,14 @@ class KeptPrefixes:
             self._kept[key] = (tuple(tokens), pieces)
             for piece in pieces:
                 self._used[id(piece)] += 1
-                self._size += piece.shape[-2] * (self._used[id(piece)] == 1)
-        while self._size > self.capacity and self._kept:
+                self.size += piece.shape[-2] * (self._used[id(piece)] == 1)
+        while self.size > self.capacity and self._kept:
             _, (_, oldest) = self._kept.popitem(last=False)
             for piece in oldest:
                 self._used[id(piece)] -= 1
                 if not self._used[id(piece)]:
                     del self._used[id(piece)]
-                    self._size -= piece.shape[-2]
+                    self.size -= piece.shape[-2]
 
 
 def size_of(pieces: Sequence[Tensor]) -> int:

@@ -83,6 +83,9 @@ class Opinion(BaseModel):
         return 0.5 + sign * self.confidence / 200
 
 
+_NO_ROOM = Opinion(reason="There is no room for the step.", verdict="wrong", confidence=100)
+
+
 class _Message(ReplyShape):
     content: str | None = None
 
@@ -164,6 +167,8 @@ class Judge:
         replies = ask(self._asks, CHAT, bodies, _Chat, model=self._model)
         return [
             read_opinion(reply.choices[0].message.content or "", whole=_quotable(*one))
+            if reply is not None
+            else _NO_ROOM
             for one, reply in zip(asked, replies, strict=True)
         ]
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field, FiniteFloat
 
 from selverify.errors import ParamsError, ProtocolError
+from selverify.models.no_room import NO_ROOM_SCORE
 from selverify.models.verifiers.loading import content_id, load_encoder
 from selverify.models.verifiers.opening import Surroundings, format_named
 from selverify.models.verifiers.server import QUOTED_CHARACTERS, Asks, Body, ReplyShape, ask
@@ -84,14 +86,27 @@ class PoolingVerifier:
         Raises:
             ProtocolError: an item has no step, or a reply is not what the endpoint gives.
         """
-        lines = [self._encoder.line(item) for item in items]
+        scores = self._scores([self._encoder.line(item) for item in items])
+        return tuple(map(verdict_of, scores))
+
+    def _scores(self, lines: Sequence[Line]) -> list[list[float]]:
+        """Of each line's new steps; one that finds no room is sent again without its last step."""
         sent = list(dict.fromkeys(line.tokens for line in lines))
         bodies: list[Body] = [{"model": self._model, "input": list(tokens)} for tokens in sent]
-        replies = ask(self._asks, POOLING, bodies, _Pooling, model=self._model)
-        values = {one: reply.data[0].data for one, reply in zip(sent, replies, strict=True)}
-        return tuple(self._verdict(line, values[line.tokens]) for line in lines)
+        told = ask(self._asks, POOLING, bodies, _Pooling, model=self._model)
+        replies = dict(zip(sent, told, strict=True))
+        long = [line for line in lines if replies[line.tokens] is None and line.new > 1]
+        shorter = iter(self._scores([_without_last_step(line) for line in long]) if long else ())
+        scores = []
+        for line in lines:
+            reply = replies[line.tokens]
+            if reply is not None:
+                scores.append(self._read(line, reply.data[0].data))
+            else:
+                scores.append([*(next(shorter) if line.new > 1 else ()), NO_ROOM_SCORE])
+        return scores
 
-    def _verdict(self, line: Line, values: list[list[float] | float]) -> Verdict:
+    def _read(self, line: Line, values: list[list[float] | float]) -> list[float]:
         if len(values) == len(line.tokens):
             values = [values[read] for read in line.reads]
         elif len(values) != len(line.reads):
@@ -99,7 +114,7 @@ class PoolingVerifier:
                 f"{self._model} at {POOLING}: given values of {len(values)} places, expected "
                 f"{len(line.reads)}, one a step, or {len(line.tokens)}, one a token"
             )
-        return verdict_of([self._score(value) for value in values[-line.new :]])
+        return [self._score(value) for value in values[-line.new :]]
 
     def _score(self, value: list[float] | float) -> float:
         row = value if isinstance(value, list) else [value]
@@ -110,6 +125,13 @@ class PoolingVerifier:
                 f"expected {_EXPECTED[self._format.outputs]}"
             )
         return score
+
+
+def _without_last_step(line: Line) -> Line:
+    reads, keys = line.reads[:-1], line.keys[:-1]
+    return replace(
+        line, tokens=line.tokens[: reads[-1] + 1], reads=reads, keys=keys, new=line.new - 1
+    )
 
 
 def score_of(row: Sequence[float], *, outputs: int) -> float | None:

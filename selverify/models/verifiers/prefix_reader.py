@@ -1,7 +1,7 @@
 """A backbone read over many lines of tokens, and one score at each step's end.
 
-Knows: batches, prefixes that lines share, keys and values, what was scored before. Does not know:
-texts, layouts, how a score follows from a hidden state.
+Knows: batches, prefixes that lines share, keys and values, what was scored before, what finds no
+room. Does not know: texts, layouts, how a score follows from a hidden state.
 
 A line is read after the longest prefix of it whose keys and values are kept: one that lines of the
 same state share, or one that an earlier call ended with. Padding is at the right, where a causal
@@ -11,10 +11,11 @@ not depend on the batch; in half precision its last digits may.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
-from selverify.errors import ProtocolError, SchemaError
+from selverify.errors import ParamsError, ProtocolError
+from selverify.models.generators.causal import _is_out_of_memory
 from selverify.models.generators.prefix_cache import (
     KeptPrefixes,
     Pieces,
@@ -33,6 +35,7 @@ from selverify.models.generators.prefix_cache import (
     size_of,
 )
 from selverify.models.generators.sampling import in_batches
+from selverify.models.no_room import NO_ROOM_SCORE
 from selverify.models.parameter_count import parameters_of
 from selverify.models.verifiers.steps import Encoder, Line, state_key, verdict_of
 from selverify.search.requests import VerifyItem
@@ -40,6 +43,7 @@ from selverify.types import Verdict
 
 WORTH = 32
 """Tokens spared that a forward pass of its own is worth."""
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,7 @@ class HiddenStateVerifier:
         self._positions = int(backbone.config.max_position_embeddings)
         self._scores: OrderedDict[bytes, float] = OrderedDict()
         self._kept = KeptPrefixes(kept_tokens)
+        self._warned = False
 
     def identity(self) -> str:
         """Content id of the weights, the layout and the precision."""
@@ -132,33 +137,94 @@ class HiddenStateVerifier:
     def verify(self, items: Sequence[VerifyItem]) -> tuple[Verdict, ...]:
         """One verdict an item, a score for each of its steps.
 
+        A step that ends behind the model's last position scores ``NO_ROOM_SCORE``.
+
         Raises:
-            SchemaError: an item has more tokens than the model has positions.
             ProtocolError: an item has no step, or the model's score of a step is no number.
+            ParamsError: there is no memory for an item alone.
         """
         lines = [self._line(item) for item in items]
         asked = [line.keys[-line.new :] for line in lines]
         found = {key: self._scores[key] for keys in asked for key in keys if key in self._scores}
+        for line in lines:
+            ends = zip(line.keys, line.reads, strict=True)
+            found |= {key: NO_ROOM_SCORE for key, read in ends if read >= self._positions}
         states = _jobs(items, lines, set(found))
-        for some in in_batches(states, self._fits_at_once):
-            found |= self._read(some)
+        while states:
+            some = next(in_batches(states, self._fits_at_once))
+            read = self._read_if_it_fits(some)
+            if read is not None:
+                found |= read
+                states = states[len(some) :]
         self._remember(found)
         return tuple(verdict_of([found[key] for key in keys]) for keys in asked)
 
     def _line(self, item: VerifyItem) -> Line:
+        """The item's line, up to the last step that the model has positions for."""
         line = self._encoder.line(item)
-        if len(line.tokens) > self._positions:
-            raise SchemaError(
-                f"{item.state.problem.problem_id}: given {len(line.tokens)} tokens of a question "
-                f"with {len(line.reads)} steps, expected at most {self._positions}, the model's "
-                "positions"
+        if len(line.tokens) <= self._positions:
+            return line
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "verifier: %s: given %d tokens of a question with %d steps, expected at most %d, "
+                "the model's positions; a step without room scores %s",
+                item.state.problem.problem_id,
+                len(line.tokens),
+                len(line.reads),
+                self._positions,
+                NO_ROOM_SCORE,
             )
-        return line
+        last = max((read for read in line.reads if read < self._positions), default=-1)
+        return replace(line, tokens=line.tokens[: last + 1])
 
     def _fits_at_once(self, states: Sequence[Sequence[_Job]]) -> bool:
         """Whether the lines of whole states have few enough tokens to be read together."""
         tokens = sum(len(job.line.tokens) for jobs in states for job in jobs)
         return tokens <= self._batch_tokens
+
+    def _read_if_it_fits(self, states: Sequence[Sequence[_Job]]) -> dict[bytes, float] | None:
+        """As ``_read``; None where memory was short and less is to be read at once.
+
+        Raises:
+            ParamsError: it is short for a line alone.
+        """
+        try:
+            return self._read(states)
+        except (MemoryError, RuntimeError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            sizes = [len(job.line.tokens) for jobs in states for job in jobs]
+            if not self._halve_batches(sizes):
+                raise ParamsError(
+                    f"verifier.source: given a question with steps of {max(sizes)} tokens, "
+                    "expected memory for them: a smaller model, another dtype, or another device"
+                ) from error
+        return None
+
+    def _halve_batches(self, sizes: Sequence[int]) -> bool:
+        """Drop what is kept, and from now on keep half as much, or read half as much at once,
+        whichever was more.
+
+        False: it was one line, and nothing was kept. ``sizes``: tokens of the lines.
+        """
+        longest, held = max(sizes), self._kept.size
+        together = min(self._batch_tokens, longest * len(sizes))
+        if together <= longest and not held:
+            return False
+        fewer = held > together or together <= longest
+        if not fewer:
+            self._batch_tokens = max(longest, together // 2)
+        self._kept = KeptPrefixes(held // 2 if fewer else self._kept.capacity)
+        _log.warning(
+            "verifier: no memory for %d tokens together beside %d kept ones, going on with %d and "
+            "at most %d (batch_tokens, kept_tokens)",
+            together,
+            held,
+            min(self._batch_tokens, together),
+            self._kept.capacity,
+        )
+        return True
 
     def _read(self, states: Sequence[Sequence[_Job]]) -> dict[bytes, float]:
         """The wanted scores of the states' lines, by key."""

@@ -1,17 +1,21 @@
 """Requests to a verifier behind a server, and replies of the shape that its endpoint gives.
 
-Knows: that a server may reply anything. Does not know: connections, retries, keys, verdicts.
+Knows: that a server may reply anything, or have no room for a step. Does not know: connections,
+retries, keys, verdicts.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
+from weakref import WeakSet
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from selverify.errors import ProtocolError
+from selverify.errors import ProtocolError, Refusal
+from selverify.models.no_room import NO_ROOM_SCORE, is_no_room
 
 CHAT = "/chat/completions"
 QUOTED_CHARACTERS = 80
@@ -24,12 +28,12 @@ ReplyCheck = Callable[[Mapping[str, Any]], str | None]
 class Asks(Protocol):
     """What talks to a server: many bodies in, as many replies out, in their order."""
 
-    def ask(
+    def ask_each(
         self, path: str, bodies: Sequence[Mapping[str, object]], *, fault: ReplyCheck
-    ) -> list[dict[str, Any]]:
-        """The JSON object that the server replies to each body at ``path``.
+    ) -> list[dict[str, Any] | Refusal]:
+        """The JSON object that the server replies to each body at ``path``, or its refusal.
 
-        ``fault`` says what is wrong with one; such a reply is requested again.
+        ``fault`` says what is wrong with an object; such a reply is requested again.
         """
         ...
 
@@ -41,21 +45,42 @@ class ReplyShape(BaseModel):
 
 
 _Shape = TypeVar("_Shape", bound=ReplyShape)
+_log = logging.getLogger(__name__)
+_warned: WeakSet[Asks] = WeakSet()
+"""Those that were found to have no room for a step."""
 
 
 def ask(
     asks: Asks, path: str, bodies: Sequence[Body], shape: type[_Shape], *, model: str
-) -> list[_Shape]:
+) -> list[_Shape | None]:
     """The reply of ``model`` to each body; no bodies, no request.
 
+    None where the server has no room for the body, whose step then scores ``NO_ROOM_SCORE``; of one
+    server it is said once.
+
     Raises:
+        Refusal: the server refuses a body for another reason.
         ProtocolError: a reply has another shape.
     """
-    replies = asks.ask(path, bodies, fault=partial(_fault, shape)) if bodies else []
+    replies = asks.ask_each(path, bodies, fault=partial(_fault, shape)) if bodies else []
     for reply in replies:
-        if fault := _fault(shape, reply):
+        if isinstance(reply, Refusal):
+            if not is_no_room(reply):
+                raise reply
+            if asks not in _warned:
+                _warned.add(asks)
+                _log.warning(
+                    "verifier %s: given a step without room in the server's context, expected a "
+                    "longer one (or a smaller max_tokens of a judge); such a step scores %s: %s",
+                    model,
+                    NO_ROOM_SCORE,
+                    reply,
+                )
+        elif fault := _fault(shape, reply):
             raise ProtocolError(f"{model} at {path}: {fault}")
-    return [shape.model_validate(reply) for reply in replies]
+    return [
+        None if isinstance(reply, Refusal) else shape.model_validate(reply) for reply in replies
+    ]
 
 
 def _fault(shape: type[ReplyShape], reply: object) -> str | None:

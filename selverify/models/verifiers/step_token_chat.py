@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pydantic import AliasPath, Field, FiniteFloat
 
 from selverify.errors import ProtocolError
+from selverify.models.no_room import NO_ROOM_SCORE
 from selverify.models.prompting import disarmed
 from selverify.models.verifiers.loading import content_id
 from selverify.models.verifiers.opening import Surroundings, format_named
@@ -90,7 +91,7 @@ class StepTokenChatVerifier:
     def _scores(self, asked: Sequence[StepQuestion]) -> list[float]:
         bodies = [self._body(self._messages(*one)) for one in asked]
         replies = ask(self._asks, CHAT, bodies, _Completion, model=self._model)
-        return [self._score(one.alternatives) for one in replies]
+        return [NO_ROOM_SCORE if one is None else self._score(one.alternatives) for one in replies]
 
     def _messages(self, problem: str, steps: tuple[str, ...]) -> Pieces:
         script = self._format.script
