@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_reward_models import (
     DOMAIN,
+    LLAMA_CHAT,
     LLAMA_TOKENS,
     byte_tokenizer,
     item,
@@ -464,6 +465,17 @@ def test_a_chat_template_must_treat_every_step_alike(template: str, message: str
     """Otherwise a step's score would depend on how many follow."""
     with pytest.raises(SchemaError, match=message):
         Encoder(byte_tokenizer(LLAMA_TOKENS, template), RLHFLOW.script)
+
+
+def test_a_chat_template_shows_the_same_day_on_every_day() -> None:
+    """Today's would change scores and identity."""
+    digests = {
+        Encoder(
+            byte_tokenizer(LLAMA_TOKENS, LLAMA_CHAT.replace("Old news.", day)), RLHFLOW.script
+        ).digest
+        for day in ("' + strftime_now('%d %b %Y') + '", "' + date_string + '", "26 Jul 2024")
+    }
+    assert len(digests) == 1
 
 
 def test_a_tokenizer_that_does_not_fit_is_refused() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM
 
 from selverify.errors import ParamsError
+from selverify.models.chat_template import render_chat
 from selverify.models.generators.adapter import merge_adapter
 from selverify.models.generators.int8 import round_linears
 from selverify.models.prompting import Prompt, plain_text
@@ -30,15 +30,6 @@ from selverify.models.verifiers.loading import (
     number_type,
 )
 
-_DAY = date(2024, 7, 26)
-"""The day for templates that show one (Llama 3): today's would change every prompt."""
-_SHOWN = {f"%{code}": f"{_DAY:%{code}}" for code in "YyBbmdAajHIMSpeFDTxXcZ"} | {
-    "%-d": str(_DAY.day),
-    "%-m": str(_DAY.month),
-}
-_REPLACED = "".join(f" | replace('{code}', '{shown}')" for code, shown in _SHOWN.items())
-_FIXED_DAY = f"{{% macro strftime_now(format) %}}{{{{ format{_REPLACED} }}}}{{% endmacro %}}\n"
-"""Hides the function of that name: transformers lets no other one into a template."""
 _CHANGING = "longrope"
 
 
@@ -113,18 +104,8 @@ class HubModel:
         ) from refusal
 
     def _by_template(self, said: Sequence[tuple[str, str]]) -> str:
-        messages = [{"role": role, "content": self._broken(text)} for role, text in said]
-        template = self.tokenizer.get_chat_template()
-        if "strftime_now" in template:
-            template = _FIXED_DAY + template
-        rendered: str = self.tokenizer.apply_chat_template(
-            messages,
-            tokenize=False,
-            add_generation_prompt=True,
-            chat_template=template,
-            date_string=f"{_DAY:%d %b %Y}",
-        )
-        return rendered
+        turns = [(role, self._broken(text)) for role, text in said]
+        return render_chat(self.tokenizer, turns, answer=True)
 
     def decode(self, tokens: list[int]) -> str:
         """The text of generated tokens, without special ones."""

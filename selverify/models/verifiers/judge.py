@@ -4,24 +4,27 @@ Knows: the rubric, what a verdict looks like, and the score that it means. Does 
 connections, models, searches.
 
 The score of a step is 0.5 + c / 200 for ``right`` and 0.5 - c / 200 for ``wrong``, with c in
-[0, 100] the judge's confidence, and 0.5 for ``unsure``. A reply that cannot be parsed is requested
-once more; after that the step scores 0.0, because a threshold may lie below 0.5 and a judge that
-fails must not accept.
+[0, 100] the judge's confidence. ``unsure`` scores 0.499, and ``wrong`` no more: the default
+threshold of 0.5 accepts neither. A reply that cannot be parsed is requested once more; after that
+the step scores 0.0, because a threshold may lie below 0.5 and a judge that fails must not accept.
 
 A step's text is put between fences with a code that it cannot contain: a digest of the text. Only
 the judge's own reply is parsed, in which one JSON object may stand after thoughts and among prose.
 All of the reply must be that object where the judge could quote one: where the texts that it was
-shown have the names of all three entries.
+shown have the names of all three entries. What models get wrong in JSON is read all the same: LaTeX
+with single backslashes, line breaks in a text, a comma before the end, ``Right``, ``"95"``.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from selverify.models.prompting import disarmed
 from selverify.models.verifiers.loading import content_id
@@ -35,6 +38,8 @@ from selverify.types import Verdict
 LONGEST_REPLY = 8_000
 """Characters of a reply that may be a verdict."""
 UNREADABLE_SCORE = 0.0
+UNSURE_SCORE = 0.499
+"""Below the default threshold, which accepts at 0.5."""
 OPINION_SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
@@ -48,6 +53,8 @@ OPINION_SCHEMA: dict[str, object] = {
 """The JSON schema of ``Opinion``, without ranges and lengths, which some servers do not support."""
 _RUBRIC = Path(__file__).with_name("judge_rubric.json")
 _CODE = "{code}"
+_BACKSLASH = re.compile(r'\\(["\\/bfnrt]|u[0-9A-Fa-f]{4})?')
+"""With what makes it an escape of JSON, if anything does: in LaTeX most begin none."""
 _THOUGHTS, _END_OF_THOUGHTS = "<think>", "</think>"
 _log = logging.getLogger(__name__)
 
@@ -55,7 +62,8 @@ _log = logging.getLogger(__name__)
 class Rubric(BaseModel):
     """The judge's prompt: its task, the request, and what is added after an unreadable reply.
 
-    ``{code}`` in ``ask`` is replaced by the code of the fences.
+    ``{code}`` in ``ask`` is replaced by the code of the fences. ``version`` is also raised when the
+    same reply comes to mean another score.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -67,20 +75,31 @@ class Rubric(BaseModel):
     again: str = Field(min_length=1)
 
 
+def _lower(given: object) -> object:
+    return given.strip().lower() if isinstance(given, str) else given
+
+
+def _number(given: object) -> object:
+    return float(given) if isinstance(given, str) else given
+
+
 class Opinion(BaseModel):
     """A judge's reply; the reason comes first, so that the verdict is sampled after it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     reason: str
-    verdict: Literal["right", "wrong", "unsure"]
-    confidence: float = Field(ge=0, le=100)
+    verdict: Annotated[Literal["right", "wrong", "unsure"], BeforeValidator(_lower)]
+    confidence: Annotated[float, BeforeValidator(_number), Field(ge=0, le=100)]
 
     @property
     def score(self) -> float:
         """See the module's text."""
-        sign = {"right": 1, "wrong": -1, "unsure": 0}[self.verdict]
-        return 0.5 + sign * self.confidence / 200
+        if self.verdict == "right":
+            return 0.5 + self.confidence / 200
+        if self.verdict == "wrong":
+            return min(0.5 - self.confidence / 200, UNSURE_SCORE)
+        return UNSURE_SCORE
 
 
 _NO_ROOM = Opinion(reason="There is no room for the step.", verdict="wrong", confidence=100)
@@ -186,7 +205,9 @@ def load_rubric() -> Rubric:
 
 
 def read_opinion(text: str, *, whole: bool = False) -> Opinion | None:
-    """The one verdict that a reply holds, behind thoughts and among prose without braces, or None.
+    """The one verdict that a reply holds, behind thoughts and among prose, or None.
+
+    Prose with braces may only stand before the verdict, and has no entry's name in quotes there.
 
     ``whole``: all of it must be the verdict, but for white space and one fence of code around it.
     """
@@ -196,9 +217,12 @@ def read_opinion(text: str, *, whole: bool = False) -> Opinion | None:
     said = text.rpartition(_END_OF_THOUGHTS)[2]
     if _THOUGHTS in said:  # which did not end
         return None
-    found = said[said.find("{") : said.rfind("}") + 1]
+    names = [f'"{name}"' for name in Opinion.model_fields]
+    # The last brace before any name in quotes: behind one, the judge may be quoting a step.
+    start = said.rfind("{", 0, max(0, min(map(said.find, names))))
+    found = said[start if start >= 0 else said.find("{") : said.rfind("}") + 1]
     # Of names that are written in another way it cannot be told whether they are quoted.
-    return _opinion(found) if all(f'"{name}"' in found for name in Opinion.model_fields) else None
+    return _opinion(found) if all(name in found for name in names) else None
 
 
 def _opinion(text: str) -> Opinion | None:
@@ -207,10 +231,21 @@ def _opinion(text: str) -> Opinion | None:
         return None
     if said.startswith("```") and said.endswith("```") and len(said) >= 6:
         said = said[3:-3].removeprefix("json").strip()
+    said = said.encode("utf-8", "replace").decode()
+    said = _BACKSLASH.sub(lambda found: found[0] if found[1] else r"\\", said)
+    said = re.sub(r",\s*\}$", "}", said)
     try:
-        return Opinion.model_validate_json(said.encode("utf-8", "replace"))
-    except ValidationError:
+        entries = json.loads(said, strict=False, object_pairs_hook=_entries)
+        return Opinion.model_validate(entries)
+    except (ValueError, RecursionError):
         return None
+
+
+def _entries(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """The entries of a JSON object; of two that share a name none can be told to be the judge's."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name is there twice")
+    return dict(pairs)
 
 
 def _quotable(problem: str, steps: tuple[str, ...]) -> bool:

@@ -21,6 +21,7 @@ from jinja2 import TemplateError
 from tokenizers import Tokenizer
 
 from selverify.errors import ProtocolError, SchemaError
+from selverify.models.chat_template import render_chat
 from selverify.search.requests import VerifyItem
 from selverify.types import State, Verdict
 
@@ -274,13 +275,11 @@ def _rendered(tokenizer: Any, script: Script, *, steps: int) -> list[str]:
 def _chat(tokenizer: Any, said: Pieces) -> str:
     if not tokenizer.chat_template:
         raise SchemaError("tokenizer: no chat template, expected the one of the model")
-    chat = [{"role": role, "content": text} for role, text in said]
     try:
-        text: str = tokenizer.apply_chat_template(chat, tokenize=False)
+        return render_chat(tokenizer, said, answer=False)
     except TemplateError as error:
         roles = [role for role, _ in said]
         raise SchemaError(f"chat template: given the roles {roles}, it fails: {error}") from error
-    return text
 
 
 def _keys(tokens: Sequence[int], reads: Sequence[int]) -> tuple[bytes, ...]:
