@@ -119,9 +119,18 @@ def test_another_refusal_ends_the_run(
 
 def test_a_refused_step_is_not_judged_again() -> None:
     """Only a reply that cannot be read is."""
-    server = Server(lambda body: TOO_LONG)
-    judge(server).verify(ITEMS[1:2])
-    assert len(server.bodies) == 1
+    server = Server(lambda body: TOO_LONG if is_long(body) else opinion(body))
+    judge(server).verify(ITEMS[1:])
+    assert len(server.bodies) == 2
+
+
+@SERVED
+def test_a_server_that_has_room_for_nothing_ends_the_run(
+    make: Callable[[Server], Verifier], reply: Reply, score: float
+) -> None:
+    """A ``max_tokens`` beyond its context, say: a run whose every step scores 0 shows nothing."""
+    with pytest.raises(Refusal, match="maximum context length"):
+        make(Server(lambda body: TOO_LONG)).verify(ITEMS[2:])
 
 
 @pytest.fixture(scope="module")

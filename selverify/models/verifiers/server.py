@@ -48,6 +48,7 @@ _Shape = TypeVar("_Shape", bound=ReplyShape)
 _log = logging.getLogger(__name__)
 _warned: WeakSet[Asks] = WeakSet()
 """Those that were found to have no room for a step."""
+_replied: WeakSet[Asks] = WeakSet()
 
 
 def ask(
@@ -59,13 +60,15 @@ def ask(
     server it is said once.
 
     Raises:
-        Refusal: the server refuses a body for another reason.
+        Refusal: the server refuses a body for another reason, or has had room for none so far.
         ProtocolError: a reply has another shape.
     """
     replies = asks.ask_each(path, bodies, fault=partial(_fault, shape)) if bodies else []
+    if not all(isinstance(reply, Refusal) for reply in replies):
+        _replied.add(asks)
     for reply in replies:
         if isinstance(reply, Refusal):
-            if not is_no_room(reply):
+            if not is_no_room(reply) or asks not in _replied:
                 raise reply
             if asks not in _warned:
                 _warned.add(asks)
