@@ -248,8 +248,8 @@ def choose_allocation(
     """Each fold is scored with the setting that the other folds choose, so none scores itself.
 
     Chosen is the option with the fewest calls among those that find an accepted move in at least
-    a share ``wanted`` of the states that hold one; where none does, the one that finds most. Ties:
-    the first of ``options``.
+    a share ``wanted`` of the states that hold one (``found`` is no NaN); where none does, the one
+    that finds most. Ties: the first of ``options``.
 
     Args:
         splits: for each repetition the fold of each state; outcomes are means over repetitions.
@@ -268,7 +268,7 @@ def choose_allocation(
         folds = np.asarray(split)
         for fold in np.unique(folds):
             held = folds == fold
-            shares = np.asarray(np.nanmean(columns.found[:, ~held], axis=1)).round(DIGITS)
+            shares = _shares(columns.found[:, ~held]).round(DIGITS)
             costs = np.round(columns.calls[:, ~held].mean(axis=1), DIGITS)
             usable = np.ones(len(keys), np.bool_) if allowed is None else allowed(~held)
             enough = usable & (shares >= min(wanted, float(shares[usable].max())))
@@ -276,6 +276,12 @@ def choose_allocation(
             chosen[keys[best]] += 1
             total[:, held] += np.stack([one[best, held] for one in columns])
     return AllocationChoice(Outcomes(*(total / len(splits))), chosen)
+
+
+def _shares(found: FloatArray) -> FloatArray:
+    """[option], of [option, state]: of the states with an accepted move, 1 without such states."""
+    counts = (~np.isnan(found)).sum(axis=1)
+    return np.where(counts > 0, np.nansum(found, axis=1) / np.maximum(counts, 1), 1.0)
 
 
 def _outcome(

@@ -79,14 +79,20 @@ def savings_of(learned: Learned, savings: Savings) -> str:
         f"On problems that it was not trained on it makes {_value(ours, 'calls', '{:.2f}')} calls "
         f"a state instead of {everything['calls']:.2f}, "
         f"{_value(ours, 'calls_ratio', '{:.1%}')} of them, and finds an accepted step in "
-        f"{_value(ours, 'found', '{:.1%}')} of the states that hold one (wanted: "
-        f"{learned.wanted:.1%}); in random order that takes {_value(drawn, 'calls', '{:.2f}')} "
-        f"calls. One by one, the first accepted step takes {_value(ours, 'to_first', '{:.2f}')} "
-        f"calls, in random order {everything['to_first']:.2f}. With 95 % intervals over problems, "
-        "on which the rule was chosen; second plans, where no step of a first is accepted, do not "
-        "count."
+        f"{_value(ours, 'found', '{:.1%}')} of the states with several candidates, one of them "
+        f"accepted (wanted: {learned.wanted:.1%}){_contested(savings)}; in random order that takes "
+        f"{_value(drawn, 'calls', '{:.2f}')} calls. One by one, the first accepted step takes "
+        f"{_value(ours, 'to_first', '{:.2f}')} calls, in random order "
+        f"{everything['to_first']:.2f}. With 95 % intervals over problems, on which the rule was "
+        "chosen; second plans, where no step of a first is accepted, do not count."
     )
     return " ".join([saved, *_doubts(learned)])
+
+
+def _contested(savings: Savings) -> str:
+    if not savings.contested:
+        return ""
+    return f", and in {savings.won:.1%} of the {savings.contested:,} where another is rejected"
 
 
 def _doubts(learned: Learned) -> Iterator[str]:

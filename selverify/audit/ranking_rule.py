@@ -6,6 +6,7 @@ embeddings, how a ranker is trained or stored.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -63,12 +64,16 @@ class Savings(NamedTuple):
     """What the rule comes to, by rankers that did not see the problem.
 
     ``table``: rows (learned, plan), (random, plan) with a k chosen alike, and (random, verify-all),
-    as ``counterfactual.summarise``.
+    as ``counterfactual.summarise``, but with ``found`` of the states with several candidates.
+    ``contested``: states that hold an accepted and a rejected candidate; ``won``: the share of
+    them where the rule finds an accepted one, NaN where there are none.
     ``skipped``: states without a call, of ``skipped_problems``; ``right``: those of the states
     whose first move is accepted.
     """
 
     table: pd.DataFrame
+    contested: int
+    won: float
     skipped: int
     skipped_problems: int
     right: int
@@ -93,7 +98,9 @@ def choose_rule(
 ) -> tuple[Rule, Savings]:
     """The rule with the fewest calls that finds an accepted move often enough, and its savings.
 
-    Often enough is a share ``wanted`` of the states that hold one. A state is skipped only by a
+    Often enough is a share ``wanted`` of the states that hold one among several candidates: with
+    one candidate there is nothing to choose, and most states of samples have no more. A state is
+    skipped only by a
     threshold under which at least that share of the skipped first moves is accepted, by an interval
     over states that begins at most ``SLACK`` below, and by one over problems, since states of one
     problem are not independent, that begins at most ``SLACK_OF_PROBLEMS`` below. The rule is the
@@ -120,7 +127,9 @@ def choose_rule(
     }
     _, problems = np.unique([state.problem_id for state in states], return_inverse=True)
     allowed = partial(_safe, list(options.values()), problems=problems, wanted=wanted)
-    shipped = _most_chosen(choose_allocation(options, splits, wanted=wanted, allowed=allowed))
+    several = np.array([len(state.accepted) > 1 for state in states])
+    choices = {one: _where(several, made) for one, made in options.items()}
+    shipped = _most_chosen(choose_allocation(choices, splits, wanted=wanted, allowed=allowed))
     rule = Rule(
         shipped.scorer,
         float(shipped.k_base),
@@ -129,16 +138,29 @@ def choose_rule(
         0.0,
         shipped.skip_below,
     )
-    firsts = {k: _outcomes(unordered, k, 0.0) for k in sizes_to_try(states)}
+    firsts = {k: _where(several, _outcomes(unordered, k, 0.0)) for k in sizes_to_try(states)}
     rows = {
-        (LEARNED, PLAN): options[shipped],
+        (LEARNED, PLAN): choices[shipped],
         (RANDOM, PLAN): firsts[_most_chosen(choose_allocation(firsts, splits, wanted=wanted))],
-        (RANDOM, VERIFY_ALL): every,
+        (RANDOM, VERIFY_ALL): _where(several, every),
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))
     skipped, right = _skipped(options[shipped])
     of_problems = len(np.unique(problems[skipped]))
-    return rule, Savings(table, int(skipped.sum()), of_problems, int(right.sum()))
+    won = options[shipped].found[[len(set(state.accepted)) == 2 for state in states]]
+    return rule, Savings(
+        table,
+        len(won),
+        float(won.mean()) if len(won) else math.nan,
+        int(skipped.sum()),
+        of_problems,
+        int(right.sum()),
+    )
+
+
+def _where(several: BoolArray, own: Outcomes) -> Outcomes:
+    """``found`` of these states only; of all where there are none."""
+    return own._replace(found=np.where(several | ~several.any(), own.found, np.nan))
 
 
 def problems_to_skip(wanted: float) -> int:

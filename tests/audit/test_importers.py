@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from selverify.audit import records as reading
 from selverify.audit.importers import IMPORTERS, Imported, format_of
 from selverify.audit.importers.base import MOST_FAULTS
+from selverify.audit.importers.omegaprm import ROLLOUTS
 from selverify.audit.log import RecordedSample, read_log, write_log
 from selverify.errors import ArtifactError, SchemaError
 
@@ -193,10 +194,28 @@ def test_nodes_with_children_are_states(tmp_path: Path) -> None:
     found, remarks = imported("omegaprm", lines_of(tmp_path / "trees.jsonl", [TREE]))
     assert [(one.state_id, one.prefix) for one in found] == [("1", ()), ("1.0", ("a",))]
     assert [[(c.text, c.score, c.label) for c in one.candidates] for one in found] == [
-        [("a", 0.25, None), ("b", 1.0, None)],
+        [("a", 0.25, None)],
         [("c", None, None), ("c", 0.0, None)],
     ]
-    assert (found[0].model, found[0].run, remarks) == ("not recorded", "trees", {})
+    assert (found[0].model, found[0].run) == ("not recorded", "trees")
+    assert remarks == {ROLLOUTS: 1}
+
+
+def test_right_rollouts_are_no_candidates(tmp_path: Path) -> None:
+    """A leaf of the value 1 is in the tree for it; a step of the value 1 has such leaves."""
+    tree = TREE | {
+        "reasoning_steps": node(
+            "q", 0.5, node("a", 1.0, node("right", 1.0), node("also", 1.0)), node("b", 0.0)
+        )
+    }
+    row = {"tree": 2, "question": "q", "prefix": [], "mc_value": 0.5}
+    row |= {"candidates": [{"text": one, "mc_value": value} for one, value in (("a", 1), ("b", 0))]}
+    below = row | {"prefix": ["a"], "candidates": [{"text": "right", "mc_value": 1}] * 2}
+    for number, lines in enumerate(([tree], [row, below])):
+        path = lines_of(tmp_path / f"{number}.jsonl", lines)
+        (one,), remarks = imported("omegaprm", path)
+        assert [(each.text, each.score) for each in one.candidates] == [("a", 1.0), ("b", 0.0)]
+        assert remarks == {ROLLOUTS: 2, "states left out: no candidate": 1}
 
 
 def test_a_folder_of_questions_is_one_run(tmp_path: Path) -> None:

@@ -67,8 +67,9 @@ def kept_by(ranker: Ranker, lists: Sequence[RecordedList]) -> Kept:
     for one, plan in zip(lists, plans, strict=True):
         right = {place for place, each in enumerate(one.candidates) if each.label}
         calls += plan.verify
-        reachable += bool(right)
-        found += bool(right & set(plan.order[: max(plan.verify, 1)]))
+        several = len({each.text for each in one.candidates}) > 1
+        reachable += several and bool(right)
+        found += several and bool(right & set(plan.order[: max(plan.verify, 1)]))
     # Of equal texts one is verified.
     distinct = sum(len({each.text for each in one.candidates}) for one in lists)
     kept = {
@@ -87,8 +88,9 @@ def section() -> Iterator[str]:
         "`selverify train` with its usual settings on every other problem, and its card's promise "
         "(of rankers that did not see the problem, under a rule chosen on that half) beside what "
         "its plans do on the other half: calls a state, their share of verifying every candidate, "
-        "and in which share of the states with a right candidate one is found. An interval of the "
-        "promise is of its mean, so a half that differs by chance can leave it.\n"
+        "and in which share of the states with a right one among several candidates one is found. "
+        "An interval of the promise is of its mean, so a half that differs by chance can leave "
+        "it.\n"
     )
     yield "| log, trained on | | promised [95 %] | kept | inside |"
     yield "| --- | --- | ---: | ---: | --- |"
