@@ -277,7 +277,9 @@ def train_ranker(
     tau: _Tau = None,
     wanted: Annotated[
         float,
-        typer.Option(min=0, max=1, help="In which share of states an accepted move is wanted."),
+        typer.Option(
+            min=0, max=1, help="In which share of states with a choice an accepted move is wanted."
+        ),
     ] = 0.98,
     seed: Annotated[int, typer.Option(min=0, help="Of folds, training and intervals.")] = 0,
 ) -> None:
