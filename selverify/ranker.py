@@ -14,15 +14,15 @@ import hashlib
 import json
 import math
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save_file
@@ -31,8 +31,10 @@ from torch import Tensor, nn
 from selverify.audit.encoders import Embedder, open_embedder
 from selverify.audit.judged_lists import JudgedList, judge
 from selverify.audit.learned_orders import (
+    ALWAYS,
     FOLDS,
     RANKER_SETTINGS,
+    WITH_TRAJECTORIES,
     held_out,
     mean_dispersion,
     named_scorers,
@@ -48,7 +50,7 @@ from selverify.audit.log import (
 )
 from selverify.audit.ranker_card import Learned, card_of, savings_of
 from selverify.audit.ranking_rule import Rule, choose_rule
-from selverify.audit.records import fault
+from selverify.audit.records import fault, shown
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.experiment.audits import BoolArray
 from selverify.models.heuristic.embedding import Embeddings, concatenate
@@ -73,6 +75,8 @@ UNKNOWN, SURELY = 1.0, 1.0 - 1e-6
 the chance is elsewhere, in as many digits as are kept."""
 MOST_LISTS = 20_000
 """To learn from; more take memory and say little more."""
+FEWEST_PROBLEMS = 100
+"""That these are of, where the log has as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,24 @@ class _Read(NamedTuple):
     familiar: bool
 
 
+def _usable(rule: Rule) -> Rule:
+    """The rule of a file, if training can have written it."""
+    expected = {
+        "scorer": rule.scorer in ALWAYS + WITH_TRAJECTORIES,
+        "k_base": 1.0 <= rule.k_base < math.inf,
+        "beta": math.isfinite(rule.beta),
+        "k_max": 1 <= rule.k_max <= MOST_ENTRIES,
+        "skip_below": rule.skip_below is None or 0.0 < rule.skip_below < 1.0,
+    }
+    for name, fits in expected.items():
+        if not fits:
+            raise ValueError(f"rule.{name}: given {shown(getattr(rule, name))}")
+    return rule
+
+
+_Size = Annotated[int, Field(ge=1, le=1 << 16)]
+
+
 class Described(BaseModel):
     """``ranker.json``.
 
@@ -170,10 +192,10 @@ class Described(BaseModel):
 
     schema_version: int
     encoder: str
-    width: int
-    seen: int
-    hidden: int
-    rule: Rule
+    width: _Size
+    seen: _Size
+    hidden: _Size
+    rule: Annotated[Rule, AfterValidator(_usable)]
     savings: str
     promised: dict[str, float]
     probe: tuple[float, ...]
@@ -244,9 +266,9 @@ class Ranker:
         if not 0 <= seed <= LARGEST_SEED:
             raise ParamsError(f"seed: given {seed}, expected from 0 to {LARGEST_SEED}")
         embedder = open_embedder(encoder)
-        drawn = in_order(_some_problems(lists, seed))
+        drawn = in_order(_some_lists(lists, seed))
         if len(drawn) < len(lists):
-            source = f"{source} ({len(drawn):,} of its {len(lists):,} lists, problems at random)"
+            source = f"{source} ({len(drawn):,} of its {len(lists):,} lists, drawn at random)"
         accepts = accept_rule(drawn, by=by, tau=tau)
         states, coverage = judge(drawn, accepts.accepts, complete=True)
         _, recorded = judge(drawn, accepts.accepts, complete=False)
@@ -276,7 +298,7 @@ class Ranker:
                 for name in ("calls", "calls_ratio", "found")
                 for end in ("", "_low", "_high")
             },
-            probe=_probe(embedder),
+            probe=_probe(_probed(embedder)),
         )
         weights = _Weights(heuristic, known).eval()
         return cls(described, card_of(learned, savings), weights, embedder)
@@ -299,33 +321,43 @@ class Ranker:
     def load(cls, folder: str | Path) -> Ranker:
         """The ranker that ``save`` wrote.
 
+        An encoder's server that the folder names gets the key of the environment only if its
+        address is in ``SELVERIFY_ENCODER_URL``.
+
         Raises:
             ArtifactError: a file is missing or cannot be read.
             SchemaError: a file is damaged or of another version, or the encoder is another one.
             ParamsError: the encoder's package is not installed.
+            ProtocolError: the encoder's server refuses or does not reply.
         """
         folder = Path(folder)
         content = read_checked(
             folder, (DESCRIBED, WEIGHTS, CARD), expected="a ranker (selverify train LOG)"
         )
         described = _read(content[DESCRIBED], folder / DESCRIBED)
-        weights = _Weights(
-            Heuristic(described.width, described.seen, described.hidden),
-            _Known(described.width),
-        )
         try:
-            weights.load_state_dict(load_tensors(content[WEIGHTS]))
+            tensors = load_tensors(content[WEIGHTS])
+            with torch.device("meta"):  # sizes that a file states take no memory
+                weights = _Weights(
+                    Heuristic(described.width, described.seen, described.hidden),
+                    _Known(described.width),
+                )
+            weights.load_state_dict(
+                {name: one.to(torch.float32, copy=True) for name, one in tensors.items()},
+                assign=True,
+            )
         except SafetensorError as error:
             raise SchemaError(f"{folder / WEIGHTS}: {error}; expected its weights") from error
         except RuntimeError as error:  # PyTorch names every one of them
             raise SchemaError(
                 f"{folder / WEIGHTS}: the weights do not fit {DESCRIBED}; train it again"
             ) from error
-        embedder = open_embedder(described.encoder)
-        probed = _probe(embedder)
-        if not all(
+        embedder = open_embedder(described.encoder, from_file=True)
+        rows = _probed(embedder)
+        sizes = rows.after.shape[1], rows.token_logprobs.shape[1]
+        if sizes != (described.width, described.seen) or not all(
             math.isclose(one, other, abs_tol=PROBE_TOLERANCE)
-            for one, other in zip_longest(probed, described.probe, fillvalue=math.inf)
+            for one, other in zip_longest(_probe(rows), described.probe, fillvalue=math.inf)
         ):
             raise SchemaError(
                 f"{folder}: the encoder {described.encoder!r} gives other numbers than when the "
@@ -381,7 +413,7 @@ class Ranker:
             if plan.skip:
                 unverified[where[plan.order[0]]] += 1.0
             picked += [where[place] for place in plan.order[: plan.verify]]
-        return Picked(tuple(picked), same, tuple(unverified))
+        return Picked(tuple(picked), same, tuple(unverified[place] for place in same))
 
     def digest(self) -> str:
         """Content id of all that its numbers depend on."""
@@ -524,18 +556,41 @@ def _check_verdicts(states: Sequence[JudgedList], given: int, accepted: str) -> 
     )
 
 
-def _some_problems(lists: Collection[RecordedList], seed: int) -> Iterable[RecordedList]:
-    """All lists, or those of as many problems as there may be lists of."""
+def _some_lists(lists: Collection[RecordedList], seed: int) -> Iterable[RecordedList]:
+    """All lists, or ``MOST_LISTS`` of as many problems as that allows: some of large ones."""
     if len(lists) <= MOST_LISTS:
         return lists
-    counts = Counter(one.problem_id for one in lists)
-    names, kept, total = sorted(counts), set[str](), 0
+    draws = defaultdict[str, list[bytes]](list)
+    for one in lists:
+        draws[one.problem_id].append(_draw(one, seed))
+    names, kept = sorted(draws), set[bytes]()
+    most = _most_of_a_problem(sorted(map(len, draws.values())))
     random.Random(seed).shuffle(names)
     for name in names:
-        if total + counts[name] <= MOST_LISTS:
-            kept.add(name)
-            total += counts[name]
-    return (one for one in lists if one.problem_id in kept)
+        some = sorted(draws[name])[:most]
+        if len(kept) + len(some) <= MOST_LISTS:
+            kept.update(some)
+    return (one for one in lists if _draw(one, seed) in kept)
+
+
+def _most_of_a_problem(counts: Sequence[int]) -> int:
+    """How many lists a problem gives at most, of these ``counts`` from the smallest: as many as let
+    all problems in, but at least those that ``FEWEST_PROBLEMS`` have room for."""
+    left = MOST_LISTS
+    for place, count in enumerate(counts):
+        share = left // (len(counts) - place)
+        if count > share:
+            break
+        left -= count
+    return max(share, MOST_LISTS // FEWEST_PROBLEMS)
+
+
+def _draw(one: RecordedList, seed: int) -> bytes:
+    """A number at random that sorts the lists of a problem run by run: what is left of a run to
+    its end is learned from, too."""
+    run = f"{seed}\x1f{one.problem_id}\x1f{one.run}"
+    names = (run, f"{run}\x1f{one.state_id}\x1f{one.model}")
+    return b"".join(hashlib.blake2b(name.encode(), digest_size=12).digest() for name in names)
 
 
 def _written(described: Described) -> str:
@@ -624,9 +679,13 @@ def _fit(familiarity: Familiarity, rows: Tensor, folds: Sequence[int]) -> Tensor
     return ~(distances <= familiarity.limit)
 
 
-def _probe(embedder: Embedder) -> tuple[float, ...]:
+def _probed(embedder: Embedder) -> Embeddings:
     item = _recorded(CandidateList(PROBE, (), (PROBE,)), {PROBE: 0})
     (rows,) = embedder.embed([item])
+    return rows
+
+
+def _probe(rows: Embeddings) -> tuple[float, ...]:
     return (*rows.after[0, :PROBED].tolist(), *rows.token_logprobs[0, :PROBED].tolist())
 
 
@@ -634,7 +693,7 @@ def _read(content: bytes, path: Path) -> Described:
     try:
         stated = json.loads(content)
         version = stated.get("schema_version") if isinstance(stated, dict) else None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SchemaError(f"{path}: not JSON: {error}") from error
     if version != SCHEMA:
         raise SchemaError(

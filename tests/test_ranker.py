@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import stand_in
+from proxy import Proxy
 from recorded_lists import recorded_list, stopped
 from typer.testing import CliRunner, Result
 
@@ -263,6 +267,7 @@ def test_partial_solutions_are_picked_as_their_states_are_planned(ranker: Ranker
     ]
     pairs.append((pairs[0][0], pairs[0][1] + END))
     picked = ranker.pick(*zip(*pairs, strict=True), separator=END)
+    assert picked.unverified == tuple(picked.unverified[first] for first in picked.same)
     plans = ranker.plan_many(states)
     assert len(picked.places) == sum(plan.verify for plan in plans)
     scores = picked.fill([2.0] * len(picked.places), float)
@@ -355,6 +360,16 @@ def test_a_log_that_teaches_nothing_is_one_sentence(
         Ranker.train(lists, encoder="free")
 
 
+IMPOSSIBLE = {
+    "scorer": ["nonsense", "printed"],
+    "k_base": [math.nan, math.inf, 0.5],
+    "beta": [math.nan],
+    "k_max": [0, -5, 1 << 60],
+    "skip_below": [0.0, 1.0, 2.0, math.nan],
+}
+"""Of a rule, what no training writes."""
+
+
 def test_damaged_and_foreign_folders_are_one_sentence(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="no such file; expected a ranker"):
         Ranker.load(tmp_path / "nothing")
@@ -363,7 +378,16 @@ def test_damaged_and_foreign_folders_are_one_sentence(folder: Path, tmp_path: Pa
         ({"schema_version": 99}, "a ranker of version 99, expected"),
         ({"probe": [9.0] * len(described["probe"])}, "gives other numbers than when"),
         ({"hidden": "x"}, "hidden"),
-        ({"width": 3}, r"do not fit ranker\.json"),
+        *(({"width": size}, "width: given") for size in (0, -1, (1 << 16) + 1, 1 << 40)),
+        ({"seen": -1}, "seen: given"),
+        ({"hidden": -1}, "hidden: given"),
+        *(({"width": size}, r"do not fit ranker\.json") for size in (3, 1 << 16)),
+        *(
+            ({"rule": {**described["rule"], name: value}}, rf"rule\.{name}: given")
+            for name, values in IMPOSSIBLE.items()
+            for value in values
+        ),
+        ({"encoder": "wordllama+free"}, "gives other numbers than when"),
     ):
         (folder / DESCRIBED).write_text(json.dumps({**described, **change}))
         with pytest.raises(SchemaError, match=r"ranker\.json"):
@@ -371,6 +395,42 @@ def test_damaged_and_foreign_folders_are_one_sentence(folder: Path, tmp_path: Pa
         write_digests(folder)
         with pytest.raises(SchemaError, match=message):
             Ranker.load(folder)
+    (folder / DESCRIBED).write_text("[" * 100_000)
+    write_digests(folder)
+    with pytest.raises(SchemaError, match=r"ranker\.json: not JSON"):
+        Ranker.load(folder)
+
+
+def test_an_encoder_of_another_width_is_one_sentence(ranker: Ranker, tmp_path: Path) -> None:
+    """Also where the numbers that were probed are the same."""
+    described = ranker.described.model_copy(update={"seen": 3})
+    weights = module._Weights(module.Heuristic(1, 3, described.hidden), module._Known(1))
+    replace(ranker, described=described, _weights=weights).save(tmp_path / "ranker")
+    with pytest.raises(SchemaError, match="gives other numbers than when"):
+        Ranker.load(tmp_path / "ranker")
+
+
+def test_a_folder_does_not_decide_who_gets_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who trains names the server; who loads names it in the environment."""
+    monkeypatch.setenv("SELVERIFY_ENCODER_KEY", "secret")
+
+    def told(server: Proxy) -> set[str | None]:
+        found = {one.headers.get("authorization") for one in server.seen}
+        server.seen.clear()
+        return found
+
+    one = asked(sums(2)[0])
+    with Proxy(stand_in.answer) as server:
+        trained = Ranker.train(sums(1), encoder=f"server:some/model@{server.url}")
+        trained.save(tmp_path / "ranker")
+        assert told(server) == {"Bearer secret"}
+        for allowed, key in (("http://127.0.0.1:9/v1", None), (server.url, "Bearer secret")):
+            monkeypatch.setenv("SELVERIFY_ENCODER_URL", allowed)
+            plan = Ranker.load(tmp_path / "ranker").plan(one.question, one.steps, one.candidates)
+            assert plan == trained.plan(one.question, one.steps, one.candidates)
+            assert told(server) == {key, "Bearer secret"}
 
 
 def run(*arguments: object) -> Result:
@@ -444,11 +504,61 @@ def test_long_samples_take_memory_as_their_steps_do(monkeypatch: pytest.MonkeyPa
     lists = TrainingLists.of(Log.of(scored_sample(n, MOST_STEPS + n % 2) for n in range(16)))
     assert len(lists) == 8 * MOST_STEPS
     tracemalloc.start()
-    kept = list(module._some_problems(lists, 0))
+    kept = list(module._some_lists(lists, 0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert [len(one.prefix) for one in kept] == [*range(MOST_STEPS)] * 2
+    assert set(Counter(one.problem_id for one in kept).values()) == {MOST_STEPS // 4}
+    assert len(kept) == 2 * MOST_STEPS
     assert peak < 8 * MOST_STEPS * len(kept)  # bytes: of the drawn ones, not of all
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most"),
+    [
+        ([50] * 3, {50: 50}),  # few enough
+        ([150] * 3, {150: 66}),  # shared among all
+        ([10, 10, 300], {10: 10, 300: 180}),
+        ([10] * 30, {10: 10}),  # whole problems
+        ([60] * 60, {60: 10}),  # not fewer than of 20 problems
+    ],
+)
+def test_of_a_large_log_large_problems_are_drawn_from(
+    sizes: list[int], most: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many lists each of them has; by the seed, in whatever order they come."""
+    monkeypatch.setattr(module, "MOST_LISTS", 200)
+    monkeypatch.setattr(module, "FEWEST_PROBLEMS", 20)
+    lists = [
+        recorded_list([RecordedCandidate(text="a")], problem=f"p{name}", state=f"{name}-{number}")
+        for name, size in enumerate(sizes)
+        for number in range(size)
+    ]
+    kept = list(module._some_lists(lists, 0))
+    counts = Counter(one.problem_id for one in kept)
+    assert {(sizes[int(name[1:])], count) for name, count in counts.items()} == set(most.items())
+    assert len(kept) >= min(len(lists), 200 - max(most.values()))
+    assert [*module._some_lists(lists[::-1], 0)][::-1] == kept
+    assert len(kept) == len(lists) or [*module._some_lists(lists, 1)] != kept
+
+
+def test_of_a_large_problem_whole_runs_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LISTS", 10)
+    lists = [
+        recorded_list([RecordedCandidate(text="a")], state=f"{run}-{number}").model_copy(
+            update={"run": f"run {run}"}
+        )
+        for run in range(20)
+        for number in range(4)
+    ]
+    runs = Counter(one.run for one in module._some_lists(lists, 0))
+    assert sorted(runs.values()) == [2, 4, 4]
+
+
+def test_a_ranker_is_trained_on_a_log_of_large_problems(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_LISTS", 2 * PROBLEMS)
+    drawn = Ranker.train(sums(1), encoder="free", source="sums")
+    assert f"sums (80 of its {PROBLEMS * STATES} lists, drawn at random)" in drawn.card
+    assert f"of {PROBLEMS} problems" in drawn.card
 
 
 def test_samples_of_two_models_share_no_state() -> None:

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import torch
 from pydantic import ValidationError
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModel
 
 from selverify.audit.log import RecordedList
@@ -26,7 +27,7 @@ from selverify.audit.records import shown
 from selverify.domains.answers import stated_answer
 from selverify.domains.claims import find_claims
 from selverify.domains.math_steps import END_OF_STEP
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import ParamsError, Refusal, SchemaError
 from selverify.models.assembly import open_embeddings
 from selverify.models.heuristic.embedding import Embeddings
 from selverify.models.prompting import disarmed
@@ -34,6 +35,10 @@ from selverify.models.verifiers.loading import load_model, load_tokenizer, local
 from selverify.params import PATIENCE, Server, validation_sentence
 
 TEXTS_AT_ONCE = 32
+LISTS_AT_ONCE = 4_096
+"""Whose texts are held together while they are encoded."""
+MOST_TOKENS = 2_048
+"""Of a text, for a model that states no number of positions (Bloom, Mamba, T5)."""
 LENGTH = 60.0
 """Characters of a usual step; the feature of its length counts from there."""
 DIMENSION = 64
@@ -44,6 +49,8 @@ _POOLINGS = ("mean", "last")
 SERVER = "server"
 ENCODER_KEY = "SELVERIFY_ENCODER_KEY"
 """The environment variable with the key of an embeddings endpoint."""
+ENCODER_URL = "SELVERIFY_ENCODER_URL"
+"""The environment variable with the address that gets the key also if a file names it."""
 
 
 class TextEncoder(Protocol):
@@ -76,7 +83,7 @@ class HubEncoder:
     """Any model of the hub or a folder; a text is the mean of its last layer, or its last token.
 
     ``mean`` is for sentence encoders, ``last`` for causal models. Of a text beyond the model's
-    positions the end is read.
+    positions the end is read. Of a model that encodes and decodes the encoder is taken.
     """
 
     def __init__(self, source: str, *, revision: str | None, pooling: str) -> None:
@@ -84,12 +91,12 @@ class HubEncoder:
         folder, _ = local_folder(source, revision=revision)
         self._tokenizer = load_tokenizer(folder)
         self._tokenizer.truncation_side = "left"
-        self._tokenizer.padding_side = "right"
-        if self._tokenizer.pad_token_id is None:
-            self._tokenizer.pad_token = self._tokenizer.eos_token
+        # Masked, so that any token will do where the tokenizer has none for it.
+        self._padding = self._tokenizer.pad_token_id or 0
         self._model = load_model(AutoModel, folder, dtype=torch.float32, device="cpu")
-        positions = int(self._model.config.get_text_config().max_position_embeddings)
-        self._longest = min(positions, self._tokenizer.model_max_length)
+        if self._model.config.is_encoder_decoder:
+            self._model = self._model.get_encoder()
+        self._longest = min(_positions(self._model), self._tokenizer.model_max_length)
         self._pooling = pooling
 
     @torch.inference_mode()
@@ -103,16 +110,15 @@ class HubEncoder:
         return rows
 
     def _read(self, texts: list[str]) -> Tensor:
-        # A tokenizer may make nothing of an empty text.
-        tokens: Any = self._tokenizer(
-            [text or " " for text in texts],
-            padding=True,
-            truncation=True,
-            max_length=self._longest,
-            return_tensors="pt",
+        # A tokenizer may make nothing of an empty text, or of white space.
+        tokens = self._tokenizer(
+            [text or " " for text in texts], truncation=True, max_length=self._longest
         )
-        hidden: Tensor = self._model(**tokens).last_hidden_state.float()
-        mask: Tensor = tokens["attention_mask"]
+        rows = [torch.tensor(row or [self._padding]) for row in tokens["input_ids"]]
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        padded = pad_sequence(rows, batch_first=True, padding_value=self._padding)
+        read = self._model(input_ids=padded, attention_mask=mask)
+        hidden: Tensor = read.last_hidden_state.float()
         if self._pooling == "last":
             return hidden[torch.arange(len(texts)), mask.sum(1) - 1]
         return (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
@@ -121,14 +127,21 @@ class HubEncoder:
 class EndpointEncoder:
     """A model behind an OpenAI-compatible embeddings endpoint."""
 
-    def __init__(self, model: str, url: str) -> None:
-        """``url``: up to and with the version. The key is that of ``ENCODER_KEY``, if it is set.
+    def __init__(self, model: str, url: str, *, from_file: bool) -> None:
+        """Take the key of ``ENCODER_KEY``, if it is set and the user named the address.
+
+        Args:
+            url: up to and with the version.
+            from_file: whether a file names it. It then gets the key only if it is the address in
+                ``ENCODER_URL``: a file must not decide who is sent a key.
 
         Raises:
             ParamsError: the address is none, or the package that asks servers is not installed.
         """
+        keyed = ENCODER_KEY in os.environ
+        self._withheld = keyed and from_file and os.environ.get(ENCODER_URL) != url
         try:
-            key = {"key_variable": ENCODER_KEY} if ENCODER_KEY in os.environ else {}
+            key = {"key_variable": ENCODER_KEY} if keyed and not self._withheld else {}
             server = Server(**{**PATIENCE, **key, "url": url, "model": model})
         except ValidationError as error:
             raise ParamsError(f"encoder: {validation_sentence(error)}") from None
@@ -140,7 +153,16 @@ class EndpointEncoder:
         Raises:
             ProtocolError: the server refuses, does not answer, or gives rows of several widths.
         """
-        return torch.tensor(self._embeddings.embed_texts([text or " " for text in texts]))
+        try:
+            return torch.tensor(self._embeddings.embed_texts([text or " " for text in texts]))
+        except Refusal as refusal:
+            if not self._withheld or refusal.status not in (401, 403):
+                raise
+            raise Refusal(
+                f"{refusal}; no key was sent, because a file names the address: set {ENCODER_URL} "
+                "to it if you trust it",
+                status=refusal.status,
+            ) from refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +177,7 @@ class Embedder:
     free: bool
 
     def embed(self, lists: Sequence[RecordedList]) -> list[Embeddings]:
-        """One row a candidate of each list; each distinct text is read once.
+        """One row a candidate of each list; of ``LISTS_AT_ONCE`` each distinct text is read once.
 
         ``state`` is the question with the prefix, ``move`` the candidate, ``after`` all three,
         ``goal`` the question. ``token_logprobs`` is ``free_features``, or a zero; ``logprob`` the
@@ -164,8 +186,16 @@ class Embedder:
         Raises:
             SchemaError: the encoder gives a number that is not finite as 32 bits.
         """
+        if self.encoder is None:
+            return [
+                self._rows(item, torch.zeros(2 + 2 * len(item.candidates), 1)) for item in lists
+            ]
+        parts = (lists[at : at + LISTS_AT_ONCE] for at in range(0, len(lists), LISTS_AT_ONCE))
+        return [rows for part in parts for rows in self._encoded(part, self.encoder)]
+
+    def _encoded(self, lists: Sequence[RecordedList], encoder: TextEncoder) -> list[Embeddings]:
         wanted = dict.fromkeys(text for item in lists for text in _texts(item))
-        vectors = self.encoder.encode(list(wanted)) if self.encoder else torch.zeros(len(wanted), 1)
+        vectors = encoder.encode(list(wanted))
         finite = vectors.isfinite()
         if not finite.all():
             text = list(wanted)[int(finite.logical_not().any(1).nonzero()[0])]
@@ -202,13 +232,14 @@ def free_features(item: RecordedList) -> Tensor:
     return torch.tensor([_features(one.text, known) for one in item.candidates])
 
 
-def open_embedder(name: str) -> Embedder:
+def open_embedder(name: str, *, from_file: bool = False) -> Embedder:
     """The embedder called ``name``.
 
     Args:
         name: ``free``; or ``wordllama``, ``mean:MODEL``, ``last:MODEL``, ``server:MODEL@URL``,
             each alone or with ``+free`` behind it. MODEL is a folder, or ``owner/name@revision``
             on the hub; of a server what it is called there.
+        from_file: whether a file holds the name; see ``EndpointEncoder``.
 
     Raises:
         ParamsError: another name.
@@ -226,11 +257,20 @@ def open_embedder(name: str) -> Embedder:
         return Embedder(encoder, free=plain != name)
     served, _, url = model.rpartition("@")
     if pooling == SERVER and served:
-        return Embedder(EndpointEncoder(served, url), free=plain != name)
+        return Embedder(EndpointEncoder(served, url, from_file=from_file), free=plain != name)
     raise ParamsError(
         f"encoder: given {name!r}, expected free, wordllama, mean:MODEL, last:MODEL or "
         "server:MODEL@URL, all but the first with or without +free behind it"
     )
+
+
+def _positions(model: Any) -> int:
+    """How many tokens a model reads. RoBERTa and its kin number them from behind the padding."""
+    stated = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 0
+    positions = int(stated) if stated > 0 else MOST_TOKENS  # XLNet says -1
+    tables = (one for name, one in model.named_modules() if name.endswith("position_embeddings"))
+    padding = (getattr(one, "padding_idx", None) for one in tables)
+    return positions - max((one + 1 for one in padding if one is not None), default=0)
 
 
 def _wordllama() -> Any:

@@ -15,12 +15,28 @@ import stand_in
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from proxy import Proxy
+from proxy import Proxy, status
 from recorded_lists import recorded_list
 from tiny_text_models import build
+from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BloomConfig,
+    BloomModel,
+    MambaConfig,
+    MambaModel,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+    T5Config,
+    T5Model,
+)
 
+from selverify.audit import encoders
 from selverify.audit.encoders import (
     DIMENSION,
     LENGTH,
@@ -31,7 +47,7 @@ from selverify.audit.encoders import (
     open_embedder,
 )
 from selverify.audit.log import RecordedCandidate, RecordedList
-from selverify.errors import ParamsError, SchemaError
+from selverify.errors import ParamsError, Refusal, SchemaError
 
 TEXTS = ["How many?", "", "48 / 2 = 24, so half of them are left.", "x" * 50, "How many?"]
 
@@ -80,6 +96,24 @@ def test_each_text_is_read_once_for_all_lists() -> None:
     (alone,) = Embedder(Letters(), free=False).embed(lists[1:])
     assert torch.equal(found[1].after, alone.after)
     assert Embedder(Letters(), free=False).embed([]) == []
+
+
+def test_lists_are_encoded_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same numbers, and each of them once for the lists of a part."""
+    lists = [recorded("So it is 5.", text) for text in ("No.", "Yes.", "No.")]
+    whole = Embedder(Letters(), free=True).embed(lists)
+    monkeypatch.setattr(encoders, "LISTS_AT_ONCE", 2)
+    letters = Letters()
+    for one, other in zip(whole, Embedder(letters, free=True).embed(lists), strict=True):
+        assert all(map(torch.equal, one, other))
+    assert len(letters.asked) == (2 + 3 + 3) + (2 + 2 + 2)
+
+
+def test_without_an_encoder_no_text_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(encoders, "_texts")
+    (rows,) = Embedder(None, free=True).embed([recorded("a", "b")])
+    for name in ("state", "move", "after", "goal"):
+        assert torch.equal(getattr(rows, name), torch.zeros(2, 1))
 
 
 def test_numbers_beyond_32_bits_are_an_error() -> None:
@@ -157,6 +191,42 @@ def test_a_model_reads_a_batch_as_it_reads_one_text_alone(folder: Path, pooling:
     assert torch.isfinite(encoder.encode([""])).all()
 
 
+OTHERS: list[tuple[type[PreTrainedModel], PretrainedConfig]] = [
+    (BloomModel, BloomConfig(vocab_size=5, hidden_size=8, n_layer=1, n_head=2)),
+    (MambaModel, MambaConfig(vocab_size=5, hidden_size=8, num_hidden_layers=1, state_size=2)),
+    (
+        RobertaModel,
+        RobertaConfig(
+            vocab_size=5, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+            num_attention_heads=2, max_position_embeddings=34, pad_token_id=1,
+        ),
+    ),
+    (T5Model, T5Config(vocab_size=5, d_model=8, d_ff=8, num_layers=1, num_heads=2, d_kv=4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "config"), OTHERS, ids=[one.__name__ for one, _ in OTHERS])
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_models_without_positions_or_padding_are_read(
+    kind: type[PreTrainedModel], config: PretrainedConfig, pooling: str, tmp_path: Path
+) -> None:
+    """Or that count positions from behind the padding, or decode, too."""
+    words = {word: place for place, word in enumerate(("?", "pad", "add", "take", "2"))}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(tmp_path)
+    kind(config).save_pretrained(tmp_path)
+    encoder = open_embedder(f"{pooling}:{tmp_path}").encoder
+    assert encoder is not None
+    texts = ["add 2", "", "take 2 add 2 " * 20, "take add"]
+    rows = encoder.encode(texts)
+    assert rows.shape == (4, 8)
+    for text, row in zip(texts, rows, strict=True):
+        torch.testing.assert_close(encoder.encode([text])[0], row, rtol=1e-4, atol=1e-5)
+    alone = encoder.encode(["add 2", "2"])
+    assert (alone[0] - alone[1]).abs().max() > 1e-4
+
+
 @pytest.mark.parametrize(
     ("name", "wrong"),
     [
@@ -190,6 +260,22 @@ def test_an_embeddings_endpoint_is_an_encoder(monkeypatch: pytest.MonkeyPatch) -
     for wrong in ("nowhere", "ftp://a/v1", ""):
         with pytest.raises(ParamsError, match="encoder: "):
             open_embedder(f"server:some/model@{wrong}")
+
+
+def test_a_file_does_not_decide_who_gets_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user does, by an address in the environment that is the whole of it."""
+    monkeypatch.setenv("SELVERIFY_ENCODER_KEY", "secret")
+    with Proxy(stand_in.answer, [status(401), None, None, status(401)]) as server:
+        name = f"server:some/model@{server.url}"
+        with pytest.raises(Refusal, match="no key was sent, because a file names the address: set"):
+            open_embedder(name, from_file=True).encoder.encode(["a"])  # type: ignore[union-attr]
+        for allowed in (server.url[:-1], server.url):
+            monkeypatch.setenv("SELVERIFY_ENCODER_URL", allowed)
+            open_embedder(name, from_file=True).encoder.encode(["a"])  # type: ignore[union-attr]
+        with pytest.raises(Refusal, match=r"expected a reply$"):
+            open_embedder(name).encoder.encode(["a"])  # type: ignore[union-attr]
+    told = [one.headers.get("authorization") for one in server.seen]
+    assert told == [None, None, "Bearer secret", "Bearer secret"]
 
 
 class TestWordLlama:
