@@ -26,6 +26,7 @@ from selverify.experiment.statistics import interval_columns
 from selverify.report.names import method_colour
 from selverify.report.plots import (
     RANKER_COLOURS,
+    drawable,
     drawing,
     figure_files,
     log_axis,
@@ -96,7 +97,7 @@ def found_against_calls(found: ListAudit, stem: Path, *, title: str) -> tuple[Pa
             axes.set(xlabel=_CALLS, xlim=(0, 104))
             axes.xaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
         # A file may be called anything, "$" included.
-        figure.suptitle(title, x=0.01, ha="left", size=10, parse_math=False)
+        figure.suptitle(drawable(title), x=0.01, ha="left", size=10, parse_math=False)
     return figure_files(stem)
 
 
@@ -131,7 +132,7 @@ def accuracy_against_cost(table: pd.DataFrame, stem: Path, *, title: str) -> tup
     Args:
         table: as :func:`sample_points` gives.
         stem: the figures' path without its suffix.
-        title: shown as it is; a dollar begins no formula.
+        title: a dollar begins no formula; what the font lacks is replaced.
 
     Returns:
         The SVG and the PNG.
@@ -151,7 +152,7 @@ def accuracy_against_cost(table: pd.DataFrame, stem: Path, *, title: str) -> tup
             axes.set(xlabel=label)
         percent_axis(panels[0], "Accuracy")
         panels[0].yaxis.set_major_locator(MaxNLocator(integer=True))
-        figure.suptitle(title, x=0.01, ha="left", size=10, parse_math=False)
+        figure.suptitle(drawable(title), x=0.01, ha="left", size=10, parse_math=False)
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center")
     return figure_files(stem)
 

@@ -57,6 +57,7 @@ class ListCoverage:
         reachable: lists that hold an accepted candidate.
         problems_reachable: distinct problems of these.
         decided_by_order: lists that hold an accepted candidate and another one.
+        without_logprob: candidates without a log probability.
     """
 
     lists: int
@@ -72,6 +73,7 @@ class ListCoverage:
     reachable: int
     problems_reachable: int
     decided_by_order: int
+    without_logprob: int
 
     @property
     def left_out(self) -> int:
@@ -147,6 +149,7 @@ def judge(
         reachable=sum(bool(one.accepted.any()) for one in judged),
         problems_reachable=len({one.problem_id for one in judged if one.accepted.any()}),
         decided_by_order=sum(bool(one.accepted.any() and not one.accepted.all()) for one in judged),
+        without_logprob=sum(c.logprob is None for one in judged for c in one.recorded.candidates),
     )
     return tuple(judged), coverage
 

@@ -88,13 +88,16 @@ def best_of(own: AnswerGroups, aggregation: str, how: Subsets) -> FloatArray:
     """[budget], the chance that the best-scored of N samples is right; equal scores share it.
 
     Exact: with F(s) the chance that no drawn sample scores above s, the best one scores s with
-    chance F(s) less F of the next lower score.
+    chance F(s) less F of the next lower score. Of n samples m do not score above s, so that F(s) is
+    C(m, N) / C(n, N), the product of (j - N) / j over m < j <= n.
     """
     scores = np.where(own.answered, own.scores[aggregation], -np.inf)
     _, place = np.unique(scores, return_inverse=True)
     right = np.bincount(place, weights=own.correct * own.answered) / np.bincount(place)
     above = len(scores) - np.cumsum(np.bincount(place))
-    reached = 1.0 - pass_at_k(above[:, None], samples=len(own), k=np.array(how.budgets)[None, :])
+    left = np.arange(len(scores), 0, -1)[:, None]
+    factors = np.maximum(left - np.array(how.budgets), 0) / left
+    reached = np.concatenate([np.ones((1, len(how.budgets))), np.cumprod(factors, axis=0)])[above]
     return right @ np.diff(reached, axis=0, prepend=0.0)
 
 

@@ -11,11 +11,10 @@ from dataclasses import asdict
 from functools import partial
 
 import pandas as pd
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from selverify.audit.block_table import BlockTable
 from selverify.audit.judged_lists import ListCoverage
 from selverify.audit.list_audit import (
     ADAPTIVE,
@@ -26,7 +25,7 @@ from selverify.audit.list_audit import (
     AuditOption,
     ListAudit,
 )
-from selverify.audit.orders import LEARNED, RECORDED, ranker_name
+from selverify.audit.orders import LEARNED, LIKELIHOOD, RECORDED, ranker_name
 from selverify.audit.records import shown
 from selverify.audit.sample_audit import SampleAudit, widest
 from selverify.audit.savings import Savings
@@ -41,7 +40,7 @@ FEW_PROBLEMS = 20
 MANY_MISSES = 0.03
 """From this share of candidates without a verdict on, an order may owe its rank to them."""
 NARROWEST = 14
-"""Characters of the names of methods; longer ones are broken."""
+"""Characters of the names of methods; longer ones are broken where the table fits then."""
 _OF_LISTS = (
     "\n[ , ]: 95 % intervals over problems. ( ): range of the choices. Equal scores are asked "
     "about in random order. The oracle knows the verdicts, and no order does better.\n"
@@ -163,8 +162,8 @@ def _setting(option: AuditOption) -> str:
     return f"k = {option.k}" if option.family == FIRST_K else f"k(w) with k_base = {option.k}"
 
 
-def _one_by_one(found: ListAudit) -> Table:
-    table = _table("Order", "Calls a state", "Of verify-all's, %", "To first accepted")
+def _one_by_one(found: ListAudit) -> BlockTable:
+    table = BlockTable("Order", "Calls a state", "Of verify-all's, %", "To first accepted")
     for _, row in _rows(found, VERIFY_ALL):
         table.add_row("Verify-all", _cell(row, "calls", digits=2), "100", "-")
     for ranker, row in _rows(found, ONE_BY_ONE):
@@ -177,8 +176,8 @@ def _one_by_one(found: ListAudit) -> Table:
     return table
 
 
-def _at_once(found: ListAudit, family: str, setting: str) -> Table:
-    table = _table("Order", setting, "Of verify-all's, %", "Found, %")
+def _at_once(found: ListAudit, family: str, setting: str) -> BlockTable:
+    table = BlockTable("Order", setting, "Of verify-all's, %", "Found, %")
     for ranker, row in _rows(found, family):
         table.add_row(
             ranker_name(ranker),
@@ -189,8 +188,8 @@ def _at_once(found: ListAudit, family: str, setting: str) -> Table:
     return table
 
 
-def _differences(found: ListAudit) -> Table:
-    table = _table("Order", "Less random order's", "Less recorded order's")
+def _differences(found: ListAudit) -> BlockTable:
+    table = BlockTable("Order", "Less random order's", "Less recorded order's")
     own = found.differences[found.differences["allocator"] == ONE_BY_ONE]
     rows = {(row["ranker"], row["against"]): row for _, row in own.iterrows()}
     for ranker in dict.fromkeys(own["ranker"]):
@@ -271,6 +270,12 @@ def _list_coverage(found: ListAudit) -> Iterator[str]:
         )
     else:
         yield "Every candidate has a verdict."
+    if 0 < own.without_logprob < own.candidates:
+        yield (
+            f"{ranker_name(LIKELIHOOD)} is left out: {own.without_logprob:,} of "
+            f"{_number(own.candidates, 'candidate')} "
+            f"{'has' if own.without_logprob == 1 else 'have'} none."
+        )
     if own.left_out:
         yield (
             f"{own.left_out:,} of {_number(own.lists, 'list')} "
@@ -337,10 +342,10 @@ def _unranked(accuracy: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def _by_size(found: SampleAudit) -> Table:
+def _by_size(found: SampleAudit) -> BlockTable:
     own = found.accuracy
     sizes = sorted(own["n"].unique().tolist())
-    table = _table("Method", *(f"N = {size}" for size in sizes), narrowest=NARROWEST)
+    table = BlockTable("Method", *(f"N = {size}" for size in sizes), narrowest=NARROWEST)
     uneven: dict[tuple[int, ...], str] = {}
     for label, rows in _methods(own):
         at = {int(row["n"]): row for _, row in rows.iterrows()}
@@ -354,9 +359,9 @@ def _by_size(found: SampleAudit) -> Table:
     return table
 
 
-def _at_last(found: SampleAudit) -> Table:
+def _at_last(found: SampleAudit) -> BlockTable:
     columns = ("Method", "Last N", "Accuracy, %", "Calls", "Step scores")
-    table = _table(*columns, narrowest=NARROWEST)
+    table = BlockTable(*columns, narrowest=NARROWEST)
     for label, rows in _methods(found.accuracy):
         last = widest(rows)
         costs = f"{last['calls']:.1f}", f"{last['steps']:.0f}"
@@ -369,8 +374,8 @@ def _methods(accuracy: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield method_label(str(method), str(aggregation)), rows
 
 
-def _selective(found: SampleAudit) -> Table:
-    table = _table(
+def _selective(found: SampleAudit) -> BlockTable:
+    table = BlockTable(
         *("Instead of scoring all", "Its\naccuracy, %", "Calls, not\nunanimous"),
         *("Selective, %", "Its calls"),
         narrowest=NARROWEST,
@@ -403,25 +408,15 @@ def _saved(one: Savings) -> str:
     )
 
 
-def _table(*names: str, narrowest: int | None = None) -> Table:
-    # Four columns with intervals fit into 80 characters without an edge.
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(names[0], min_width=narrowest)
-    for name in names[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
-    return table
-
-
 def _cell(
     row: pd.Series | None, name: str, *, scale: float = 1, digits: int = 1, signed: bool = False
-) -> Text:
-    # As a plain string its brackets would be read as markup.
-    return Text(ranged(row, name, scale=scale, digits=digits, signed=signed))
+) -> str:
+    return ranged(row, name, scale=scale, digits=digits, signed=signed)
 
 
-def _stacked(value: str) -> Text:
+def _stacked(value: str) -> str:
     """The interval below its value, so that the table fits a terminal."""
-    return Text(value.replace(" [", "\n[", 1))
+    return value.replace(" [", "\n[", 1)
 
 
 def _number(count: int, what: str) -> str:

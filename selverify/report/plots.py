@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, get_font
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, PercentFormatter
 from sklearn.isotonic import isotonic_regression
@@ -49,8 +50,10 @@ RANKER_COLOURS = {
     "hybrid": VERMILION,
     "oracle": "#222222",
 }
+FONT = "DejaVu Sans"
+"""Ships with matplotlib, so every machine draws the same."""
 STYLE: dict[Any, Any] = {  # matplotlib's own key type is a literal of every key
-    "font.family": "DejaVu Sans",  # ships with matplotlib, so every machine draws the same
+    "font.family": FONT,
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -91,6 +94,16 @@ def drawing(stem: Path, width: float, height: float, **style: Any) -> Iterator[F
 def figure_files(stem: Path) -> tuple[Path, Path]:
     """The SVG and the PNG of a figure, from its path without a suffix."""
     return stem.with_name(f"{stem.name}.svg"), stem.with_name(f"{stem.name}.png")
+
+
+def drawable(text: str) -> str:
+    """The text with U+FFFD for every character without a glyph in ``FONT``.
+
+    A control character would make an SVG that no XML parser reads; a name in Chinese would be
+    drawn as boxes, with a warning for each.
+    """
+    glyphs = get_font(findfont(FONT)).get_charmap()
+    return "".join(one if ord(one) in glyphs else "\ufffd" for one in text)
 
 
 def accuracy_against_budget(points: pd.DataFrame, stem: Path, *, title: str) -> None:

@@ -7,13 +7,18 @@ import os
 import random
 import re
 import resource
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from io import StringIO
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
 import torch
 from recorded_lists import recorded_list, stopped
+from rich.console import Console
 from torch import Tensor
 from typer.testing import CliRunner, Result
 
@@ -22,7 +27,7 @@ from selverify.audit import commands, learned_orders
 from selverify.audit.encoders import Embedder
 from selverify.audit.importers import IMPORTERS
 from selverify.audit.judged_lists import by_label, judge
-from selverify.audit.list_audit import accept_rule
+from selverify.audit.list_audit import AuditSettings, accept_rule, audit_lists
 from selverify.audit.log import (
     LogEntry,
     RecordedCandidate,
@@ -31,6 +36,7 @@ from selverify.audit.log import (
     read_log,
     write_log,
 )
+from selverify.audit.text import render_lists
 
 PROBLEMS, STATES, MOVES = 12, 4, 5
 
@@ -273,6 +279,22 @@ def test_tables_fit_a_terminal(log: Path) -> None:
         assert "…" not in text
 
 
+def told(lists: Sequence[RecordedList], width: int = 200) -> str:
+    """The audit of lists on a terminal of so many columns, without files."""
+    text = StringIO()
+    for part in render_lists(audit_lists(lists, settings=AuditSettings(resamples=50))):
+        Console(file=text, width=width).print(part)
+    return text.getvalue()
+
+
+def test_no_number_and_no_name_of_an_order_is_cut() -> None:
+    """Tables that are too wide are broken: each number is there as often as on a wide terminal."""
+    wide, shown = told(walks(0)), told(walks(0), 60)
+    found, expected = (Counter(re.findall(r"[-+]?[0-9.]+", text)) for text in (shown, wide))
+    assert found == expected
+    assert "Recorded order  " in shown and max(map(len, shown.splitlines())) <= 60
+
+
 def test_equal_logs_give_equal_files(log: Path) -> None:
     """Text, figures and tables, byte by byte; another seed draws other resamples."""
     table = log.parent / "table.csv"
@@ -324,14 +346,18 @@ def test_a_verifier_that_stopped_early_is_no_proof_of_its_order(log: Path) -> No
 
 
 def test_a_log_may_be_called_anything(log: Path) -> None:
-    """Its name is drawn as it is, and an error that quotes it does not steer the terminal."""
-    odd = log.with_name("$\\foo{$ _^.jsonl")
-    write_log(walks(0), odd)
+    """Its name is drawn without what the font lacks, and an error that quotes it does not steer
+    the terminal."""
+    odd = log.with_name("$\\foo{$ _^ 日本\x1b--\n.jsonl")
     unnamed = log.with_name(os.fsdecode(b"\xff.jsonl"))
-    write_log(walks(0), unnamed)
     for path in (odd, unnamed):
-        result = audited(path)
+        write_log(walks(0), path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            result = audited(path)
         assert result.exit_code == 0, result.output
+    figures = list((log.parent / "figures").glob("*.svg"))
+    assert len([ElementTree.parse(file) for file in figures]) == 2
     said = sentence(run("audit", log.with_name("no\x1b[31m\nlog")))
     assert "\x1b" not in said
     assert r"no\x1b[31m\nlog: no such file" in said
@@ -346,6 +372,27 @@ def test_repeats_are_told(log: Path) -> None:
     assert "Repeats of a candidate in its list cost no call: 4." in shown
     assert "Repeats with another verdict than the first, which counts: 1." in shown
     assert "Most proposed first" in shown
+
+
+def test_a_missing_log_probability_is_told() -> None:
+    """Where some candidates have one: the order is left out. Where none has, nothing is said."""
+
+    def shown(missing: int) -> str:
+        lists, rest = [], missing
+        for item in walks(0):
+            moves = [
+                one.model_copy(update={"logprob": None if place < rest else -1.0})
+                for place, one in enumerate(item.candidates)
+            ]
+            lists.append(item.model_copy(update={"candidates": tuple(moves)}))
+            rest -= len(moves)
+        return told(lists)
+
+    for missing, have in ((1, "has"), (239, "have")):
+        line = f"Log probability is left out: {missing} of 240 candidates {have} none."
+        assert shown(missing).count("Log probability") == shown(missing).count(line) == 1
+    assert shown(0).count("Log probability  ") == 4 and "is left out" not in shown(0)
+    assert "Log probability" not in shown(240)
 
 
 def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
+import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -48,6 +51,7 @@ from selverify.audit.text import render_samples
 from selverify.audit.tuning import Halving, choose_settings, reach
 from selverify.data.grading import MAX_ANSWER, Grader
 from selverify.errors import SchemaError
+from selverify.experiment.statistics import FloatArray, pass_at_k
 from selverify.search.aggregation import AGGREGATIONS
 
 ALL = (1, 2, 3)
@@ -232,6 +236,47 @@ def test_best_of_n_is_the_mean_over_every_subset(own: AnswerGroups) -> None:
     sizes = tuple(range(1, len(own) + 1))
     slow = [subsets_of(own, size, best) for size in sizes]
     assert best_of(own, "prod", how(*sizes)).tolist() == pytest.approx(slow)
+
+
+def slow_best_of(own: AnswerGroups, sizes: Sequence[int]) -> FloatArray:
+    """By pass@k at every distinct score."""
+    scores = np.where(own.answered, own.scores["last"], -np.inf)
+    values, place = np.unique(scores, return_inverse=True)
+    right = np.bincount(place, weights=own.correct * own.answered) / np.bincount(place)
+    above = (scores > values[:, None]).sum(axis=1)
+    reached = 1.0 - pass_at_k(above[:, None], samples=len(own), k=np.array(sizes)[None, :])
+    return right @ np.diff(reached, axis=0, prepend=0.0)
+
+
+def many(number: int, *, digits: int) -> AnswerGroups:
+    """Samples of a problem with random scores of so many digits; some answer nothing."""
+    rng = np.random.default_rng(number)
+    return AnswerGroups(
+        "p",
+        (rng.random(number) < 0.4).astype(float),
+        rng.integers(-1, 9, number),
+        {"last": np.round(rng.random(number), digits)},
+        *np.ones((2, number)),
+        np.zeros(number, dtype=np.bool_),
+    )
+
+
+@pytest.mark.parametrize("digits", [1, 9])
+@pytest.mark.parametrize("number", [1, 2, 64, 700])
+def test_best_of_n_is_that_of_pass_at_k_at_every_score(number: int, digits: int) -> None:
+    own = many(number, digits=digits)
+    sizes = sorted({size for size in (1, 2, 16, 60, number - 1, number) if 0 < size <= number})
+    found = best_of(own, "last", how(*sizes))
+    assert found == pytest.approx(slow_best_of(own, sizes), abs=1e-12)
+
+
+def test_best_of_n_takes_no_time_that_grows_with_the_square() -> None:
+    """The most samples that a problem may have: milliseconds, where pass@k took seconds."""
+    own = many(MOST_SAMPLES, digits=12)
+    start = time.process_time()
+    found = best_of(own, "last", how(*(2**power for power in range(14)), MOST_SAMPLES))
+    assert time.process_time() - start < 1.0
+    assert found[0] == pytest.approx((own.correct * own.answered).mean())
 
 
 @given(one_pool())
@@ -425,10 +470,10 @@ def audited(samples: Sequence[RecordedSample], grader: Grader | None = None) -> 
     return found
 
 
-def said(found: SampleAudit) -> str:
+def said(found: SampleAudit, width: int = 160) -> str:
     """The audit as a terminal shows it."""
     text = StringIO()
-    console = Console(file=text, width=160)
+    console = Console(file=text, width=width)
     for part in render_samples(found):
         console.print(part)
     return text.getvalue()
@@ -448,6 +493,17 @@ def test_an_audit_shows_every_method_and_what_selection_needs(
     assert "4 to 6 a problem" in text
     assert "problems: pass@N" in text
     assert "weighted vote, prod: " in text
+
+
+def test_no_number_and_no_name_of_a_method_is_cut(log: tuple[RecordedSample, ...]) -> None:
+    """Tables that are too wide are broken: each number is there as often as on a wide terminal."""
+    for found in (audited(log), audited(uneven(255, 256, 256))):
+        expected = Counter(re.findall(r"[-+]?[0-9.]+", said(found)))
+        for width in (60, 80):
+            shown = said(found, width)
+            assert Counter(re.findall(r"[-+]?[0-9.]+", shown)) == expected
+            assert "weighted vote, prod  " in shown
+            assert max(map(len, shown.splitlines())) <= width
 
 
 def uneven(*sizes: int) -> list[RecordedSample]:
