@@ -48,7 +48,7 @@ LONGEST_TEXT = 200_000
 """Characters of one text; a longer one is refused."""
 MOST_ENTRIES = 10_000
 """Candidates of a list, steps of a prefix or a solution."""
-MOST_PARTS = 4_000_000
+MOST_PARTS = 8_000_000
 """Candidates, steps and step scores of all entries: packed, a few bytes hold thousands of them."""
 LONGEST_NAME = 500
 LARGEST, LARGEST_COUNT = 1e15, 1 << 53
