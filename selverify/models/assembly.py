@@ -241,6 +241,7 @@ def open_generator(
         prompting_id=shown,
         sampling=sampling,
         seed=seed,
+        few_shot=source.prompt is not None and not pretrained.tokenizer.chat_template,
     )
 
     def adapted(adapter: Path) -> tuple[CausalModel, str]:
@@ -307,6 +308,7 @@ def _served(
         seed=seed,
         api=source.api,
         schema=move_schema(domain) if source.structured else None,
+        few_shot=source.prompt is not None and source.api == "completions",
     )
     if source.embeddings is None:
         return _Parts(proposer, None, proposer.identity(), alone=True)

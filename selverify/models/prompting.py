@@ -27,6 +27,9 @@ CONTROL = re.compile(
 )
 """Where a control token of some chat template may begin: <|x|>, <x>, </x>, <fim-x>, [INST],
 [/INST], [gMASK], [IMG]. Three other capitals in brackets may be a triangle's area."""
+NEXT_QUESTION = "\nUser:"
+"""What the next question begins with in ``plain_text``: a base model may invent one."""
+_NEXT_QUESTION = re.compile(r"^[^\S\n]*User:", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,12 @@ def plain_text(prompt: Prompt) -> str:
         return prompt.begun
     said = "".join(f"{role.capitalize()}: {text}\n\n" for role, text in prompt.messages)
     return f"{said}Assistant: {prompt.begun}".rstrip(" ")
+
+
+def before_next_question(text: str) -> str:
+    """What of a text that continues ``plain_text`` stands before the next question."""
+    found = _NEXT_QUESTION.search(text)
+    return text[: found.start()] if found else text
 
 
 def plain(domain: Domain) -> Callable[[State], Prompt]:

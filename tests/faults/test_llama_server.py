@@ -189,7 +189,7 @@ def test_a_search_goes_on_where_its_server_was_killed(server: LlamaServer) -> No
         }
         model = over(url)
         # Of n samples decoded together each may round otherwise after a new start.
-        model._takes = model._takes._replace(several=False)
+        model._takes = model._takes._replace(capped=True)
         backend = ComposedBackend(model, verifier=Judge())
         return run_searches(searches, backend, end_of_move=domain.end_of_move)
 

@@ -225,7 +225,7 @@ def test_searches_over_http_end_as_in_process(url, checkpoint, problems, solve, 
     """Outcomes and costs; the server knows no ``n``, so each sample has a request and a seed."""
     proposer = over(url, checkpoint)
     assert solve(problems[:SEARCHED], proposer) == in_process
-    assert proposer._takes.several is False
+    assert proposer._takes.most == 1 and proposer._takes.capped
 
 
 def test_searches_over_a_faulty_line_end_as_in_process(

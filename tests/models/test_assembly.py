@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import tiny_reward_models
 import torch
 from stand_in import NOWHERE
 from tiny_text_models import build
-from transformers import LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaForCausalLM
 
 from selverify.domains.math_steps import MathSteps
 from selverify.domains.math_structured import MathStructured
@@ -107,6 +108,28 @@ def test_another_prompt_is_another_generator(llama: Path, tmp_path: Path) -> Non
     one, two = opened(tmp_path / "one"), opened(tmp_path / "two")
     assert one.backbone != two.backbone
     assert one.backend.identity("propose") != two.backend.identity("propose")
+
+
+def test_examples_as_plain_text_are_another_generator(llama: Path, tmp_path: Path) -> None:
+    """There samples end before the next question; a chat, and a prompt of the problem alone, have
+    the identity that replies were kept under before that was so."""
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    tokenizer.chat_template = None
+    base = shutil.copytree(llama, tmp_path / "base")
+    (base / "chat_template.jinja").unlink(missing_ok=True)
+    tokenizer.save_pretrained(base)
+    found = {}
+    for prompt in ("math_steps", None):
+        for name, source in {
+            "chat": served(prompt=prompt),
+            "text": served(prompt=prompt, api="completions"),
+            "tuned": hub(llama, prompt=prompt),
+            "base": hub(base, prompt=prompt),
+        }.items():
+            write_source(tmp_path / "source", source)
+            found[name, prompt] = opened(tmp_path / "source").backend.identity("propose")
+    marked = {one for one, identity in found.items() if "next question" in identity}
+    assert marked == {("text", "math_steps"), ("base", "math_steps")}
 
 
 def test_a_server_without_embeddings_ranks_nothing(tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def causal(
     kept_moves: int = 0,
     alphabet: str | None = None,
     depth: float = 1.0,
+    few_shot: bool = False,
 ) -> CausalModel:
     sampling = SAMPLING.model_copy(update={"batch_rows": rows})
     return CausalModel(
@@ -101,6 +102,7 @@ def causal(
         sampling=sampling,
         seed=3,
         kept_moves=kept_moves,
+        few_shot=few_shot,
     )
 
 
@@ -383,6 +385,35 @@ def test_a_blank_between_prompt_and_move_is_read_with_the_move(pretrained: HubMo
     model = causal(base, alphabet="ab. \n", kept_moves=1000)
     model.propose([ProposeItem(state, 0, 60)])
     assert len(model._kept._places) > 1
+
+
+def test_behind_examples_as_plain_text_the_next_question_ends_a_sample(
+    pretrained: HubModel,
+) -> None:
+    """A base model that answers and goes on with it, for ever."""
+    tokenizer = copy.deepcopy(pretrained.tokenizer)
+    tokenizer.chat_template = None
+    base = dataclasses.replace(copy.deepcopy(pretrained), tokenizer=tokenizer)
+    said = tokenizer.encode("So.\n\nUser:", add_special_tokens=False)
+    following = dict(zip(said, (*said[1:], said[0]), strict=True))  # ``Assistant:`` ends alike
+    last: list[int] = []
+
+    def loudly(_: object, __: object, logits: Tensor) -> Tensor:
+        return logits.index_fill(-1, torch.tensor(following.get(last[-1], said[0])), 1e3)
+
+    base.model.get_input_embeddings().register_forward_pre_hook(
+        lambda _, given: last.append(int(given[0].flatten()[-1]))
+    )
+    base.model.get_output_embeddings().register_forward_hook(loudly)
+    model, usual = causal(base, few_shot=True), causal(base)
+    ((step,),) = model.propose([ProposeItem(STATES[0], 0, 1)])
+    ((asking,),) = model.propose([ProposeItem(STATES[1], 0, 1)])
+    ((whole,),) = model.complete([CompleteItem(STATES[0], 0, 1)])
+    assert [one.text for one in (step, asking)] == ["So.", ""]
+    assert whole.text.strip() == "So." and whole.tokens == len(said)
+    ((going_on,),) = usual.complete([CompleteItem(STATES[0], 0, 1)])
+    assert going_on.tokens == SAMPLING.max_solution_tokens and "User:" in going_on.text
+    assert model.identity() != usual.identity()
 
 
 def test_the_least_probable_tokens_come_first_and_padding_is_not_among_them() -> None:

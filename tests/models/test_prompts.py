@@ -18,14 +18,17 @@ from selverify.domains.math_structured import OPERATORS, MathStructured
 from selverify.domains.word_problems import WordProblems
 from selverify.errors import ParamsError
 from selverify.models.prompting import (
+    NEXT_QUESTION,
     FewShot,
     Prompt,
     PromptData,
     Prompting,
+    before_next_question,
     disarmed,
     load_prompt,
     move_schema,
     plain,
+    plain_text,
 )
 from selverify.search.gates import reject
 from selverify.types import Move, State
@@ -175,6 +178,22 @@ def test_a_plain_prompt_is_the_state_and_no_more() -> None:
     assert plain(STRUCTURED)(state) == Prompt((), "2 + 2?\n")
     hand = COUNTDOWN.initial_state(COUNTDOWN.read("use 4 6 to make 24 .", problem_id="p"), budget=1)
     assert plain(COUNTDOWN)(hand) == Prompt((), "use 4 6 to make 24 .")
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ("4.\n\nUser: Why?\n\nUser: No.", "4.\n\n"),
+        ("4.\n \tUser: Why?", "4.\n"),
+        (" User: Why?", ""),
+        ("A User: user:\nA user\nUsers: 2", "A User: user:\nA user\nUsers: 2"),
+    ],
+)
+def test_the_next_question_begins_a_line_of_the_plain_layout(text: str, before: str) -> None:
+    """With the mark that the layout gives to questions, which servers are told to stop at."""
+    assert before_next_question(text) == before
+    shown = plain_text(Prompt((("user", "Why?"), ("assistant", "So.")), ""))
+    assert NEXT_QUESTION in f"\n{shown}" and before_next_question(shown) == ""
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -177,6 +178,63 @@ def test_a_move_ends_where_its_end_was_said(said: str, told: Reply, text: str) -
 
 
 @pytest.mark.parametrize(
+    ("said", "step", "solution"),
+    [
+        ("5 * 25 = 125\n\nThe answer is 12", "5 * 25 = 125", "5 * 25 = 125"),
+        ("The answer is 12", "", ""),
+        ("\n\nThe answer is 12", "", ""),
+        ("The answer is 12\n\n", "The answer is 12", "The answer is 12"),
+        (r"It is $\boxed{\frac{1}{2}}$. In oth", r"It is $\boxed{\frac{1}{2}}$. In oth", None),
+        (r"It is $\boxed{\frac{1}{2", "", ""),
+        (r"It is \boxed 12", "", ""),
+    ],
+)
+def test_what_the_limit_cut_off_is_no_step_and_no_answer(
+    said: str, step: str, solution: str | None
+) -> None:
+    """125 may have been meant; an answer whose box is closed was said."""
+    cut = choices(said, finish_reason="length")
+    for whole, text in ((False, step), (True, step if solution is None else solution)):
+        assert first(cut, whole=whole, end_of_move="\n\n").text == text
+        assert first(choices(said), whole=whole, end_of_move="\n\n").text
+
+
+def test_a_step_that_was_cut_off_is_not_asked_for_again() -> None:
+    """As one of white space alone would be."""
+    asked = Scripted(lambda body: choices("So", finish_reason="length", stop_reason=None))
+    model(asked, end_of_move="\n\n").propose([ProposeItem(state(), 0, 1)])
+    assert len(asked.asked) == 1
+
+
+INVENTED = "So 4.\n\nUser: What is 10 + 7?\n\nAssistant: \\boxed{17}."
+
+
+@pytest.mark.parametrize(
+    ("said", "reason", "text"),
+    [
+        (INVENTED, "stop", "So 4."),
+        (INVENTED, "length", "So 4."),
+        (INVENTED.partition("\n\n")[2], "length", ""),
+        ("So 4.\n User: What is 10 + 7?", "length", "So 4."),
+        ("A User: is 4.", "stop", "A User: is 4."),
+        ("A User: is 4", "length", ""),
+    ],
+)
+def test_behind_examples_as_plain_text_the_next_question_ends_a_sample(
+    said: str, reason: str, text: str
+) -> None:
+    """A base model goes on with one; what it says before is whole."""
+    asked = Scripted(lambda body: choices(said, finish_reason=reason))
+    proposer = model(asked, end_of_move="\n\n", few_shot=True)
+    (((one,),), ((whole,),)) = (
+        proposer.propose([ProposeItem(state(), 0, 1)]),
+        proposer.complete([CompleteItem(state(), 0, 1)]),
+    )
+    assert one.text == whole.text == text
+    assert asked.used("stop") == [["\n\n"], ["\nUser:"]]
+
+
+@pytest.mark.parametrize(
     ("said", "text"),
     [("a\nb\n\nc", "a\nb"), ("\n\na\n\nb", "a"), (" a ", "a"), ("", ""), ("\n\n", "")],
 )
@@ -241,8 +299,64 @@ def test_a_server_without_n_is_asked_singly_from_then_on(heedless: bool) -> None
     proposer = model(asked)
     replies = proposer.propose(items)
     assert asked.used("n") == ([3, 3] if heedless else [3, None]) + [None] * 5
-    assert proposer._takes == Takes(several=False, schema=None)
+    assert proposer._takes == Takes(1, capped=True, schema=None)
     assert replies == model(Scripted(single)).propose(items)
+
+
+def at_most(most: int) -> Callable[[Body], Any]:
+    """A server that takes an ``n`` up to ``most``, such as llama.cpp's with so many slots."""
+    return lambda body: refused() if body.get("n", 1) > most else writer(body)
+
+
+@pytest.mark.parametrize(
+    ("counts", "used", "parts"),
+    [
+        ((2, 4, 8), [2, 4, 8, 4, 4], [4, 4]),
+        ((8, 4, 2, 8), [8, 4, 4, 4, 2, 4, 4], [4, 4]),
+        ((2, 6, 6), [2, 6, 3, 3, 3, 3], [3, 3]),
+        ((1, 5), [None, 5, 2, 2, None], [2, 2, 1]),
+    ],
+)
+def test_a_request_for_more_than_a_server_takes_is_split(
+    counts: Sequence[int], used: list[int | None], parts: list[int]
+) -> None:
+    """Whichever was asked for first; each part is asked for under the seed of its first sample."""
+    asked = Scripted(at_most(4))
+    proposer = model(asked)
+    for count in counts:
+        (samples,) = proposer.complete([CompleteItem(state(), 0, count)])
+    assert asked.used("n") == used
+    starts = accumulate(parts, initial=0)
+    items = [CompleteItem(state(), *one) for one in zip(starts, parts, strict=False)]
+    assert samples == sum(model(Scripted(writer)).complete(items), start=())
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA])
+def test_what_is_refused_of_one_item_alone_is_asked_for_sample_by_sample(
+    schema: Reply | None,
+) -> None:
+    """It teaches nothing; a sample that is refused by itself is an error."""
+
+    def picky(body: Body) -> Any:
+        odd = body["prompt"] in told.values()
+        return refused() if odd and body.get("n", 1) > most else obedient(body)
+
+    told = {"q": "odd"}
+    asked = Scripted(picky)
+    proposer = model(
+        asked,
+        schema=schema,
+        prompting=lambda state: Prompt((), told.get(state.problem.problem_id, "plain")),
+    )
+    most = 1
+    items = [ProposeItem(state(name), 0, 2) for name in "pqr"]
+    assert all(sample.text for samples in proposer.propose(items) for sample in samples)
+    assert asked.used("n") == [2, 2, 2, None, None]
+    assert proposer._takes.most == 2 and not proposer._takes.capped
+    most = 0
+    with pytest.raises(Refusal):
+        proposer.propose(items)
+    assert asked.used("n")[5:] == [2, 2, 2, None]
 
 
 def test_lost_choices_are_asked_for_again() -> None:
@@ -253,7 +367,7 @@ def test_lost_choices_are_asked_for_again() -> None:
     items = [ProposeItem(state(name), 0, 2) for name in "pq"]
     assert proposer.propose(items) == model(Scripted(writer)).propose(items)
     assert asked.used("n") == [2, 2, 2] and next(counts, None) is None
-    assert proposer._takes.several is True
+    assert proposer._takes == Takes(2, capped=False, schema=None)
 
 
 def test_a_server_that_takes_n_is_asked_with_it_after_it_lost_some() -> None:
@@ -262,7 +376,7 @@ def test_a_server_that_takes_n_is_asked_with_it_after_it_lost_some() -> None:
     asked = Scripted(lambda body: writer({**body, "n": next(counts)}))
     proposer = model(asked)
     replies = [proposer.propose([ProposeItem(state(name), 0, 4)])[0] for name in "pqr"]
-    assert asked.used("n") == [4, 4, 4, None, 4] and proposer._takes.several is True
+    assert asked.used("n") == [4, 4, 4, None, 4] and not proposer._takes.capped
     assert replies[1][3] == model(Scripted(writer)).propose([ProposeItem(state("q"), 3, 1)])[0][0]
 
 
@@ -271,9 +385,9 @@ def test_one_sample_says_nothing_about_n() -> None:
     asked = Scripted(writer)
     proposer = model(asked)
     proposer.propose([ProposeItem(state(), 0, 1)])
-    assert asked.used("n") == [None] and proposer._takes.several is None
+    assert asked.used("n") == [None] and proposer._takes == Takes(1, capped=False, schema=None)
     proposer.complete([CompleteItem(state(), 0, 2)])
-    assert proposer._takes.several is True
+    assert proposer._takes.most == 2
 
 
 def obedient(body: Body) -> Any:
@@ -291,7 +405,7 @@ def test_a_schema_goes_with_moves_alone() -> None:
     assert first.text == '{"op": "a;b"}' and asked.used("stop") == [None, None]
     form = {"name": "move", "schema": SCHEMA, "strict": True}
     assert asked.used("response_format") == [{"type": "json_schema", "json_schema": form}, None]
-    assert proposer._takes == Takes(several=True, schema=True)
+    assert proposer._takes == Takes(2, capped=False, schema=True)
 
 
 @pytest.mark.parametrize("heedless", [False, True])
@@ -303,7 +417,7 @@ def test_without_schemas_moves_are_asked_for_as_text(heedless: bool) -> None:
     )
     proposer = model(asked, schema=SCHEMA)
     assert proposer.propose(items) == model(Scripted(writer)).propose(items)
-    assert proposer._takes == Takes(several=True, schema=False)
+    assert proposer._takes == Takes(2, capped=False, schema=False)
     assert [form is not None for form in asked.used("response_format")] == [True, False, False]
 
 
@@ -345,7 +459,7 @@ def test_what_a_server_takes_is_found_out_with_one_item(several: bool, schema: b
     asked = Scripted(known)
     proposer = model(asked, schema=SCHEMA)
     proposer.propose([ProposeItem(state(), 0, 2)])
-    assert proposer._takes == Takes(several, schema)
+    assert proposer._takes == Takes(2 if several else 1, capped=not several, schema=schema)
     found_out = len(asked.asked)
     proposer.propose([ProposeItem(state(name), 0, 2) for name in "qr"])
     assert len(asked.asked) - found_out == (2 if several else 4)
@@ -358,7 +472,7 @@ def test_what_a_server_refuses_altogether_is_an_error(schema: Reply | None) -> N
         proposer = model(Scripted(lambda body, reply=reply: reply), schema=schema)
         with pytest.raises(ProtocolError, match=r"no such model|choices"):
             proposer.propose([ProposeItem(state(), 0, 2)])
-        assert proposer._takes == Takes(None, None)
+        assert proposer._takes == Takes(1, capped=False, schema=None)
 
 
 def test_a_prompt_that_is_too_long_gets_no_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -374,7 +488,7 @@ def test_a_prompt_that_is_too_long_gets_no_text(caplog: pytest.LogCaptureFixture
     first, second, third = proposer.propose([ProposeItem(state(name), 0, 2) for name in "pqr"])
     assert first == third == (Sample("", 0, 0.0),) * 2
     assert all(sample.text for sample in second)
-    assert proposer._takes.several is True
+    assert proposer._takes.most == 2
     assert [one.getMessage() for one in caplog.records] == [f"generator small: {served._NO_TEXT}"]
 
 
@@ -507,6 +621,7 @@ def test_the_identity_names_what_samples_follow_from() -> None:
         model(Scripted(writer), schema=SCHEMA),
         model(Scripted(writer), schema={"type": "array"}),
         model(Scripted(writer), end_of_move="\n\n"),
+        model(Scripted(writer), few_shot=True),
     ]
     assert len({usual, *(other.identity() for other in others)}) == 1 + len(others)
 

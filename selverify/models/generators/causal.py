@@ -43,7 +43,7 @@ from selverify.models.heuristic.embedding import (
 )
 from selverify.models.heuristic.kept import KeptEmbeddings
 from selverify.models.parameter_count import parameters_of
-from selverify.models.prompting import Prompt, disarmed
+from selverify.models.prompting import NEXT_QUESTION, Prompt, before_next_question, disarmed
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
@@ -87,12 +87,14 @@ class CausalModel(SamplingGenerator):
         sampling: Sampling,
         seed: int,
         kept_moves: int,
+        few_shot: bool = False,
     ) -> None:
         """``prompting_id`` identifies what ``prompting`` shows beside the state; ``kept_tokens``
         bounds the cache of prefixes; ``depth`` as for ``SharedPrefixes``. ``exact_values``: what
         ``domain.forced`` knows is not sampled. ``alphabet``: the characters of the words that are
         sampled; the model, which is changed in place, computes logits of these alone. None: of all.
         ``kept_moves``: of so many sampled moves the embeddings are kept until ``embed``.
+        ``few_shot``: prompts are examples as plain text, so samples end before the next question.
 
         Raises:
             ParamsError: as ``SharedPrefixes``; exact values of a domain that computes none; an
@@ -118,10 +120,13 @@ class CausalModel(SamplingGenerator):
         self._prefixes = SharedPrefixes(pretrained, capacity=kept_tokens, depth=depth)
         self._prompting = prompting
         self._seed = seed
-        self._watched = _watched(pretrained, self._end[-1] + self._mark[-1:], self._words)
+        self._few_shot = few_shot
+        marks = self._end[-1] + self._mark[-1:] + (NEXT_QUESTION[-1] if few_shot else "")
+        self._watched = _watched(pretrained, marks, self._words)
         sampled = sampling.model_dump_json(exclude={"max_moves", "batch_rows"})
         exact = " exact values" if exact_values else ""
         exact += "" if alphabet is None else f" of {alphabet!r}"
+        exact += " up to the next question" if few_shot else ""
         self._identity = f"{pretrained.digest} {prompting_id} {sampled} {seed}{exact}"
 
     def identity(self) -> str:
@@ -376,6 +381,7 @@ class CausalModel(SamplingGenerator):
                 states=[item.state for item in items for _ in range(width)],
                 one_move=one_move,
                 mark=self._mark,
+                few_shot=self._few_shot,
             ),
             self._words,
             seeds=seeds,
@@ -452,6 +458,8 @@ class CausalModel(SamplingGenerator):
     def _finished(self, drawn: Drawn, row: int, *, one_move: bool) -> Sample:
         tokens = drawn.tokens[row, : drawn.lengths[row]].tolist()
         text = self._pretrained.decode(tokens)
+        if self._few_shot:
+            text = before_next_question(text)
         if one_move:
             before, end, _ = text.lstrip().partition(self._end)
             text = close_move(before, self._end) if end else text.strip()
@@ -462,7 +470,7 @@ class _Ends:
     """Satisfies ``Rules``: samples end with the text's end, or with a move's.
 
     After ``mark`` the domain says what it knows of a row's text; empty: it is not asked. ``states``
-    are those that the rows continue.
+    are those that the rows continue. With ``few_shot`` they also end with the next question's mark.
     """
 
     def __init__(
@@ -475,6 +483,7 @@ class _Ends:
         states: Sequence[State],
         one_move: bool,
         mark: str,
+        few_shot: bool,
     ) -> None:
         self._pretrained = pretrained
         self._domain = domain
@@ -483,6 +492,7 @@ class _Ends:
         self._states = states
         self._one_move = one_move
         self._mark = mark
+        self._few_shot = few_shot
         self._words = words
         self.watched = watched
 
@@ -496,10 +506,19 @@ class _Ends:
     def ended(self, row: int, tokens: list[int]) -> bool:
         if tokens[-1] in self._ends:
             return True
+        if self._few_shot and self._asks(tokens):
+            return True
         if not self._one_move or self._end not in self._pretrained.decode(tokens[-TAIL:]):
             return False
         # What is blank so far has not begun.
         return not self._end.isspace() or self._end in self._pretrained.decode(tokens).lstrip()
+
+    def _asks(self, tokens: list[int]) -> bool:
+        """Whether the next question has begun."""
+        if NEXT_QUESTION.strip() not in self._pretrained.decode(tokens[-TAIL:]):
+            return False
+        text = self._pretrained.decode(tokens)
+        return before_next_question(text) != text
 
     def forced(self, row: int, tokens: list[int]) -> list[int]:
         if not self._mark or self._mark not in self._pretrained.decode(tokens[-1:]):

@@ -5,9 +5,9 @@ know: connections, calls, budgets, searches.
 
 A sample's seed follows from (run seed, problem, trace, index) alone, and what is asked for one item
 never depends on the items beside it. A request for ``n`` samples has one seed, that of its first;
-a server that takes no ``n`` is asked for each sample alone, under its own. Whether a server honours
-seeds cannot be seen, so a second answer may differ from the first: it is the reply cache that gives
-the same samples to whoever asks the same again.
+where a server refuses it, smaller parts are requested, at last each sample alone, and each part has
+the seed of its first. Whether a server honours seeds cannot be seen, so a second answer may differ
+from the first: it is the reply cache that gives the same samples to whoever asks the same again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,12 +26,18 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
+from selverify.domains.answers import extract_boxed
 from selverify.domains.base import close_move
 from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.models.generators.client import Client
 from selverify.models.generators.sampling import Item, temperature_of
 from selverify.models.no_room import is_no_room
-from selverify.models.prompting import Prompt, plain_text
+from selverify.models.prompting import (
+    NEXT_QUESTION,
+    Prompt,
+    before_next_question,
+    plain_text,
+)
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
 from selverify.search.requests import CompleteItem, ProposeItem
@@ -46,6 +53,7 @@ _CHARACTERS_A_TOKEN = 4
 """Of English text, roughly."""
 _MOST_TOKENS = 1 << 31
 """A count beyond it is none."""
+_BOX = re.compile(r"\\boxed\s*\{")
 _FEW_TOKENS = 16
 """A problem that leaves no room for so many is too long by itself."""
 _NO_SCHEMA = "the server takes no JSON schema, or does not follow it; moves are requested as text"
@@ -90,10 +98,10 @@ class _Choice(_Strict):
         return message is not None and message.content is None and self.finish_reason == "stop"
 
     @property
-    def spoken(self) -> bool:
-        """Whether it has a text, if only white space, that no filter took away."""
+    def blank(self) -> bool:
+        """Whether it has a text of white space at most, that no filter took away."""
         said = self.text if self.message is None else self.message.content
-        return said is not None and self.finish_reason != "content_filter"
+        return said is not None and not said.strip() and self.finish_reason != "content_filter"
 
     def stopped_by(self, end: str) -> bool:
         """Whether ``end`` ended it, as far as the server tells."""
@@ -118,12 +126,14 @@ class _Vectors(_Strict):
 
 
 class _Takes(NamedTuple):
-    """What a server was found to take; None is not known yet.
+    """What a server was found to take.
 
-    ``several``: ``n`` samples in one request. ``schema``: constrained decoding.
+    ``most``: the most samples in one request so far; no more are taken if it is ``capped``.
+    ``schema``: constrained decoding; None is not known yet.
     """
 
-    several: bool | None
+    most: int
+    capped: bool
     schema: bool | None
 
 
@@ -172,11 +182,13 @@ class ServedModel:
         seed: int,
         api: Api,
         schema: Mapping[str, object] | None = None,
+        few_shot: bool = False,
     ) -> None:
         """``prompting_id`` identifies what ``prompting`` shows beside the state.
 
         ``schema``: the JSON schema of one move, where moves are JSON objects. Under it a move ends
         with its object, so nothing is added; a server that knows no schemas is asked without.
+        ``few_shot``: prompts are examples as plain text, so samples end before the next question.
         """
         self._client = client
         self._end = end_of_move
@@ -185,7 +197,8 @@ class ServedModel:
         self._seed = seed
         self._api = api
         self._schema = schema
-        self._takes = _Takes(None, None)
+        self._few_shot = few_shot
+        self._takes = _Takes(1, capped=False, schema=None)
         self._finding_out = RLock()
         self._warned: set[str] = set()
         self._granted = 0  # the highest limit of tokens that a reply came under
@@ -193,12 +206,13 @@ class ServedModel:
         drawn = None if schema is None else _digest(json.dumps(schema, sort_keys=True)).hex()
         self._identity = (
             f"{client.server.model} {api} {prompting_id} {sampled} {seed} {drawn} {end_of_move!r}"
+            f"{' up to the next question' if few_shot else ''}"
         )
 
     def identity(self) -> str:
         """Of the model's name, the prompts, the sampling and the seed; not of where it is served.
 
-        A server that takes no ``n`` gives other samples under it than one that does.
+        A server that takes another ``n`` gives other samples under it.
         """
         return self._identity
 
@@ -238,27 +252,38 @@ class ServedModel:
             if len(self._variants(one)) > 1:
                 with self._finding_out:
                     if len(self._variants(one)) > 1:  # another thread may have found out
-                        found[place] = self._probe(one)
+                        found[place] = self._probe(one, self._variants(one))
         rest = [place for place in range(len(requests)) if place not in found]
         answers, _ = self._fetch([requests[place] for place in rest], self._takes)
         for place, answer in zip(rest, answers, strict=True):
-            found[place] = self._settled(answer, requests[place])
+            one = requests[place]
+            if len(one.seeds) > 1 and _refused(answer):
+                found[place] = self._probe(one, [self._takes._replace(most=1)])
+            else:
+                found[place] = self._settled(answer, one)
         return tuple(tuple(found[place]) for place in range(len(requests)))
 
     def _variants(self, one: _Request) -> list[_Takes]:
         """What the server may take of what this would use, the most first."""
-        takes = self._takes
-        several = _open(takes.several, used=len(one.seeds) > 1)
-        schema = _open(takes.schema, used=len(one.seeds) > 0 and self._may_constrain(one))
-        return [_Takes(*pair) for pair in product(several, schema)]
+        takes, count = self._takes, len(one.seeds)
+        more = count > takes.most and not takes.capped
+        schemas = _open(takes.schema, used=count > 0 and self._may_constrain(one))
+        most = [count if more else max(1, min(count, takes.most))]
+        while most[-1] > 1 and (more or len(schemas) > 1):
+            most.append(most[-1] // 2)
+        return [_Takes(size, takes.capped, schema) for size, schema in product(most, schemas)]
 
-    def _probe(self, one: _Request) -> list[Sample]:
-        """The samples, asked for with less and less until the server takes it."""
-        answer: _Answer = []
-        for variant in self._variants(one):
-            (answer,), whole = self._fetch([one], variant)
-            if isinstance(answer, Refusal):
+    def _probe(self, one: _Request, variants: Sequence[_Takes]) -> list[Sample]:
+        """The samples; the first are asked for with less and less until the server takes it."""
+        answers: list[_Answer] = []
+        for variant in variants:
+            head, *others = _parts(one, variant.most)
+            answers, whole = self._fetch([head], variant)
+            (answer,) = answers
+            if _refused(answer):
                 continue
+            if isinstance(answer, Refusal):
+                break
             schema = variant.schema
             if schema and self._takes.schema is None:
                 # A server may also take a schema and pay no heed to it, which its first word shows.
@@ -268,9 +293,14 @@ class ServedModel:
                 schema = True if texts else None
             elif schema is False and self._takes.schema is None:
                 self._warn_once(_NO_SCHEMA)
-            self._takes = _Takes(variant.several if whole else bool(self._takes.several), schema)
+            most, capped, _ = self._takes
+            if len(one.seeds) > most and not capped:
+                capped = variant.most < len(one.seeds) or not whole
+                most = max(most, variant.most) if whole else most
+            self._takes = _Takes(most, capped, schema)
+            answers += self._fetch(others, self._takes)[0]
             break
-        return self._settled(answer, one)
+        return self._settled(_joined(answers), one)
 
     def _settled(self, answer: _Answer, request: _Request) -> list[Sample]:
         """The samples; no text each where the steps so far, or the problem, leave no room.
@@ -285,7 +315,7 @@ class ServedModel:
         if not is_no_room(answer):
             raise answer
         few = replace(request, seeds=request.seeds[:1], limit=min(request.limit, _FEW_TOKENS))
-        least = _Takes(several=False, schema=False)
+        least = _Takes(1, capped=True, schema=False)
         if few.limit < request.limit and not request.steps and self._granted < request.limit:
             (again,) = self._post([self._body(few, least)], [few], least)
             if not isinstance(again, Refusal):
@@ -304,10 +334,20 @@ class ServedModel:
             _log.warning("generator %s: %s", self._client.server.model, said)
 
     def _fetch(self, requests: Sequence[_Request], takes: _Takes) -> tuple[list[_Answer], bool]:
+        """The answer to each request, asked for in parts of as many samples as are taken, and
+        whether none had too few."""
+        parts = [_parts(one, takes.most) for one in requests]
+        answers, whole = self._fetch_parts([part for own in parts for part in own], takes)
+        told = iter(answers)
+        return [_joined([next(told) for _ in own]) for own in parts], whole
+
+    def _fetch_parts(
+        self, requests: Sequence[_Request], takes: _Takes
+    ) -> tuple[list[_Answer], bool]:
         """The answer to each request, with all its samples, and whether none had too few: a server
         that loses some is asked once more, which tells it from one that knows no ``n``."""
         answers: list[_Answer] = [[] for _ in requests]
-        for _ in range(0 if takes.several is False else 2):
+        for _ in range(2):
             short = _short(requests, answers)
             again = self._ask([requests[place] for place in short], takes)
             for place, answer in zip(short, again, strict=True):
@@ -320,10 +360,7 @@ class ServedModel:
         ]
         told = self._ask([one for _, one in alone], takes)
         for (place, _), answer in zip(alone, told, strict=True):
-            refused = next(
-                (one for one in (answers[place], answer) if isinstance(one, Refusal)), None
-            )
-            answers[place] = refused or [*_given(answers[place]), *_given(answer)]
+            answers[place] = _joined([answers[place], answer])
         return answers, not short
 
     def _ask(self, requests: Sequence[_Request], takes: _Takes) -> list[_Answer]:
@@ -335,7 +372,7 @@ class ServedModel:
         blank = [
             (place, index)
             for place, body in enumerate(bodies)
-            if "stop" in body and self._end.isspace()
+            if "stop" in body and requests[place].one_move and self._end.isspace()
             for index, read in enumerate(_given(answers[place]))
             if read.blank
         ]
@@ -373,6 +410,8 @@ class ServedModel:
             body["response_format"] = {"type": "json_schema", "json_schema": named}
         elif one.one_move:
             body["stop"] = [self._end]
+        elif self._few_shot:
+            body["stop"] = [NEXT_QUESTION]
         return body
 
     def _may_constrain(self, one: _Request) -> bool:
@@ -392,16 +431,24 @@ class ServedModel:
         return [
             _Read(
                 Sample(text, count, 0.0),
-                blank=not text and choice.spoken and choice.stopped_by(self._end),
+                blank=choice.blank and choice.stopped_by(self._end),
             )
             for choice, text, count in zip(choices, texts, _tokens(read.usage, texts), strict=True)
         ]
 
     def _text(self, choice: _Choice, asked: _Request, takes: _Takes) -> str:
         said, end = choice.said or "", self._end
+        cut = choice.finish_reason == "length" and end.isspace()
+        if self._few_shot:
+            before = before_next_question(said)
+            said, cut = before, cut and before == said
         if not asked.one_move and not end.isspace():
             return " ".join(said.replace(end, f" {end} ").split())
-        if not asked.one_move or self._constrains(asked, takes):
+        if self._constrains(asked, takes):
+            return said.strip()
+        if cut:
+            said = _ended(said.lstrip(), end)
+        if not asked.one_move:
             return said.strip()
         before, found, _ = said.lstrip().partition(end)
         return close_move(before, end) if found or choice.stopped_by(end) else before.strip()
@@ -472,6 +519,31 @@ def _digest(text: str) -> bytes:
 
 def _open(known: bool | None, *, used: bool) -> tuple[bool | None, ...]:
     return (True, False) if used and known is None else (known,)
+
+
+def _ended(text: str, end: str) -> str:
+    """The finished part of a text that the limit of tokens cut off: up to the last end of a move,
+    or all of it if the last move holds a closed box, whose answer is complete."""
+    before, found, behind = text.rpartition(end)
+    return text if _BOX.search(behind) and extract_boxed(behind) else before + found
+
+
+def _refused(answer: _Answer) -> bool:
+    """Whether the server refused a request of which it may take a part: for want of room it would
+    refuse each part."""
+    return isinstance(answer, Refusal) and not is_no_room(answer)
+
+
+def _parts(one: _Request, most: int) -> list[_Request]:
+    """Requests of at most ``most`` samples each."""
+    starts = range(0, len(one.seeds), most)
+    return [replace(one, seeds=one.seeds[start : start + most]) for start in starts]
+
+
+def _joined(answers: Sequence[_Answer]) -> _Answer:
+    """The samples of all parts; the first refusal if there is one."""
+    refused = next((one for one in answers if isinstance(one, Refusal)), None)
+    return refused or [read for answer in answers for read in _given(answer)]
 
 
 def _without_stop(body: Mapping[str, object]) -> dict[str, object]:
