@@ -145,6 +145,8 @@ def choose_rule(
         (RANDOM, VERIFY_ALL): _where(several, every),
     }
     table = summarise(states, rows, bootstrap=Bootstrap(resamples, seed))
+    choosing = several & [bool(state.accepted.any()) for state in states]
+    table = _never_certain(table, problems=len(np.unique(problems[choosing])))
     skipped, right = _skipped(options[shipped])
     of_problems = len(np.unique(problems[skipped]))
     won = options[shipped].found[[len(set(state.accepted)) == 2 for state in states]]
@@ -156,6 +158,15 @@ def choose_rule(
         of_problems,
         int(right.sum()),
     )
+
+
+def _never_certain(table: pd.DataFrame, *, problems: int) -> pd.DataFrame:
+    """Where a rule failed in no state, resamples do not either: Wilson's interval over problems."""
+    if not problems:
+        return table
+    certain = (table["found_low"] == 1.0) & (table["allocator"] == PLAN)
+    low = wilson_interval(problems, problems).low
+    return table.assign(found_low=table["found_low"].mask(certain, low))
 
 
 def _where(several: BoolArray, own: Outcomes) -> Outcomes:

@@ -63,6 +63,8 @@ def test_states_without_a_choice_do_not_count_as_found(lone: int) -> None:
     assert rule.k_base > 1 and rule.skip_below is None
     table = savings.table.set_index(["ranker", "allocator"])
     assert table.loc[(LEARNED, PLAN), "found"] == 1.0
+    # None of 30 problems failed: not more than a ninth of others will.
+    assert table.loc[(LEARNED, PLAN), "found_low"] == pytest.approx(0.886, abs=0.001)
     assert (savings.contested, savings.won) == (2 * PROBLEMS, 1.0)
 
 
