@@ -127,7 +127,14 @@ def test_a_value_is_forced_behind_white_space_too(llama: Path) -> None:
 
     def of(text: str, *, one_move: bool, mark: str = "=") -> tuple[bool, str]:
         rules = causal._Ends(
-            pretrained, DOMAIN, watched, words, states=[start], one_move=one_move, mark=mark
+            pretrained,
+            DOMAIN,
+            watched,
+            words,
+            states=[start],
+            one_move=one_move,
+            mark=mark,
+            few_shot=False,
         )
         tokens = pretrained.tokenizer.encode(text, add_special_tokens=False)
         return rules.ended(0, tokens), pretrained.decode(rules.forced(0, tokens))
