@@ -13,7 +13,7 @@ from selverify.audit.counterfactual import Outcomes, choose_allocation
 from selverify.audit.judged_lists import JudgedList, by_label, judge
 from selverify.audit.learned_orders import HeldOutScores
 from selverify.audit.log import RecordedCandidate
-from selverify.audit.ranking_rule import LEARNED, PLAN, choose_rule
+from selverify.audit.ranking_rule import LEARNED, PLAN, Rule, Savings, choose_rule
 from selverify.search.gated import REJECT_PROBABILITY
 
 PROBLEMS, LONE, MOVES = 30, 40, 5
@@ -47,11 +47,9 @@ def blind(judged: Sequence[JudgedList]) -> list[HeldOutScores]:
     ]
 
 
-@pytest.mark.parametrize("lone", [0, LONE])
-def test_states_without_a_choice_do_not_count_as_found(lone: int) -> None:
-    """However many there are, a blind ranker has all moves verified where there are several."""
-    judged = states(lone)
-    rule, savings = choose_rule(
+def chosen(judged: Sequence[JudgedList]) -> tuple[Rule, Savings]:
+    """With a blind ranker."""
+    return choose_rule(
         judged,
         blind(judged),
         ["residual"],
@@ -60,6 +58,13 @@ def test_states_without_a_choice_do_not_count_as_found(lone: int) -> None:
         seed=0,
         resamples=100,
     )
+
+
+@pytest.mark.parametrize("lone", [0, LONE])
+def test_states_without_a_choice_do_not_count_as_found(lone: int) -> None:
+    """However many there are, a blind ranker has all moves verified where there are several."""
+    judged = states(lone)
+    rule, savings = chosen(judged)
     assert rule.k_base > 1 and rule.skip_below is None
     table = savings.table.set_index(["ranker", "allocator"])
     assert table.loc[(LEARNED, PLAN), "found"] == 1.0
@@ -71,15 +76,7 @@ def test_states_without_a_choice_do_not_count_as_found(lone: int) -> None:
 def test_where_there_is_nothing_to_choose_one_call_is_enough() -> None:
     """All states count then, and the table has a share of them."""
     judged = [one for one in states(LONE) if len(one.accepted) == 1]
-    rule, savings = choose_rule(
-        judged,
-        blind(judged),
-        ["residual"],
-        wanted=0.98,
-        strange=np.zeros(len(judged), np.bool_),
-        seed=0,
-        resamples=100,
-    )
+    rule, savings = chosen(judged)
     assert rule.k_base == 1
     assert savings.table["found"].tolist() == [1.0] * 3 and savings.contested == 0
 

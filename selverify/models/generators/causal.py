@@ -156,7 +156,7 @@ class CausalModel(SamplingGenerator):
         try:
             return self._read_in_batches(items)
         except (MemoryError, RuntimeError) as error:
-            if self._batches == 1 or not _is_out_of_memory(error):
+            if self._batches == 1 or not is_out_of_memory(error):
                 raise
         self._batches = 1
         self._prefixes.forget_recordings()
@@ -343,7 +343,7 @@ class CausalModel(SamplingGenerator):
         try:
             return self._drawn(items, prompts, **told)
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             if sum(item.count for item in items) == 1:
                 raise ParamsError(
@@ -549,7 +549,7 @@ def _after(state: State, move: Move) -> State:
     return replace(state, derivation=(*state.derivation, move))
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     """On a processor, and in cuBLAS, PyTorch raises an error of no kind of its own."""
     kinds = (MemoryError, torch.OutOfMemoryError)
     said = ("can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")

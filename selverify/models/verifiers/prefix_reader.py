@@ -25,7 +25,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import DynamicCache
 
 from selverify.errors import ParamsError, ProtocolError
-from selverify.models.generators.causal import _is_out_of_memory
+from selverify.models.generators.causal import is_out_of_memory
 from selverify.models.generators.prefix_cache import (
     KeptPrefixes,
     Pieces,
@@ -192,7 +192,7 @@ class HiddenStateVerifier:
         try:
             return self._read(states)
         except (MemoryError, RuntimeError) as error:
-            if not _is_out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             sizes = [len(job.line.tokens) for jobs in states for job in jobs]
             if not self._halve_batches(sizes):
