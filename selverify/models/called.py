@@ -50,7 +50,7 @@ def batched(function: F) -> F:
     """Decorate a function that takes a list of requests, and replies with a list: one a request.
 
     A request is the tuple of what a plain function takes: ``(question, steps, n)`` of a generator,
-    ``(question, steps)`` of a verifier. All that searches wait for comes in one call.
+    ``(question, steps)`` of a verifier. All requests that searches wait for come in one call.
 
     Raises:
         ParamsError: no function, or one that takes no attribute, such as a method of an object.

@@ -86,12 +86,13 @@ def _holds_no_tree(value: dict[str, object]) -> bool:
 
 
 def _states_of_rows(file: Path) -> frozenset[int]:
-    """Hashes of the states that have rows, all of which have children."""
+    """Hashes of the states that have rows with candidates."""
     rows = (record.value for record in read_records(file))
     return frozenset(
         hash((one["tree"], *map(str, one["prefix"])))
         for one in rows
         if isinstance(one, dict)
+        and one.get("candidates")
         and isinstance(one.get("tree"), int)
         and isinstance(one.get("prefix"), list)
     )
