@@ -17,6 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema
 
+from selverify.domains.answers import extract_boxed
 from selverify.domains.base import Domain
 from selverify.errors import ParamsError
 from selverify.types import Arguments, State
@@ -30,6 +31,7 @@ CONTROL = re.compile(
 NEXT_QUESTION = "\nUser:"
 """What the next question begins with in ``plain_text``: a base model may invent one."""
 _NEXT_QUESTION = re.compile(r"^[^\S\n]*User:", re.MULTILINE)
+_BRACED_BOX = re.compile(r"\\boxed\s*\{")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,14 @@ def before_next_question(text: str) -> str:
     """What of a text that continues ``plain_text`` stands before the next question."""
     found = _NEXT_QUESTION.search(text)
     return text[: found.start()] if found else text
+
+
+def finished_part(text: str, end: str) -> str:
+    """The finished part of a text that the limit of tokens cut off: up to the last end of a move,
+    or all of it if the last move holds a closed box, whose answer is complete."""
+    before, found, behind = text.rpartition(end)
+    complete = _BRACED_BOX.search(behind) and extract_boxed(behind)
+    return text if complete else before + found
 
 
 def plain(domain: Domain) -> Callable[[State], Prompt]:

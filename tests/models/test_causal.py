@@ -53,6 +53,12 @@ def pretrained(
     return load_hub_model(str(folder), revision=None, dtype="float32", device="cpu")
 
 
+@pytest.fixture(autouse=True)
+def unfinished_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random models seldom finish a step: samples are compared with what the limit cuts off."""
+    monkeypatch.setattr(module, "finished_part", lambda text, _: text)
+
+
 def prompting(state: State) -> Prompt:
     begun = "".join(f"{move.text}\n\n" for move in state.derivation)
     return Prompt((SYSTEM, ("user", state.problem.text)), begun)
@@ -414,6 +420,46 @@ def test_behind_examples_as_plain_text_the_next_question_ends_a_sample(
     ((going_on,),) = usual.complete([CompleteItem(STATES[0], 0, 1)])
     assert going_on.tokens == SAMPLING.max_solution_tokens and "User:" in going_on.text
     assert model.identity() != usual.identity()
+
+
+SAID = "\n\nSo 1 + 1 = 2.\n\nIt is 12"
+
+
+@pytest.mark.parametrize(
+    ("said", "room", "expected"),
+    [
+        (SAID, 0, ("So 1 + 1 = 2.", "\n\nSo 1 + 1 = 2.\n\n")),
+        (SAID, 1, ("So 1 + 1 = 2.", SAID)),  # the last token ends the text
+        ("So 1 +", 0, ("", "")),
+        ("So 1 +", 1, ("So 1 +", "So 1 +")),
+        (r"So \boxed{12}", 0, (r"So \boxed{12}", r"So \boxed{12}")),
+        (r"So \boxed{12", 0, ("", "")),
+    ],
+)
+def test_a_step_that_the_limit_cuts_off_is_none(
+    pretrained: HubModel,
+    monkeypatch: pytest.MonkeyPatch,
+    said: str,
+    room: int,
+    expected: tuple[str, str],
+) -> None:
+    """12 of 125 is no answer; as of a served text. ``room``: for tokens behind what is said.
+    ``expected``: as a move and as a solution.
+    """
+    monkeypatch.undo()
+    tokens = pretrained.tokenizer.encode(said, add_special_tokens=False)
+    limit = len(tokens) + room
+    for one_move, text in zip((True, False), expected, strict=True):
+        base = dataclasses.replace(pretrained, model=copy.deepcopy(pretrained.model))
+        model, coming = causal(base), [*tokens, pretrained.tokenizer.eos_token_id]
+        base.model.get_output_embeddings().register_forward_hook(
+            lambda _, __, logits, coming=coming: logits.index_fill(
+                -1, torch.tensor(coming.pop(0)), 1e3
+            )
+        )
+        item = CompleteItem(STATES[0], 0, 1)
+        ((sample,),) = model._sample([item], one_move=one_move, limit=limit, temperature=1.0)
+        assert sample.text == text
 
 
 def test_the_least_probable_tokens_come_first_and_padding_is_not_among_them() -> None:

@@ -43,7 +43,13 @@ from selverify.models.heuristic.embedding import (
 )
 from selverify.models.heuristic.kept import KeptEmbeddings
 from selverify.models.parameter_count import parameters_of
-from selverify.models.prompting import NEXT_QUESTION, Prompt, before_next_question, disarmed
+from selverify.models.prompting import (
+    NEXT_QUESTION,
+    Prompt,
+    before_next_question,
+    disarmed,
+    finished_part,
+)
 from selverify.models.verifiers.reward import SCALE, SEEN, WINDOW
 from selverify.params import Sampling
 from selverify.search.backend import NOTHING
@@ -369,7 +375,8 @@ class CausalModel(SamplingGenerator):
         seeds = np.zeros((len(items), width), np.uint64)
         for own, item in zip(seeds, items, strict=True):
             own[: item.count] = self._seeds(item)
-        most = np.array([min(limit, self._pretrained.positions - len(one)) for one in prompts])
+        room = np.array([min(limit, self._pretrained.positions - len(one)) for one in prompts])
+        most = np.where(np.arange(width) < counts[:, None], room[:, None], 0)
         drawn = Decoding(
             self._prefixes,
             past,
@@ -385,13 +392,13 @@ class CausalModel(SamplingGenerator):
             ),
             self._words,
             seeds=seeds,
-            most=np.where(np.arange(width) < counts[:, None], most[:, None], 0),
+            most=most,
             temperature=temperature,
             keep=self._kept.capacity > 0,
         ).run()
         replies = tuple(
             tuple(
-                self._finished(drawn, place * width + index, one_move=one_move)
+                self._finished(drawn, place * width + index, limit=room[place], one_move=one_move)
                 for index in range(item.count)
             )
             for place, item in enumerate(items)
@@ -455,11 +462,14 @@ class CausalModel(SamplingGenerator):
         said = "\x1f".join(item.state.said)
         return item_seeds(f"{self._seed}|{item.state.problem.problem_id}|{said}", item)
 
-    def _finished(self, drawn: Drawn, row: int, *, one_move: bool) -> Sample:
+    def _finished(self, drawn: Drawn, row: int, *, limit: int, one_move: bool) -> Sample:
         tokens = drawn.tokens[row, : drawn.lengths[row]].tolist()
-        text = self._pretrained.decode(tokens)
+        text = said = self._pretrained.decode(tokens)
         if self._few_shot:
-            text = before_next_question(text)
+            text = before_next_question(said)
+        whole = text != said or len(tokens) < limit or tokens[-1] in self._pretrained.ends()
+        if not whole and self._end.isspace():
+            text = finished_part(text, self._end)
         if one_move:
             before, end, _ = text.lstrip().partition(self._end)
             text = close_move(before, self._end) if end else text.strip()

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +25,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
-from selverify.domains.answers import extract_boxed
 from selverify.domains.base import close_move
 from selverify.errors import ParamsError, ProtocolError, Refusal
 from selverify.models.generators.client import Client
@@ -36,6 +34,7 @@ from selverify.models.prompting import (
     NEXT_QUESTION,
     Prompt,
     before_next_question,
+    finished_part,
     plain_text,
 )
 from selverify.params import Sampling
@@ -53,7 +52,6 @@ _CHARACTERS_A_TOKEN = 4
 """Of English text, roughly."""
 _MOST_TOKENS = 1 << 31
 """A count beyond it is none."""
-_BOX = re.compile(r"\\boxed\s*\{")
 _FEW_TOKENS = 16
 """A problem that leaves no room for so many is too long by itself."""
 _NO_SCHEMA = "the server takes no JSON schema, or does not follow it; moves are requested as text"
@@ -447,7 +445,7 @@ class ServedModel:
         if self._constrains(asked, takes):
             return said.strip()
         if cut:
-            said = _ended(said.lstrip(), end)
+            said = finished_part(said.lstrip(), end)
         if not asked.one_move:
             return said.strip()
         before, found, _ = said.lstrip().partition(end)
@@ -519,13 +517,6 @@ def _digest(text: str) -> bytes:
 
 def _open(known: bool | None, *, used: bool) -> tuple[bool | None, ...]:
     return (True, False) if used and known is None else (known,)
-
-
-def _ended(text: str, end: str) -> str:
-    """The finished part of a text that the limit of tokens cut off: up to the last end of a move,
-    or all of it if the last move holds a closed box, whose answer is complete."""
-    before, found, behind = text.rpartition(end)
-    return text if _BOX.search(behind) and extract_boxed(behind) else before + found
 
 
 def _refused(answer: _Answer) -> bool:
