@@ -44,6 +44,8 @@ from selverify.types import Sample, Verdict
 REQUEST_KINDS = frozenset({Propose.kind, Complete.kind, Rank.kind, Verify.kind})
 ENTRIES_PER_COMMIT = 4096
 """A larger request is passed on in parts, and the reply to each part is committed."""
+MOST_KNOWN = 200_000
+"""Beyond so many keys the memory is emptied, if all of it is in the file."""
 
 _SCHEMA = 3
 _CHECKSUM_BYTES = 8
@@ -55,6 +57,8 @@ _SAMPLED = (ProposeItem, CompleteItem)
 _Entry = Sample | tuple[float, ...] | Verdict
 _Missing = tuple[bytes, Any]
 """A key and the item to request under it."""
+_Known = dict[bytes, dict[int, _Entry]]
+"""The entries of each key by their index."""
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _log = logging.getLogger(__name__)
 
@@ -94,7 +98,7 @@ class CachedBackend:
         self._unwritten: list[tuple[Any, ...]] = []
         self._lock = Lock()
         self._one_by_one = frozenset(one_by_one)
-        self._known: dict[bytes, dict[int, _Entry]] = {}
+        self._known: _Known = {}
         self._connection = _open(path)
 
     @staticmethod
@@ -138,13 +142,13 @@ class CachedBackend:
             raise ProtocolError(f"a backend was given a {request.kind!r}, expected a request")
         keys = [self._key(request.kind, item) for item in request.items]
         with self._lock:
-            self._load(keys)
-            missing = self._missing(request.items, keys)
+            found = self._load(keys)
+        missing = _missing_of(request.items, keys, found)
         size = 1 if request.kind in self._one_by_one else ENTRIES_PER_COMMIT
         for part in _by_size(missing, size):
-            self._request(type(request), part)
+            self._request(type(request), part, found)
         return tuple(
-            _reply(item, self._known[key]) for item, key in zip(request.items, keys, strict=True)
+            _reply(item, found[key]) for item, key in zip(request.items, keys, strict=True)
         )
 
     def _key(self, kind: str, item: Any) -> bytes:
@@ -169,8 +173,10 @@ class CachedBackend:
         text = "".join([f"{len(part)}:{part}" for part in parts])
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
-    def _load(self, keys: Sequence[bytes]) -> None:
-        """Bring what the file holds under ``keys`` into memory, each key once in its life."""
+    def _load(self, keys: Sequence[bytes]) -> _Known:
+        """What the file holds under ``keys``, which is read once while the memory is not full."""
+        if len(self._known) > MOST_KNOWN and not self._unwritten:
+            self._known.clear()
         fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
         rows = list(self._rows(fresh))  # a key whose rows cannot be read is not known
         self._known.update((key, {}) for key in fresh)
@@ -190,6 +196,7 @@ class CachedBackend:
                 self._connection.executemany(
                     "DELETE FROM replies WHERE key = ? AND position IS ?", damaged
                 )
+        return {key: self._known[key] for key in keys}
 
     def _rows(self, keys: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
         for start in range(0, len(keys), _KEYS_PER_QUERY):
@@ -199,22 +206,8 @@ class CachedBackend:
                 rows = self._connection.execute(query, part).fetchall()
             yield from rows
 
-    def _missing(self, items: Sequence[Any], keys: Sequence[bytes]) -> list[_Missing]:
-        """The items to request, as contiguous ranges of absent samples, each of them once."""
-        wanted: dict[bytes, tuple[Any, set[int]]] = {}
-        for item, key in zip(items, keys, strict=True):
-            known = self._known[key]
-            absent = [index for index in _indices(item) if index not in known]
-            if absent:
-                wanted.setdefault(key, (item, set()))[1].update(absent)
-        return [
-            (key, part)
-            for key, (item, indices) in wanted.items()
-            for part in _ranges(item, sorted(indices))
-        ]
-
-    def _request(self, kind: type[Any], missing: Sequence[_Missing]) -> None:
-        """Pass ``missing`` on to the backend and keep its reply."""
+    def _request(self, kind: type[Any], missing: Sequence[_Missing], found: _Known) -> None:
+        """Pass ``missing`` on to the backend and keep its reply, which completes ``found``."""
         items = tuple(item for _, item in missing)
         reply: Any = self._backend.answer(kind(items))
         if len(reply) != len(items):
@@ -226,13 +219,16 @@ class CachedBackend:
                 raise ProtocolError(
                     f"an item's reply has {len(values)} entries, expected {len(indices)}"
                 )
-            self._known[key].update(zip(indices, values, strict=True))
+            found[key].update(zip(indices, values, strict=True))
             rows += [_row(key, *pair) for pair in zip(indices, values, strict=True)]
         with self._lock:
             if kind.kind in self._at_once:
                 self._insert(rows)
             else:
                 self._unwritten += rows
+            for key, _ in missing:
+                if key in self._known:  # another request may have emptied the memory
+                    self._known[key].update(found[key])
 
     def write(self) -> None:
         """Put into the file, all or none, what is not there yet.
@@ -271,6 +267,20 @@ class CachedBackend:
 def _named(name: str) -> bytes:
     """The key of a name; that of an item is the hash of a text that begins with a length."""
     return hashlib.sha256(f"name:{name}".encode("utf-8", "surrogatepass")).digest()
+
+
+def _missing_of(items: Sequence[Any], keys: Sequence[bytes], found: _Known) -> list[_Missing]:
+    """The items to request, as contiguous ranges of absent samples, each of them once."""
+    wanted: dict[bytes, tuple[Any, set[int]]] = {}
+    for item, key in zip(items, keys, strict=True):
+        absent = [index for index in _indices(item) if index not in found[key]]
+        if absent:
+            wanted.setdefault(key, (item, set()))[1].update(absent)
+    return [
+        (key, part)
+        for key, (item, indices) in wanted.items()
+        for part in _ranges(item, sorted(indices))
+    ]
 
 
 def _indices(item: Any) -> range:

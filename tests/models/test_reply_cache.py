@@ -91,14 +91,15 @@ def rank(*moves: Move, scorer: str) -> Rank:
 
 
 @settings(max_examples=15, deadline=None)
-@given(mixed_runs, st.booleans(), st.integers(1, 5))
+@given(mixed_runs, st.booleans(), st.integers(1, 5), st.integers(0, 5))
 def test_cached_equals_uncached_and_asks_nothing_twice(
-    runs: Runs, on_disk: bool, size: int
+    runs: Runs, on_disk: bool, size: int, most_known: int
 ) -> None:
     """Two runs through one cache, then one through the file again, for each entry one question."""
     plain = run_searches(searches(runs), BACKEND, end_of_move=";", traced=True)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(reply_cache, "ENTRIES_PER_COMMIT", size)
+        patch.setattr(reply_cache, "MOST_KNOWN", most_known)
         path = Path(folder) / "replies.sqlite" if on_disk else MEMORY
         log = Log()
         cache = CachedBackend(log, path)
@@ -112,6 +113,30 @@ def test_cached_equals_uncached_and_asks_nothing_twice(
             assert run_searches(searches(runs), again, end_of_move=";", traced=True) == plain
             again.close()
             assert silent.requests == []
+
+
+def test_the_memory_is_emptied_also_while_another_request_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its reply is whole, and what it kept is in the file; what is not yet there stays."""
+    monkeypatch.setattr(reply_cache, "MOST_KNOWN", 0)
+
+    class Nested(Log):
+        def answer(self, request: Request) -> Reply:
+            if request == propose((2, 2)):
+                cache.answer(verify(ONE))
+            return super().answer(request)
+
+    log = Nested()
+    cache = CachedBackend(log, tmp_path / "replies.sqlite", at_once=[Propose.kind, Verify.kind])
+    asked = [propose((0, 2)), propose((0, 4)), propose((0, 4)), verify(ONE)]
+    assert [cache.answer(one) for one in asked] == [BACKEND.answer(one) for one in asked]
+    assert log.requests == [propose((0, 2)), verify(ONE), propose((2, 2))]
+    assert len(cache._known) == 1
+    for one in (rank(ONE, scorer="a"), verify(ONE), rank(ONE, scorer="a")):
+        assert cache.answer(one) == BACKEND.answer(one)
+    assert len(log.requests) == 4
+    cache.close()
 
 
 @pytest.mark.parametrize(
