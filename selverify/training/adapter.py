@@ -117,7 +117,7 @@ def encode_solution(
             begun, mark, rest = said.partition(domain.computed_after)
             said, computed = begun + mark, rest
         for text, learned in ((said, True), (computed, False)):
-            tokens = pretrained.tokenizer.encode(text, add_special_tokens=False) if text else []
+            tokens = pretrained.encode_behind(text) if text else []
             row.said.extend(tokens)
             row.learned.extend(tokens if learned else [_IGNORED] * len(tokens))
     for part in (row.said, row.learned):

@@ -157,7 +157,7 @@ def _examples(
         at, ends = len(shown) - 1, []
         for move in one.moves:
             text = disarmed(move) + domain.end_of_move
-            for token in pretrained.tokenizer.encode(text, add_special_tokens=False):
+            for token in pretrained.encode_behind(text):
                 at = tree.child(at, token)
             ends.append(at)
         tree.ends += ends[one.fresh :]

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny_text_models import build
+from tiny_reward_models import mistral_tokenizer
+from tiny_text_models import build, tokenizer_of_bytes
+from transformers import PreTrainedTokenizerFast
 
 from selverify.data.gold_moves import GoldSolution
 from selverify.domains.grade_school import GradeSchool
@@ -115,6 +117,23 @@ def test_of_no_rows_there_is_no_batch() -> None:
     assert like_lengths([], 9, random.Random(1)) == []
     batches = like_lengths([([1], [1] * more) for more in (8, 3, 1, 3, 12)], 9, random.Random(1))
     assert sorted([len(said) for _, said in batch] for batch in batches) == [[1, 3], [3], [8], [12]]
+
+
+@pytest.mark.parametrize("tokenizer", [mistral_tokenizer(), tokenizer_of_bytes()])
+@pytest.mark.parametrize("values", [False, True])
+def test_moves_are_learned_as_they_are_read_behind_a_question(
+    tokenizer: PreTrainedTokenizerFast, values: bool
+) -> None:
+    """Mistral's tokenizer puts a blank before a text that stands alone."""
+    model = HubModel(None, tokenizer, "", torch.float32, 512)
+    settings = TUNING.model_copy(update={"values": values})
+    row = encode_solution(model, DOMAIN, SOLUTION, settings)
+    state = DOMAIN.initial_state(DOMAIN.read(QUESTION, problem_id="q"), budget=0)
+    for text in SOLUTION.moves:
+        move = DOMAIN.parse(text)
+        assert isinstance(move, Move)
+        state = DOMAIN.apply(state, move)
+    assert (*row.shown, *row.said[:-1]) == model.encode(plain(DOMAIN)(state))
 
 
 def test_a_value_is_forced_behind_white_space_too(llama: Path) -> None:

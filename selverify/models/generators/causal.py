@@ -537,7 +537,7 @@ class _Ends:
         known = None if state is None else self._domain.forced(state, begun)
         if known is None:
             return []
-        said: list[int] = self._pretrained.tokenizer.encode(known, add_special_tokens=False)
+        said = self._pretrained.encode_behind(known)
         return said if bool((self._words.places[said] != NONE).all()) else []
 
     def _reached(self, state: State, text: str) -> tuple[State | None, str]:

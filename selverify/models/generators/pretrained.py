@@ -31,6 +31,7 @@ from selverify.models.verifiers.loading import (
 )
 
 _CHANGING = "longrope"
+_BEFORE = "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,16 @@ class HubModel:
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Tokens of a text by itself, none of them special."""
         return tuple(self.tokenizer.encode(self._broken(text), add_special_tokens=False))
+
+    def encode_behind(self, text: str) -> list[int]:
+        """Tokens of a text behind another one: some tokenizers put a blank before what begins."""
+        before, both, alone = (
+            self.tokenizer.encode(one, add_special_tokens=False)
+            for one in (_BEFORE, _BEFORE + text, text)
+        )
+        size = len(before)
+        tokens: list[int] = both[size:] if both[:size] == before else alone
+        return tokens
 
     def _broken(self, text: str) -> str:
         """The text with a blank inside whatever the tokenizer takes for a special token."""
