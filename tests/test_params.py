@@ -56,7 +56,10 @@ def test_the_project_has_valid_parameters() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"search.k_base": ABSENT, "search.k_bas": 4.0}, r"params\.yaml: .*'search\.k_bas'"),
+        (
+            {"search.k_base": ABSENT, "search.k_bas": 4.0},
+            r"params\.yaml: unknown key 'search\.k_bas' \(and 1 more\); check its spelling",
+        ),
         ({"verifier": ABSENT}, "key 'verifier' is missing"),
         ({"evaluation.headline_budget": 0}, r"evaluation\.headline_budget: given 0, expected: "),
         ({"search.tau": 1.5}, r"search\.tau: given 1\.5, expected: "),
@@ -135,16 +138,6 @@ def test_shipped_sources_are_those_of_the_parameters() -> None:
     for folder in folders:
         domain, backbone = folder.name.rsplit("-", 1)
         assert read_generator_source(folder) == params.generator[domain][backbone], folder.name
-
-
-@pytest.mark.parametrize("text", ["", "- a list", "a: [unclosed", None])
-def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str | None) -> None:
-    """None, an empty one, a list and broken YAML each end as a ParamsError that names the file."""
-    path = tmp_path / "params.yaml"
-    if text is not None:
-        path.write_text(text, encoding="utf-8")
-    with pytest.raises(ParamsError, match=r"params\.yaml: " + ("no such file" * (text is None))):
-        load_params(path)
 
 
 def test_parameters_are_frozen() -> None:

@@ -1,40 +1,15 @@
 import multiprocessing
-import os
 import time
 
 import pytest
+from grading_work import DeadOnArrival, hang_or_answer, prepare_little
 from hypothesis import given
 from hypothesis import strategies as st
 
+from selverify.data import grading
 from selverify.data.grading import Grader, compare_quickly
 from selverify.domains.answers import extract_boxed
 from selverify.errors import ParamsError, ProtocolError
-
-
-def hang_or_answer(gold: str, answer: str) -> str:
-    """Stands for Math-Verify inside a worker: some answers hang, crash or raise."""
-    if "hang" in answer:
-        time.sleep(600)
-    if "crash" in answer:
-        os._exit(7)
-    if "raise" in answer:
-        raise RecursionError("deep")
-    return "correct" if gold == answer[::-1] else "wrong"
-
-
-def exit_at_once() -> None:
-    os._exit(3)
-
-
-class DeadOnArrival:
-    """A comparison function that ends the worker while it is unpickled."""
-
-    def __reduce__(self) -> tuple[object, tuple[()]]:
-        return exit_at_once, ()
-
-    def __call__(self, gold: str, answer: str) -> str:
-        """Never reached."""
-        return gold + answer
 
 
 @pytest.mark.parametrize(
@@ -128,6 +103,13 @@ def test_math_verify_settles_the_rest() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.fixture
+def without_algebra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers load no Math-Verify, which what stands for it in these tests does not use."""
+    monkeypatch.setattr(grading, "_prepare", prepare_little)
+
+
+@pytest.mark.usefixtures("without_algebra")
 def test_a_hung_worker_is_killed_and_replaced() -> None:
     """A hang gives timeout within the limit; other pairs are graded; no process stays."""
     pairs = tuple(("ab", answer) for answer in ("hang", "ba", "crash", "raise", "xy"))
@@ -142,6 +124,7 @@ def test_a_hung_worker_is_killed_and_replaced() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("without_algebra")
 def test_a_grader_works_again_after_close() -> None:
     """Closing twice is harmless and a later batch starts fresh workers."""
     grader = Grader(5.0, 1, compare=hang_or_answer)
@@ -152,6 +135,7 @@ def test_a_grader_works_again_after_close() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("without_algebra")
 @pytest.mark.parametrize("seconds", [0.0, 0.5])
 def test_a_worker_that_died_idle_is_replaced(seconds: float) -> None:
     """Through no fault of the next pair, which is graded."""
@@ -164,6 +148,7 @@ def test_a_worker_that_died_idle_is_replaced(seconds: float) -> None:
         assert grader.matches("cd", "dc")
 
 
+@pytest.mark.usefixtures("without_algebra")
 def test_a_worker_that_does_not_start_is_an_error() -> None:
     """A machine's failure is an exception, not a grade; no process stays."""
     grader = Grader(5.0, 1, compare=DeadOnArrival())

@@ -462,6 +462,7 @@ def test_a_point_that_lacks_a_problem_and_a_table_without_baselines_are_refused(
         entries_of(FULL)
 
 
+@pytest.mark.soak
 def test_forty_methods_of_many_settings_take_seconds() -> None:
     """500 problems, 40 methods of 24 settings at 7 budgets, 20 repetitions, 1,000 resamples."""
     rng = np.random.default_rng(0)

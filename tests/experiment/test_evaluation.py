@@ -254,14 +254,21 @@ def test_only_what_left_both_limits_unused_is_the_same(calls, moves, same):
     assert same_with_less(spent, budget=8, generation_cap=96) == same
 
 
-@pytest.mark.parametrize("method", ["full", "gates_only", "ranker_only", "oracle"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "full",
+        "oracle",
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("gates_only", "ranker_only")),
+    ],
+)
 def test_what_is_not_run_again_would_go_the_same_way(conditions, backend, monkeypatch, method):
     """Searches that leave their limits unused are taken from a larger budget, row for row."""
     given = conditions.params.evaluation.grid
-    axes = {"k_base": (2.0, 3.0), "skip_below": (0.05, 0.2), "proposals": (4, 8, 16)}
+    axes = {"k_base": (2.0, 3.0), "skip_below": (0.2,), "proposals": (4, 8)}
     grid = given.model_copy(update={**axes, "tau": given.tau[:1]})
     evaluation = conditions.params.evaluation.model_copy(
-        update={"budgets": (1, 2, 3, 5, 8, 16, 32), "headline_budget": 32, "grid": grid}
+        update={"budgets": (1, 2, 3, 5, 24, 32), "headline_budget": 32, "grid": grid}
     )
     quick, few = asked_of(backend, conditions, evaluation, method)
     monkeypatch.setattr("selverify.experiment.reuse.same_with_less", lambda *_, **__: False)
@@ -271,7 +278,14 @@ def test_what_is_not_run_again_would_go_the_same_way(conditions, backend, monkey
     assert few < 0.9 * many
 
 
-@pytest.mark.parametrize("method", ["full", "gates_distance", "negative_beta", "equation"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "full",
+        "gates_distance",
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ("negative_beta", "equation")),
+    ],
+)
 def test_settings_that_decide_alike_are_walked_once(conditions, backend, monkeypatch, method):
     """A large grid gives the same rows as walking every setting, for a fraction of the asking."""
     grid = conditions.params.evaluation.grid.model_copy(

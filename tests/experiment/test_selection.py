@@ -265,6 +265,7 @@ def test_one_fold_and_no_repetition_are_refused(option: str) -> None:
         validated(outcomes_of({"a": [1] * 10}, {"a": 1}), **{option: given})
 
 
+@pytest.mark.soak
 def test_two_hundred_settings_on_five_hundred_problems_take_seconds() -> None:
     """The full size of the protocol, 20 repetitions, stays well under ten seconds."""
     table = several_runs(np.random.default_rng(0), settings=200, problems=500)

@@ -138,6 +138,7 @@ def runs_of(chances: np.ndarray, rng: np.random.Generator, *, runs: int) -> np.n
     return (rng.random((runs, len(chances))) < chances).mean(axis=0)
 
 
+@pytest.mark.soak
 def test_intervals_over_problems_cover_with_several_runs_of_each() -> None:
     """Runs nested in problems: the mean of a problem's runs is resampled as one value.
 
@@ -157,6 +158,7 @@ def test_intervals_over_problems_cover_with_several_runs_of_each() -> None:
     assert 0.03 <= flagged / 600 <= 0.07
 
 
+@pytest.mark.soak
 def test_the_interval_over_problems_is_as_wide_as_runs_vary() -> None:
     """With all the noise within problems; drawing runs again too would make it 29 % too wide.
 

@@ -540,8 +540,17 @@ def answered(server: Proxy) -> Counter[str]:
     return Counter(json.dumps(body, sort_keys=True) for body in server.answered)
 
 
+OF_THE_LINE = FAULTS.keys() - {"429", "hang", "faulty to the caller"}
+"""What ``test_a_fault_is_recovered_from`` has, too, and no run sees."""
+
+
 @pytest.mark.parametrize(
-    "name", [*FAULTS, *CHOICES, *HARMLESS], ids=lambda name: name.replace(" ", "-")
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.soak] * (name in OF_THE_LINE))
+        for name in [*FAULTS, *CHOICES, *HARMLESS]
+    ],
+    ids=lambda name: name.replace(" ", "-"),
 )
 def test_a_run_over_a_faulty_server_has_the_same_outcomes_and_costs(
     name: str, healthy: Healthy, solve: Solve

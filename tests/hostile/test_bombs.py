@@ -106,8 +106,6 @@ ENTRIES: Mapping[str, Callable[[str], object]] = {
     **{f"patterns of {name}": instantiate(name) for name in DOMAINS},
     "claims": find_claims,
     "one form of an answer": canonical_answer.__wrapped__,
-    "stated answer": stated_answer,
-    "box": extract_boxed,
     "grading": compared,
     "judge": read_opinion,
     "prompts": prompted,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 PACKAGES = ("selverify", "tasks")
@@ -21,11 +22,12 @@ def closure(root: Path, start: Path) -> frozenset[Path]:
     return frozenset(found)
 
 
-def _imported(root: Path, file: Path) -> Iterator[Path]:
-    for node in ast.walk(ast.parse((root / file).read_text(encoding="utf-8"))):
-        for name in _names(node):
-            if name.split(".")[0] in PACKAGES:
-                yield from _files(root, Path(*name.split(".")))
+@cache
+def _imported(root: Path, file: Path) -> tuple[Path, ...]:
+    tree = ast.parse((root / file).read_text(encoding="utf-8"))
+    names = {name for node in ast.walk(tree) for name in _names(node)}
+    ours = (name.split(".") for name in names if name.split(".")[0] in PACKAGES)
+    return tuple(found for parts in ours for found in _files(root, Path(*parts)))
 
 
 def _names(node: ast.AST) -> Iterator[str]:

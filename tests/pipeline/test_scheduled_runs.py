@@ -281,8 +281,8 @@ def test_a_stage_that_is_told_to_end_says_so_in_one_sentence(
 def test_a_stage_whose_run_was_killed_while_it_started_ends_at_once(gone: bool) -> None:
     """Its ancestors cannot tell: who is there now may be whoever takes orphans."""
     script = (
-        "import sys, time; from flows.supervisor import end_with_starter; "
-        "end_with_starter('NONE', sys.argv[1]); time.sleep(3)"
+        "import sys, time; from flows import supervisor; supervisor.POLL_SECONDS = 0.1; "
+        f"supervisor.end_with_starter('NONE', sys.argv[1]); time.sleep({30 if gone else 1})"
     )
     absent = subprocess.Popen([sys.executable, "-c", ""])
     absent.wait()
@@ -301,8 +301,9 @@ def test_a_stage_that_was_told_to_end_is_not_disturbed_when_its_starter_ends(
     told = tmp_path / "told"
     stage = (
         "import signal, sys, time; from pathlib import Path; from flows import supervisor\n"
+        "supervisor.POLL_SECONDS = 0.1\n"
         "def report(*_):\n"
-        "  time.sleep(3 * supervisor.POLL_SECONDS)\n"
+        "  time.sleep(10 * supervisor.POLL_SECONDS)\n"
         "  Path(sys.argv[1]).write_text('reported'); exit()\n"
         "signal.signal(signal.SIGTERM, report)\n"
         "supervisor.end_with_starter('NONE', None); print('ready', flush=True); time.sleep(60)"

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tiny_text_models import build
 
 from flows.preflight import name_sources
 from flows.stages import load_stages
@@ -47,7 +46,7 @@ def write_questions(path: Path, *, first: int, count: int, special: str) -> None
 
 
 @pytest.fixture
-def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
+def params(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
     """A pool of 40 questions, one of which shares a phrase with a test question."""
     monkeypatch.chdir(tmp_path)
     write_questions(Path("pool.jsonl"), first=100, count=40, special=NEAR)
@@ -58,9 +57,8 @@ def params(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Params:
             ("train", "pool.jsonl", 9), ("validation", "pool.jsonl", 4), ("test", "test.jsonl", 3),
         )
     }  # fmt: skip
-    model = build(tmp_path / "llama", "llama")
     source = PretrainedParams(
-        kind="transformers", model=str(model), revision=None, dtype="float32", prompt=None,
+        kind="transformers", model=str(llama), revision=None, dtype="float32", prompt=None,
         kept_tokens=2000, exact_values=True, alphabet=None, tuning=TUNING,
     )  # fmt: skip
     loaded = load_params(ROOT / "params.yaml")
