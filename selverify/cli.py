@@ -193,10 +193,11 @@ def check(models: _Models = MODELS) -> None:
     raise typer.Exit(int(failed))
 
 
-@app.command("audit")
+@app.command("audit", cls=_Formats)
 def audit_recorded(
     log: Annotated[
-        Path, typer.Argument(help="A log of candidate lists or samples: JSON lines, .gz or not.")
+        Path,
+        typer.Argument(help="A log of candidate lists or samples, or files of a FORMAT below."),
     ],
     *,
     by: _By = None,
@@ -402,7 +403,7 @@ def import_(
     source: Annotated[Path, typer.Argument(help="A file or a folder.")],
     target: Annotated[Path, typer.Argument(help="The log to write; compressed if it ends in .gz.")],
 ) -> None:
-    """Rewrite recorded runs of others as a log that ``audit`` reads."""
+    """Rewrite recorded runs of others as a log."""
     from selverify.audit.importers import import_log
 
     for line in import_log(form, source, target):

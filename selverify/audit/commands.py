@@ -19,7 +19,7 @@ from rich.text import Text
 
 from selverify.audit.answer_groups import by_run
 from selverify.audit.figures import accuracy_against_cost, found_against_calls, sample_points
-from selverify.audit.importers import IMPORTERS, format_of
+from selverify.audit.importers import read_any
 from selverify.audit.list_audit import (
     LARGEST_SEED,
     AuditSettings,
@@ -27,13 +27,13 @@ from selverify.audit.list_audit import (
     audit_lists,
     flat,
 )
-from selverify.audit.log import Log, RecordedList, RecordedSample, read_log
-from selverify.audit.records import COMPRESSED, PARQUET, first_value, suffix_of
+from selverify.audit.log import RecordedList, RecordedSample
+from selverify.audit.records import COMPRESSED
 from selverify.audit.sample_audit import audit_samples
 from selverify.audit.savings import SolutionSettings
 from selverify.audit.text import render_lists, render_samples
 from selverify.data.grading import GRADING_SECONDS, Grader
-from selverify.errors import ArtifactError, ParamsError, SchemaError
+from selverify.errors import ParamsError, SchemaError
 from selverify.report.pages import write_csv
 from selverify.storage import check_place
 
@@ -49,14 +49,15 @@ def audit_log(
     figures: Path,
     csv: Path | None,
 ) -> Iterator[RenderableType]:
-    """The audit of a log; writes figures and their points to ``figures``, the tables to ``csv``.
+    """The audit of a log, or of runs of others.
 
-    A log of candidate lists and of samples is audited twice; the samples' table is then written
-    beside ``csv``. Of the files in ``figures`` those of the same log are replaced, and no others.
+    Figures and their points are written to ``figures``, the tables to ``csv``. A log of candidate
+    lists and of samples is audited twice; the samples' table is then written beside ``csv``. Of the
+    files in ``figures`` those of the same log are replaced, and no others.
 
     Raises:
         ArtifactError: no such file, or no place for what is to be written.
-        SchemaError: it is no log, it is empty, or it holds too little to say anything.
+        SchemaError: it is neither, it is empty, or it holds too little to say anything.
         ParamsError: a setting that the log cannot serve, or a file in the way that is not ours.
     """
     if not 0 <= settings.seed <= LARGEST_SEED:
@@ -73,12 +74,14 @@ def audit_log(
             raise ParamsError("csv: given a folder or no name, expected a file")
         check_place(csv)
         _check_apart(csv, path, stem)
-    log = _read(path)
+    log, left_out = read_any(path)
     if not log.lists and not log.samples:
         raise SchemaError(f"{path}: given an empty log, expected candidate lists or samples")
     of_samples = stem.with_name(f"{stem.name}-samples") if log.lists else stem
     runs = [_of_run(of_samples, place) for place, _ in enumerate(by_run(log.samples), start=1)]
     _check_figures([*([stem] if log.lists else ()), *runs], path)
+    if left_out:
+        yield from (*left_out, "")
     if log.lists:
         yield from _audit_lists(log.lists, path, settings, learned, stem=stem, csv=csv)
     elif learned or settings != AuditSettings(resamples=settings.resamples, seed=settings.seed):
@@ -148,29 +151,6 @@ def _check_apart(csv: Path, log: Path, stem: Path) -> None:
 def _of_samples(path: Path) -> Path:
     """Beside a file that is of the lists of a log, that of its samples."""
     return path.with_name(f"{path.stem}-samples{path.suffix}")
-
-
-def _read(path: Path) -> Log:
-    """The log at ``path``; of a file of others the error says how to make a log of it."""
-    if path.is_dir():
-        raise ArtifactError(f"{path}: given a folder, expected a log; {_rewrites(path, None)}")
-    try:
-        return read_log(path)
-    except SchemaError as error:
-        record = first_value(path)
-        form = "search_and_learn" if suffix_of(path) == PARQUET else format_of(record)
-        ours = isinstance(record, dict) and "kind" in record
-        if ours or (form is None and not isinstance(record, dict)):
-            raise
-        raise SchemaError(f"{error}; {_rewrites(path, form)}") from error
-
-
-def _rewrites(path: Path, form: str | None) -> str:
-    """Which command makes a log of runs of others."""
-    if form is not None:
-        return f"it looks like {form}: selverify import {form} {path} LOG"
-    known = ", ".join(IMPORTERS)
-    return f"runs of others: selverify import FORMAT {path} LOG, where FORMAT is one of {known}"
 
 
 def _audit_lists(

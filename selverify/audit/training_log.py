@@ -13,22 +13,16 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from selverify.audit.importers import IMPORTERS, Imported, format_of
-from selverify.audit.importers.base import files_below
+from selverify.audit.importers import read_any
 from selverify.audit.log import (
     MOST_ENTRIES,
     Log,
     RecordedCandidate,
     RecordedList,
     RecordedSample,
-    accepted_log,
-    is_entry,
-    read_log,
 )
-from selverify.audit.records import PARQUET, first_value, suffix_of
-from selverify.errors import ArtifactError, SchemaError
+from selverify.errors import SchemaError
 
-SEARCH_AND_LEARN = "search_and_learn"
 MOST_STEPS = 1_000
 """Of a sample: each of its states is a list that holds all steps before it."""
 
@@ -70,14 +64,10 @@ def read_lists(path: Path) -> tuple[TrainingLists, list[str]]:
     candidates at one state.
 
     Raises:
-        ArtifactError: no such file or folder.
-        SchemaError: it is neither, or holds no candidate list and no sample with step scores.
+        ArtifactError, SchemaError: as :func:`read_any`; or it holds no candidate list and no sample
+            with step scores.
     """
-    if not path.exists():
-        raise ArtifactError(f"{path}: no such file; expected a log, or runs of others")
-    imported = Imported()
-    form = _form(path)
-    log = read_log(path) if form is None else accepted_log(IMPORTERS[form].placed(path, imported))
+    log, left_out = read_any(path)
     lists = TrainingLists.of(log)
     if not lists:
         scored = sum(one.step_scores is not None for one in log.samples)
@@ -87,7 +77,7 @@ def read_lists(path: Path) -> tuple[TrainingLists, list[str]]:
             f"have step scores and {asked} a question; expected lists, or samples with a "
             f"question, a score for each step and at most {MOST_STEPS:,} steps"
         )
-    return lists, [*(imported.sentences() if form else ()), *_unused(log.samples)]
+    return lists, [*left_out, *_unused(log.samples)]
 
 
 class _State(NamedTuple):
@@ -153,21 +143,3 @@ def _unused(samples: Sequence[RecordedSample]) -> Iterator[str]:
             f"{unused:,} of {len(samples):,} samples left out: without a question, without one "
             f"score a step, or of more than {MOST_STEPS:,} steps"
         )
-
-
-def _form(path: Path) -> str | None:
-    """Whose format it is; None for our own."""
-    faults: list[str] = []
-    for file in sorted(files_below(path, faults)) if path.is_dir() else [path]:
-        if suffix_of(file) == PARQUET:
-            return SEARCH_AND_LEARN
-        record = first_value(file)
-        if not is_entry(record) and (form := format_of(record)) is not None:
-            return form
-    if not path.is_dir():
-        return None
-    unread = f" ({faults[0]})" if faults else ""
-    raise SchemaError(
-        f"{path}: given a folder of no known format{unread}, expected a log, or files of one of "
-        f"{', '.join(IMPORTERS)}"
-    )

@@ -132,6 +132,25 @@ def audited(log: Path, *arguments: object, columns: int = 200) -> Result:
     return run("audit", log, *rules, *arguments, columns=columns)
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures that show nothing, where it matters only that they are there."""
+
+    def draw(_: object, stem: Path, *, title: str) -> None:
+        for kind in ("svg", "png"):
+            stem.with_name(f"{stem.name}.{kind}").write_text(title, encoding="utf-8")
+
+    for name in ("found_against_calls", "accuracy_against_cost"):
+        monkeypatch.setattr(commands, name, draw)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Orders are learned in no time, and not well."""
+    settings = learned_orders.RANKER_SETTINGS.model_copy(update={"epochs": 2, "hidden": 4})
+    monkeypatch.setattr(learned_orders, "RANKER_SETTINGS", settings)
+
+
 def test_a_log_alone_gives_an_answer(log: Path) -> None:
     """What it holds, three ways to ask, and what follows; figure and points are written."""
     result = audited(log)
@@ -162,6 +181,7 @@ def test_the_calls_are_those_of_the_log(log: Path) -> None:
     assert audited(log, "--csv", table).stdout.splitlines()[-1] == str(table)
     rows = pd.read_csv(table).set_index(["ranker", "allocator"])
     assert rows.loc[("random", "verify-all"), "calls"] == MOVES
+    assert pd.isna(rows.loc[("random", "verify-all"), "k"])
     firsts = [
         next((place for place, one in enumerate(item.candidates, start=1) if one.label), None)
         for item in read_log(log).lists
@@ -179,6 +199,7 @@ def test_the_calls_are_those_of_the_log(log: Path) -> None:
     assert set(points[points["family"] == "first k"]["setting"]) == {1, 2, 3, 4, 5}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_nothing_is_written_over_the_log_or_over_the_figures(log: Path) -> None:
     """Nor over what is written of its samples."""
     figures, before = log.parent / "figures", log.read_bytes()
@@ -198,6 +219,7 @@ def test_nothing_is_written_over_the_log_or_over_the_figures(log: Path) -> None:
     assert audited(log, "--csv", figures / "runs-run-x.csv").exit_code == 0
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_figures_of_another_log_and_files_of_others_stay(log: Path) -> None:
     """Also where a later run of samples has the name; the same log replaces its own."""
     figures = log.parent / "figures"
@@ -218,6 +240,7 @@ def test_figures_of_another_log_and_files_of_others_stay(log: Path) -> None:
         assert f"{name}: {told} {mine}, expected none" in sentence(audited(mine))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_interrupted_audit_leaves_nothing_in_the_way(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,6 +271,7 @@ def test_a_log_whose_real_name_is_that_of_a_figure_stays(log: Path) -> None:
     assert (figures / "runs.csv").read_bytes() == before
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_lists_are_shown_where_the_samples_beside_them_cannot_be(log: Path) -> None:
     bare = samples()[0].model_copy(update={"correct": None})
     write_log([*walks(0), bare], log)
@@ -256,6 +280,7 @@ def test_lists_are_shown_where_the_samples_beside_them_cannot_be(log: Path) -> N
     assert result.stderr.count("\n") == 1 and "given neither correct nor gold" in result.stderr
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_an_audit_does_not_depend_on_the_order_of_the_log(log: Path) -> None:
     """Also where an order is learned."""
     options = ("--encoder", "free")
@@ -266,6 +291,7 @@ def test_an_audit_does_not_depend_on_the_order_of_the_log(log: Path) -> None:
     assert audited(log, *options).stdout == shown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_tables_fit_a_terminal(log: Path) -> None:
     """No line is longer than it, no cell is cut or wrapped; every method has its intervals."""
     shown = audited(log, columns=80).stdout.split(str(log.parent))[0]
@@ -307,6 +333,7 @@ def test_equal_logs_give_equal_files(log: Path) -> None:
     assert audited(log, "--seed", 5).stdout != shown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_scores_can_be_the_verifier(log: Path) -> None:
     """By --by score, by --tau alone, or because there are no labels: the same here."""
     asked = [(walks(0), "score", None), (walks(0), None, 0.5), (walks(0, labels=False), None, None)]
@@ -319,26 +346,26 @@ def test_scores_can_be_the_verifier(log: Path) -> None:
     assert "100.0 % of the states hold an accepted candidate" in shown
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_missing_is_told(log: Path) -> None:
     """Candidates and lists without a verdict; with --complete their lists are left out."""
     lists = walks(0)
     blank = RecordedCandidate(text="never verified")
     lists.append(listed(99, 0, [blank, RecordedCandidate(text="right", label=True)]))
     lists.append(listed(99, 1, [blank]))
-    write_log(lists, log)
-    shown = audited(log).stdout
+    shown = told(lists)
     assert "1 of 242 candidates (0.4 %), in 1 state, has no verdict: each costs a call" in shown
     assert "1 of 50 lists is left out for want of verdicts." in shown
     assert "have no verdict, and none" not in shown
+    write_log(lists, log)
     shown = audited(log, "--complete").stdout
     assert "Every candidate has a verdict." in shown
     assert "2 of 50 lists are left out for want of verdicts." in shown
 
 
-def test_a_verifier_that_stopped_early_is_no_proof_of_its_order(log: Path) -> None:
+def test_a_verifier_that_stopped_early_is_no_proof_of_its_order() -> None:
     """Where what stands after the first accepted one has no verdict, conclusions begin with it."""
-    write_log(map(stopped, walks(0)), log)
-    shown = " ".join(audited(log).stdout.split())
+    shown = " ".join(told([stopped(one) for one in walks(0)]).split())
     warning = shown.index("% of the candidates have no verdict, and none of them can be accepted.")
     assert warning < shown.index("With order and allocation chosen on other problems")
     assert "look like the oracle: distrust" in shown
@@ -363,12 +390,11 @@ def test_a_log_may_be_called_anything(log: Path) -> None:
     assert r"no\x1b[31m\nlog: no such file" in said
 
 
-def test_repeats_are_told(log: Path) -> None:
+def test_repeats_are_told() -> None:
     """How many there are, and how many say something else; proposal counts make an order."""
     again = [RecordedCandidate(text="a", label=True), RecordedCandidate(text="b", label=False)]
     lists = [listed(n, 0, [*again, RecordedCandidate(text="a", label=n > 0)]) for n in range(4)]
-    write_log(lists, log)
-    shown = audited(log).stdout
+    shown = told(lists)
     assert "Repeats of a candidate in its list cost no call: 4." in shown
     assert "Repeats with another verdict than the first, which counts: 1." in shown
     assert "Most proposed first" in shown
@@ -395,10 +421,10 @@ def test_a_missing_log_probability_is_told() -> None:
     assert "Log probability" not in shown(240)
 
 
-def test_an_order_that_helps_nothing_is_called_so(log: Path) -> None:
+def test_an_order_that_helps_nothing_is_called_so() -> None:
     """Where every candidate is right, no order is told from random order."""
-    write_log([listed(n, 0, [RecordedCandidate(text="a", label=True)]) for n in range(30)], log)
-    shown = audited(log).stdout
+    right = [RecordedCandidate(text="a", label=True)]
+    shown = told([listed(number, 0, right) for number in range(30)])
     assert "One by one, no order is told from random order: every interval holds 0." in shown
     assert "States without an accepted move" not in shown
     assert "too few" not in shown
@@ -463,35 +489,32 @@ def test_what_cannot_be_served_is_one_sentence(
     assert not (log.parent / "figures").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "form"),
-    [
-        ("a.jsonl", json.dumps(rated(1)), "prm800k"),
-        ("b.json", '[\n{"idx": 0,\n"steps": [], "ys": []}]', "tree_of_thought"),
-        ("c.jsonl", '{"problem": "q", "completions": []}', "search_and_learn"),
-        ("d.parquet", "PAR1", "search_and_learn"),
-        ("e.jsonl", '{"question": "q", "reasoning_steps": {}}', "omegaprm"),
-        ("f.jsonl", '{"cand": 0, "steps": [], "unique_id": "u"}', "sample_rows"),
-    ],
-)
-def test_a_raw_log_is_told_apart_and_its_import_is_named(
-    tmp_path: Path, name: str, text: str, form: str
-) -> None:
-    """Lines, a list over several lines, a table."""
-    path = tmp_path / name
-    path.write_text(f"{text}\n", encoding="utf-8")
-    told = sentence(run("audit", path))
-    assert told.endswith(f"; it looks like {form}: selverify import {form} {path} LOG\n")
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.parametrize("form", ["lines", "folder"])
+def test_the_files_of_another_project_are_audited_as_they_are(tmp_path: Path, form: str) -> None:
+    """As the log that is made of them; what is left out is told first."""
+    source = tmp_path / "rated"
+    source.mkdir()
+    rows = [rated(1) | {"question": {"problem": f"{number}?"}} for number in range(9)]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (source / "phase.jsonl").write_text(lines, encoding="utf-8")
+    given = source if form == "folder" else source / "phase.jsonl"
+    made = tmp_path / "made" / given.name
+    made.parent.mkdir()
+    left_out, *_ = run("import", "prm800k", given, made).stdout.partition("Written to")
+    raw, log = (audited(one).stdout.replace(str(one.parent), "") for one in (given, made))
+    assert left_out.startswith("9 entries") and raw == f"{left_out}\n{log}"
 
 
 def test_a_file_that_no_importer_knows_names_them_all(log: Path) -> None:
     """A folder too; but not where the file begins as a log does."""
     other = log.with_name("other.jsonl")
     other.write_text('{"question": "why?"}\n', encoding="utf-8")
-    assert "other.jsonl, line 1: kind: not given" in sentence(run("audit", other))
-    for path in (other, log.parent):
-        told = sentence(run("audit", path))
-        assert f"selverify import FORMAT {path} LOG, where FORMAT is one of prm800k, " in told
+    told = sentence(run("audit", other))
+    assert "other.jsonl, line 1: kind: not given" in told and "prm800k, omegaprm, " in told
+    log.unlink()
+    told = sentence(run("audit", log.parent))
+    assert "a folder of no known format, expected a log, or files of one of prm800k, " in told
     write_log(walks(0), other)
     other.write_text(other.read_text(encoding="utf-8") + "{}\n", encoding="utf-8")
     assert sentence(run("audit", other)).endswith("kind: not given, expected list or sample\n")
@@ -533,11 +556,10 @@ class Letters:
         return torch.tensor([[float(text.count(one)) for one in "xq"] for text in texts])
 
 
+@pytest.mark.usefixtures("quick", "undrawn")
 def test_an_order_can_be_learned(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Features give two rows a table, embeddings of committed runs four; without all verdicts
     there is nothing to learn from."""
-    quick = learned_orders.RANKER_SETTINGS.model_copy(update={"epochs": 2, "hidden": 4})
-    monkeypatch.setattr(learned_orders, "RANKER_SETTINGS", quick)
     shown = audited(log, "--encoder", "free").stdout
     for name in ("Residual", "Learned reject probability"):
         assert sum(line.startswith(f"{name}  ") for line in shown.splitlines()) == 4

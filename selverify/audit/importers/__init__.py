@@ -1,7 +1,8 @@
 """Files of other projects as entries of a log, one module a format.
 
 ``IMPORTERS[name](path)`` gives the entries of a file or a folder one by one; an ``Imported`` beside
-it counts what was left out, and why. ``import_log`` is ``selverify import``.
+it counts what was left out, and why. ``import_log`` is ``selverify import``; ``read_any`` takes a
+log or files of others, whichever a path leads to.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from selverify.audit.importers.base import JSON_FILES, Imported, Importer
+from selverify.audit.importers.base import JSON_FILES, Imported, Importer, files_below
 from selverify.audit.importers.omegaprm import read_omegaprm
 from selverify.audit.importers.prm800k import read_prm800k
 from selverify.audit.importers.sample_rows import read_sample_rows
 from selverify.audit.importers.search_and_learn import read_search_and_learn
 from selverify.audit.importers.tree_of_thought import read_tree_of_thought
-from selverify.audit.log import Placed, is_entry, write_placed
-from selverify.audit.records import PARQUET, first_value
+from selverify.audit.log import Log, Placed, accepted_log, is_entry, read_log, write_placed
+from selverify.audit.records import PARQUET, first_value, suffix_of
 from selverify.errors import ArtifactError, ParamsError, SchemaError
 from selverify.storage import check_place
 
+SEARCH_AND_LEARN = "search_and_learn"
 IMPORTERS: Mapping[str, Importer] = MappingProxyType(
     {
         "prm800k": Importer(
@@ -45,7 +47,7 @@ IMPORTERS: Mapping[str, Importer] = MappingProxyType(
                 {"puzzle_idx", "depth", "candidates"},
             ),
         ),
-        "search_and_learn": Importer(
+        SEARCH_AND_LEARN: Importer(
             "completions of Hugging Face's search-and-learn (JSON lines, Parquet)",
             read_search_and_learn,
             ({"problem", "completions"},),
@@ -63,6 +65,47 @@ IMPORTERS: Mapping[str, Importer] = MappingProxyType(
 def format_of(record: object) -> str | None:
     """The name of the importer whose fields ``record`` has, if any."""
     return next((name for name, one in IMPORTERS.items() if one.describes(record)), None)
+
+
+def read_any(path: Path) -> tuple[Log, list[str]]:
+    """The log at ``path``, or that of the runs of others there; and what was left out, and why.
+
+    Raises:
+        ArtifactError: no such file or folder.
+        SchemaError: it is neither, or as :func:`read_log` and the importer do.
+    """
+    if not path.exists():
+        raise ArtifactError(f"{path}: no such file; expected a log, or runs of others")
+    form = _form(path)
+    if form is not None:
+        imported = Imported()
+        log = accepted_log(IMPORTERS[form].placed(path, imported))
+        return log, list(imported.sentences())
+    try:
+        return read_log(path), []
+    except SchemaError as error:
+        record = first_value(path)
+        if not isinstance(record, dict) or "kind" in record:
+            raise
+        raise SchemaError(f"{error}; or runs of others: {', '.join(IMPORTERS)}") from error
+
+
+def _form(path: Path) -> str | None:
+    """Whose format it is; None for our own."""
+    faults: list[str] = []
+    for file in sorted(files_below(path, faults)) if path.is_dir() else [path]:
+        if suffix_of(file) == PARQUET:
+            return SEARCH_AND_LEARN
+        record = first_value(file)
+        if not is_entry(record) and (form := format_of(record)) is not None:
+            return form
+    if not path.is_dir():
+        return None
+    unread = f" ({faults[0]})" if faults else ""
+    raise SchemaError(
+        f"{path}: given a folder of no known format{unread}, expected a log, or files of one of "
+        f"{', '.join(IMPORTERS)}"
+    )
 
 
 def import_log(form: str, source: Path, target: Path) -> Iterator[str]:
@@ -102,4 +145,4 @@ def _some(entries: Iterator[Placed], source: Path, form: str) -> Iterator[Placed
         raise SchemaError(f"{source}: given nothing that {form!r} can import, expected some")
 
 
-__all__ = ["IMPORTERS", "Imported", "Importer", "format_of", "import_log"]
+__all__ = ["IMPORTERS", "Imported", "Importer", "format_of", "import_log", "read_any"]
