@@ -43,6 +43,8 @@ SETTINGS = Residual(
     retrieval_patterns=0,
     seed=3,
 )
+QUICK = SETTINGS.model_copy(update={"epochs": 2})
+"""Where it does not matter how well an order is learned."""
 PROBLEMS, STATES, MOVES = 30, 3, 6
 FOLDS = [number // STATES % 3 for number in range(PROBLEMS * STATES)]
 
@@ -102,7 +104,7 @@ def test_the_labels_of_a_fold_do_not_touch_its_own_scores() -> None:
         else one
         for one, fold in zip(lists, FOLDS, strict=True)
     ]
-    before, after = (cross_fit(one, FOLDS, SETTINGS, report=quiet) for one in (lists, turned))
+    before, after = (cross_fit(one, FOLDS, QUICK, report=quiet) for one in (lists, turned))
     for fold, one, other in zip(FOLDS, before, after, strict=True):
         same = np.array_equal(one.scores["hybrid"], other.scores["hybrid"])
         assert same == (fold == 0)
@@ -120,7 +122,7 @@ def test_sigma_bar_is_the_mean_spread_of_the_lists_with_a_choice_that_were_train
     copies = [
         LabelledList(f"{one.problem_id} again", one.rows, one.labels, None, None) for one in train
     ]
-    scored = fit_on([*train, *single], copies, SETTINGS, report=quiet)
+    scored = fit_on([*train, *single], copies, QUICK, report=quiet)
     for name in ("reject_probability", "hybrid"):
         mean = np.mean([dispersion(one.scores[name].tolist()) for one in scored])
         assert scored[0].dispersion[name] == pytest.approx(mean, rel=1e-4)
@@ -132,7 +134,7 @@ def test_equal_moves_get_equal_scores_wherever_they_stand() -> None:
     row = lists[0].rows.take(torch.tensor([0]))
     many = concatenate([row, *(one.rows for one in lists), row] * 3)
     others = [LabelledList("q", many, (True,) * many.move.shape[0], None, None)]
-    (scored,) = fit_on(lists, others, SETTINGS, report=quiet)
+    (scored,) = fit_on(lists, others, QUICK, report=quiet)
     at = np.flatnonzero((many.move == row.move).all(dim=1).numpy())
     assert len(at) > 6
     for name, scores in scored.scores.items():
@@ -144,7 +146,7 @@ def test_residuals_for_comparison_are_scored_where_they_are_trained_alone() -> N
     """And what is asked for beside the others does not change them."""
     lists = planted()
     plain, compared = (
-        fit_on(lists[:30], lists[30:], SETTINGS, report=quiet, also=also) for also in ((), (PLAIN,))
+        fit_on(lists[:30], lists[30:], QUICK, report=quiet, also=also) for also in ((), (PLAIN,))
     )
     for one, other in zip(plain, compared, strict=True):
         assert other.scores.keys() - one.scores.keys() == {"hybrid_without_trajectory"}
@@ -155,10 +157,10 @@ def test_residuals_for_comparison_are_scored_where_they_are_trained_alone() -> N
 def test_every_epoch_is_reported_with_its_fold() -> None:
     """So that what a training held out can be told from the next one's."""
     told: list[tuple[int, Epoch]] = []
-    cross_fit(planted(), FOLDS, SETTINGS, report=lambda fold, epoch: told.append((fold, epoch)))
+    cross_fit(planted(), FOLDS, QUICK, report=lambda fold, epoch: told.append((fold, epoch)))
     assert [fold for fold, _ in told] == sorted(fold for fold, _ in told)
     kept = {fold: sum(one.part == "residual" for f, one in told if f == fold) for fold in range(3)}
-    assert set(kept.values()) == {SETTINGS.epochs}
+    assert set(kept.values()) == {QUICK.epochs}
 
 
 def test_a_problem_on_both_sides_is_refused() -> None:

@@ -6,7 +6,6 @@ the few-shot prompt of ``math_steps`` and its question with a number in front.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -17,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from hub import generated, in_one_batch, products, state_of
 from random_llama import SEED, SHAPE, save_random, tokens_of, writer
-from rows import Row, median
+from rows import Row, compared, median, median_rates, rate
 from transformers import LlamaForCausalLM
 
 from selverify.domains.math_steps import MathSteps
@@ -106,10 +105,9 @@ def _sampled(plain: HubModel, pretrained: HubModel, repeats: int) -> list[Row]:
             products, pretrained, rows=PROMPTS * MANY, tokens=TOKENS
         ),
     }
-    rates = _rates(ways, repeats)
+    rates = median_rates(ways, repeats)
     speed = median([_copied(pretrained.model.device) for _ in range(repeats)])
-    base = rates[next(iter(ways))]
-    found = [Row(name, rate, "tokens a second", rate / base) for name, rate in rates.items()]
+    found, base = compared(rates, "tokens a second"), rates[next(iter(ways))]
     for samples in (FEW, MANY):
         rows = PROMPTS * samples
         limit = rows * speed / _bytes_of_a_step(pretrained, tokens, rows)
@@ -147,9 +145,11 @@ def _scored(pretrained: HubModel, folder: Path, device: str, repeats: int) -> li
     found = []
     for kind, opened in kinds.items():
         some = [[one] for one in steps[:: len(steps) // STEPS_ALONE]]
-        alone, together = (_scores_a_second(opened, parts, repeats) for parts in (some, [steps]))
-        for name, rate in (("one at a time", alone), ("siblings together", together)):
-            found.append(Row(f"{kind}, {name}", rate, "step scores a second", rate / alone))
+        rates = {
+            f"{kind}, one at a time": _scores_a_second(opened, some, repeats),
+            f"{kind}, siblings together": _scores_a_second(opened, [steps], repeats),
+        }
+        found += compared(rates, "step scores a second")
     return found
 
 
@@ -160,7 +160,7 @@ def _scores_a_second(
     rates = []
     for _ in range(1 + repeats):
         verify = opened().verify
-        rates.append(_rate(partial(_counted, verify, parts)))
+        rates.append(rate(partial(_counted, verify, parts)))
     return median(rates[1:])
 
 
@@ -168,29 +168,8 @@ def _counted(verify: Callable[[list[VerifyItem]], tuple[Verdict, ...]], parts: l
     return sum(len(verify(part)) for part in parts)
 
 
-def _rates(ways: Mapping[str, Callable[[], int]], repeats: int) -> dict[str, float]:
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for _ in range(repeats):
-        for name, way in ways.items():
-            found[name].append(_rate(way))
-    return {name: median(rates) for name, rates in found.items()}
-
-
-def _rate(work: Callable[[], int]) -> float:
-    _wait()
-    began = time.perf_counter()
-    done = work()
-    _wait()
-    return done / (time.perf_counter() - began)
-
-
 def _no_server(server: Server) -> Any:
     raise AssertionError(f"{server}: expected none")
-
-
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def _copied(device: Any) -> float:
@@ -198,7 +177,7 @@ def _copied(device: Any) -> float:
     old = torch.randint(0, 255, (COPIED,), dtype=torch.uint8, device=device)
     new = torch.empty_like(old)
     new.copy_(old)
-    return _rate(lambda: new.copy_(old).numel() and 2 * COPIED)
+    return rate(lambda: new.copy_(old).numel() and 2 * COPIED)
 
 
 def _bytes_of_a_step(pretrained: HubModel, prompts: list[tuple[int, ...]], rows: int) -> float:

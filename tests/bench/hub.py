@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rows import Row, median
+from rows import Row, compared, median, median_rates, rate
 from torch import nn
 
 sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "faults")]
@@ -66,20 +65,16 @@ def measure(repeats: int) -> list[Row]:
     rates: dict[str, list[float]] = {name: [] for name in (*ways, *others)}
     for _ in range(repeats):
         for name, way in ways.items():
-            rates[name].append(_rate(way))
+            rates[name].append(rate(way))
         model = _model(engine)
         for name, start in (("ours, prompts read", 0), ("ours, prompts kept", SAMPLES)):
-            rates[name].append(_rate(partial(_proposed, model, states, start)))
+            rates[name].append(rate(partial(_proposed, model, states, start)))
         alone = partial(products, engine, rows=PROMPTS * SAMPLES, tokens=TOKENS)
-        rates["matrix products alone"].append(_rate(alone))
+        rates["matrix products alone"].append(rate(alone))
         if Path(BINARY).is_file():
-            for name, rate in zip(LLAMA, _llama_rates(prompts), strict=True):
-                rates[name].append(rate)
-    base = median(rates["`generate`, one prompt at a time"])
-    return [
-        Row(name, median(found), "tokens a second", median(found) / base)
-        for name, found in rates.items()
-    ]
+            for name, found in zip(LLAMA, _llama_rates(prompts), strict=True):
+                rates[name].append(found)
+    return compared({name: median(found) for name, found in rates.items()}, "tokens a second")
 
 
 def scores(repeats: int) -> list[Row]:
@@ -105,18 +100,11 @@ def scores(repeats: int) -> list[Row]:
         ),
         f"beam search, {ROUNDS * BEAM} step scores": lambda: _verified(_head(engine), rounds),
     }
-    found = []
-    for compared in (ways, beams):
-        rates: dict[str, list[float]] = {name: [] for name in compared}
-        for _ in range(repeats):
-            for name, way in compared.items():
-                rates[name].append(_rate(way))
-        base = median(rates[next(iter(compared))])
-        found += [
-            Row(name, median(rate), "steps a second", median(rate) / base)
-            for name, rate in rates.items()
-        ]
-    return found
+    return [
+        row
+        for some in (ways, beams)
+        for row in compared(median_rates(some, repeats), "steps a second")
+    ]
 
 
 def _loaded(dtype: str) -> HubModel:
@@ -131,11 +119,6 @@ def state_of(text: str) -> State:
 def _model(pretrained: HubModel) -> CausalModel:
     """With no prompt read yet."""
     return writer(pretrained, load_prompt("math_steps"), tokens=TOKENS, rows=PROMPTS * SAMPLES)
-
-
-def _rate(work: Callable[[], int]) -> float:
-    began = time.perf_counter()
-    return work() / (time.perf_counter() - began)
 
 
 def _proposed(model: CausalModel, states: list[State], start: int) -> int:
@@ -196,7 +179,7 @@ def _llama_rates(prompts: list[torch.Tensor]) -> tuple[float, float]:
     with TemporaryDirectory() as folder, ThreadPoolExecutor(PROMPTS) as pool:
         server = LlamaServer(Path(folder) / "log", *options)
         try:
-            read, kept = (_rate(lambda: sum(pool.map(ask, prompts))) for _ in range(2))
+            read, kept = (rate(lambda: sum(pool.map(ask, prompts))) for _ in range(2))
         finally:
             server.kill()
     return read, kept

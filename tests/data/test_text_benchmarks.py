@@ -232,7 +232,7 @@ def test_a_gzip_bomb_is_refused_while_it_is_unpacked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One long line, and many short ones; neither is unpacked further than the caps."""
-    bomb = gzip.compress(bytes(1 << 28), compresslevel=1)
+    bomb = gzip.compress(bytes(1 << 24), compresslevel=1)
     assert "given a line of 1048577 bytes" in refusal(tmp_path / "a.jsonl.gz", bomb)
     monkeypatch.setattr(question_files, "MAX_FILE", 20_000)
     lines = gzip.compress(b"".join(json.dumps(one).encode() + b"\n" for one in many(2_000)))
@@ -539,7 +539,7 @@ def hub() -> Iterator[str]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()

@@ -158,11 +158,11 @@ def test_greedy_and_sampled_solutions_in_one_request(pretrained: HubModel) -> No
     assert [one.text for one in sampled] == [one.text for one in expected]
 
 
-@pytest.mark.parametrize(("capacity", "rows"), [(1, 16), (4000, 1), (150, 7)])
+@pytest.mark.parametrize(("capacity", "rows", "samples"), [(1, 16, 4), (4000, 1, 2), (150, 7, 4)])
 def test_neither_what_is_kept_nor_the_size_of_batches_changes_a_sample(
-    pretrained: HubModel, capacity: int, rows: int
+    pretrained: HubModel, capacity: int, rows: int, samples: int
 ) -> None:
-    items = [ProposeItem(state, 0, 4) for state in STATES]
+    items = [ProposeItem(state, 0, samples) for state in STATES]
     expected = causal(pretrained).propose(items)
     model = causal(pretrained, capacity=capacity, rows=rows)
     for _ in range(2):  # the second time with what was kept of the first
@@ -196,7 +196,7 @@ def texts(replies: tuple[tuple[Sample, ...], ...]) -> list[list[str]]:
 
 
 def test_some_samples_end_with_a_step_and_some_at_the_limit(pretrained: HubModel) -> None:
-    (samples,) = causal(pretrained).propose([ProposeItem(STATES[0], 0, 300)])
+    (samples,) = causal(pretrained, rows=300).propose([ProposeItem(STATES[0], 0, 300)])
     ended = [sample for sample in samples if sample.tokens < SAMPLING.max_move_tokens]
     assert 0 < len(ended) < len(samples)
     assert not any("\n\n" in sample.text for sample in samples)
@@ -339,8 +339,9 @@ def test_embeddings_that_decoding_left_are_those_of_a_second_pass(
     """Within rounding, for every move whose text has the tokens that were drawn: a move that was
     sampled, or any of a solution."""
     few = "ab. \n"  # with which random weights say text, and end moves
-    keeping = causal(copy.deepcopy(pretrained), kept_moves=1000, depth=depth, alphabet=few)
-    reading = causal(copy.deepcopy(pretrained), depth=depth, alphabet=few)
+    few_batches = {"rows": 60, "depth": depth, "alphabet": few}
+    keeping = causal(copy.deepcopy(pretrained), kept_moves=1000, **few_batches)
+    reading = causal(copy.deepcopy(pretrained), **few_batches)
     if whole:
         solutions = [CompleteItem(state, 0, 60) for state in STATES]
         assert texts(keeping.complete(solutions)) == texts(reading.complete(solutions))
@@ -668,9 +669,9 @@ def test_a_batch_that_finds_no_memory_is_halved(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The samples are the same, and it is said once a size; a single sample must fit."""
-    items = [CompleteItem(STATES[0], 2 * at, 2) for at in range(8)]
+    items = [CompleteItem(STATES[0], 2 * at, 2) for at in range(4)]
     expected = causal(pretrained).complete(items)
-    usual, most = CausalModel._drawn, 4
+    usual, most = CausalModel._drawn, 2
 
     def short(self: CausalModel, some: Sequence[CompleteItem], *given, **named):  # type: ignore[no-untyped-def]
         if sum(item.count for item in some) > most:
@@ -678,21 +679,21 @@ def test_a_batch_that_finds_no_memory_is_halved(
         return usual(self, some, *given, **named)
 
     monkeypatch.setattr(CausalModel, "_drawn", short)
-    model = causal(pretrained)
+    model = causal(pretrained, rows=8)
     with caplog.at_level(logging.WARNING):
         found = model.complete(items)
     assert [[one.text for one in row] for row in found] == [
         [one.text for one in row] for row in expected
     ]
     assert [record.getMessage()[:56] for record in caplog.records] == [
-        "sampling: no memory for 16 rows together, going on with ",
         "sampling: no memory for 8 rows together, going on with 4",
+        "sampling: no memory for 4 rows together, going on with 2",
     ]
     model.complete(items)
     assert len(caplog.records) == 2
     most = 1  # items are cut, too, and only once
     assert texts(model.complete(items)) == texts(expected)
-    assert len(caplog.records) == 4 and model._batch_rows == 1
+    assert len(caplog.records) == 3 and model._batch_rows == 1
     most = 0
     with pytest.raises(
         ParamsError, match=r"given a prompt of \d+ tokens and a sample of at most 30"

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 import pytest
@@ -46,6 +47,7 @@ def decoder(model) -> Decoder:
     return decoder_of(model, capacity=60)
 
 
+@cache
 def reference(model: LlamaForCausalLM, sequence: tuple[int, ...]) -> torch.Tensor:
     with torch.inference_mode():
         return model.model(input_ids=torch.tensor([sequence])).last_hidden_state[0]

@@ -280,18 +280,15 @@ def assert_near(found: list[Embeddings], expected: list[Embeddings], *, atol: fl
         torch.testing.assert_close(one, other, atol=atol, rtol=0.0)
 
 
-def test_what_decoding_left_equals_what_is_read(generator, keeping):
-    """Embeddings of sampled moves are those of the second pass but for rounding."""
+def test_moves_that_were_sampled_are_not_read(generator, keeping, monkeypatch):
+    """What decoding left of them equals, but for rounding, what is read; only a move that was not
+    sampled here is read; rows come in the order of the moves."""
     items = proposed(keeping, states(7))
     assert max(len(item.moves) for item in items) > 8
     assert_near(keeping.embed(items), generator.embed(items), atol=1e-5)
-
-
-def test_moves_that_were_sampled_are_not_read(generator, keeping, monkeypatch):
-    """Only a move that was not sampled here is read; rows come in the order of the moves."""
     first, second = (
         replace(item, moves=tuple(move for move in item.moves if move.text.endswith(" ;")))
-        for item in proposed(keeping, states(2))
+        for item in items[:2]
     )
     mixed = replace(first, moves=(*first.moves[:1], *moves(first.state, 2), *first.moves[1:]))
     expected = generator.embed([mixed, second])

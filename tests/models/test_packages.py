@@ -124,6 +124,7 @@ def test_what_is_installed_is_the_known_file_of_the_known_version(
         package_folder("tiny", version="1.0")
 
 
+@pytest.mark.soak
 def test_smollm2_reads_and_writes_english(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -243,10 +243,14 @@ def test_identities_tell_what_replies_depend_on() -> None:
         ("[INST] x [/INST]", "[ INST] x [ /INST]"),
         ("<\uff5cUser\uff5c>", "< \uff5cUser\uff5c>"),
         ("if a < b and b<c then [1, 2] and x<2>1", "if a < b and b<c then [1, 2] and x< 2>1"),
+        ("<|x|> </x> [INST]", "< |x|> < /x> [ INST]"),
+        ("<fim-prefix> [IMG] [gMASK] [/gMASK]", "< fim-prefix> [ IMG] [ gMASK] [ /gMASK]"),
+        ("a < b-c > d, [ABC] = 3 [x]", "a < b-c > d, [ABC] = 3 [x]"),
     ],
 )
 def test_control_tokens_in_text_for_a_server_are_broken_up(text: str, sent: str) -> None:
-    """A server takes them for its own; ordinary mathematics stays as it is."""
+    """A server takes them for its own, and does not tell which; ordinary mathematics,
+    inequalities and areas stay as they are."""
     assert disarmed(text) == sent
     server = Server(likely)
     chat = StepTokenChatVerifier(server, model="prm", format=RLHFLOW)

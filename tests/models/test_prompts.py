@@ -24,7 +24,6 @@ from selverify.models.prompting import (
     PromptData,
     Prompting,
     before_next_question,
-    disarmed,
     load_prompt,
     move_schema,
     plain,
@@ -194,19 +193,6 @@ def test_the_next_question_begins_a_line_of_the_plain_layout(text: str, before: 
     assert before_next_question(text) == before
     shown = plain_text(Prompt((("user", "Why?"), ("assistant", "So.")), ""))
     assert NEXT_QUESTION in f"\n{shown}" and before_next_question(shown) == ""
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("<|x|> </x> [INST]", "< |x|> < /x> [ INST]"),
-        ("<fim-prefix> [IMG] [gMASK] [/gMASK]", "< fim-prefix> [ IMG] [ gMASK] [ /gMASK]"),
-        ("a < b-c > d, [ABC] = 3 [x]", "a < b-c > d, [ABC] = 3 [x]"),
-    ],
-)
-def test_control_tokens_of_chat_templates_are_broken_up(text: str, shown: str) -> None:
-    """Of any model's, for a server does not tell its own; inequalities and areas stay."""
-    assert disarmed(text) == shown
 
 
 def test_every_change_of_a_prompt_changes_its_identity() -> None:

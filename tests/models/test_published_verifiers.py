@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fake_backend import FakeBackend, PassingBackend
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tiny_reward_models import (
@@ -113,10 +114,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: save(root / name, name) for name in FORMATS}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def load(folders: dict[str, Path]) -> Load:
     """The verifier of a family, freshly loaded."""
     return lambda name, **given: published(FORMATS[name], folders[name], **given)
+
+
+@pytest.fixture(scope="module")
+def forgetful(load: Load) -> Load:
+    """The verifier of a family, loaded once, which remembers and keeps nothing."""
+    return cache(lambda name: load(name, remembered=0))
 
 
 def published(
@@ -154,19 +161,32 @@ def published_tokens(name: str, tokenizer: Any, question: str, steps: Sequence[s
     return list(tokenizer(text, add_special_tokens=False).input_ids)
 
 
-def slow_score(name: str, folder: Path, tokenizer: Any, tokens: list[int]) -> float:
-    """One sequence, one forward pass and, of a step token, the whole vocabulary."""
-    place = -1 - AFTER_LAST[name]
+@cache
+def tokenizer_of(folder: Path) -> Any:
+    """The tokenizer of a checkpoint as transformers loads it."""
+    return AutoTokenizer.from_pretrained(folder)
+
+
+@cache
+def slow_model(name: str, folder: Path) -> nn.Module:
+    """With its output layer where a step token is read."""
     if name in STEP_TOKEN_FORMATS:
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        format = STEP_TOKEN_FORMATS[name]
-        candidates = tokenizer.convert_tokens_to_ids([format.good, format.bad])
-        # RLHFlow answers before "+", which one follows.
-        return float(model(torch.tensor([tokens])).logits[0, place, candidates].softmax(-1)[0])
+        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     backbone = Qwen2Model(Qwen2Config.from_pretrained(folder)).eval()
     body = load_file(folder / "model-00001-of-00002.safetensors")
     backbone.load_state_dict({key.removeprefix("model."): body[key] for key in body})
-    hidden = backbone(torch.tensor([tokens])).last_hidden_state[0, place]
+    return backbone
+
+
+def slow_score(name: str, folder: Path, tokens: list[int]) -> float:
+    """One sequence, one forward pass and, of a step token, the whole vocabulary."""
+    place, found = -1 - AFTER_LAST[name], slow_model(name, folder)(torch.tensor([tokens]))
+    if name in STEP_TOKEN_FORMATS:
+        format = STEP_TOKEN_FORMATS[name]
+        candidates = tokenizer_of(folder).convert_tokens_to_ids([format.good, format.bad])
+        # RLHFlow answers before "+", which one follows.
+        return float(found.logits[0, place, candidates].softmax(-1)[0])
+    hidden = found.last_hidden_state[0, place]
     layers = heads(name)
     if name == "skywork":
         return float(layers["v_head.summary"](hidden).sigmoid()[0])
@@ -176,12 +196,12 @@ def slow_score(name: str, folder: Path, tokenizer: Any, tokens: list[int]) -> fl
 @torch.inference_mode()
 def slow_scores(name: str, folder: Path, asked: VerifyItem) -> list[float]:
     """The score of each step's prefix."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = tokenizer_of(folder)
     question = asked.state.problem.text
     steps = [one.text for one in (*asked.state.derivation, *asked.steps)]
     counts = range(len(asked.state.derivation) + 1, len(steps) + 1)
     texts = [published_tokens(name, tokenizer, question, steps[:count]) for count in counts]
-    return [slow_score(name, folder, tokenizer, tokens) for tokens in texts]
+    return [slow_score(name, folder, tokens) for tokens in texts]
 
 
 def scores_of(verifier: HiddenStateVerifier, *items: VerifyItem) -> list[tuple[float, ...]]:
@@ -189,17 +209,18 @@ def scores_of(verifier: HiddenStateVerifier, *items: VerifyItem) -> list[tuple[f
     return [verdict.step_scores for verdict in verifier.verify(items)]
 
 
-def encoder_of(name: str, folders: dict[str, Path]) -> Encoder:
+@cache
+def encoder_of(name: str, folder: Path) -> Encoder:
     """The encoder of a family."""
-    return load_encoder(str(folders[name]), FORMATS[name].script, revision=None)
+    return load_encoder(str(folder), FORMATS[name].script, revision=None)
 
 
 @FAMILIES
 def test_tokens_are_those_of_the_model_card(name: str, folders: dict[str, Path]) -> None:
     """A space before a mark, a break after it, turns of the chat template."""
-    tokenizer = AutoTokenizer.from_pretrained(folders[name])
-    line = encoder_of(name, folders).line(ITEMS[1])
-    expected = published_tokens(name, tokenizer, QUESTION, [*BEFORE, *STEPS])
+    line = encoder_of(name, folders[name]).line(ITEMS[1])
+    steps = [*BEFORE, *STEPS]
+    expected = published_tokens(name, tokenizer_of(folders[name]), QUESTION, steps)
     assert list(line.tokens) == expected[: len(line.tokens)]
     assert len(expected) - len(line.tokens) == AFTER_LAST[name]
     assert (len(line.reads), line.new) == (3, 2)
@@ -240,15 +261,13 @@ EFFORTS = st.fixed_dictionaries(
 
 
 @FAMILIES
-@settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=10, deadline=None)
 @given(calls=st.lists(ANY_ITEMS, min_size=1, max_size=3), effort=EFFORTS)
 def test_a_score_depends_on_its_prefix_alone(
-    name: str, load: Load, calls: list[list[VerifyItem]], effort: dict[str, int]
+    name: str, load: Load, forgetful: Load, calls: list[list[VerifyItem]], effort: dict[str, int]
 ) -> None:
     """Not on the batch, later steps, earlier calls, or what is remembered and kept of them."""
-    verifier, alone = load(name, **effort), load(name)
+    verifier, alone = load(name, **effort), forgetful(name)
     for call in calls:
         for asked, scores in zip(call, scores_of(verifier, *call), strict=True):
             for count in range(1, len(asked.steps) + 1):
@@ -259,10 +278,10 @@ def test_a_score_depends_on_its_prefix_alone(
 @FAMILIES
 @pytest.mark.parametrize("text", HOSTILE)
 def test_text_of_a_step_makes_no_mark_and_no_turn(
-    name: str, text: str, folders: dict[str, Path], load: Load
+    name: str, text: str, folders: dict[str, Path], forgetful: Load
 ) -> None:
     """One score a step whatever it says, and no special token but those of the layout."""
-    tokenizer, encoder = AutoTokenizer.from_pretrained(folders[name]), encoder_of(name, folders)
+    tokenizer, encoder = tokenizer_of(folders[name]), encoder_of(name, folders[name])
     counted = {*tokenizer.all_special_ids}
     if name in VALUE_HEAD_FORMATS:  # the marks of step tokens are ordinary words
         counted.add(tokenizer.convert_tokens_to_ids(FORMATS[name].script.mark))
@@ -275,15 +294,16 @@ def test_text_of_a_step_makes_no_mark_and_no_turn(
     assert special(hostile) == special(honest)
     if not (name == "skywork" and "\n" in text):  # whose problems may have several lines
         assert special(item(text + "?", ("x",), ("x", "y"))) == special(honest)
-    (scores,) = scores_of(load(name), hostile)
+    verifier = forgetful(name)
+    (scores,) = scores_of(verifier, hostile)
     prefixes = [item("Is it?", (text,), (text,)), item("Is it?", (text, text), ("y",))]
-    assert scores == pytest.approx([one for (one,) in scores_of(load(name), *prefixes)], abs=CLOSE)
+    assert scores == pytest.approx([one for (one,) in scores_of(verifier, *prefixes)], abs=CLOSE)
 
 
 def test_a_special_token_in_a_step_is_spelt_out(folders: dict[str, Path]) -> None:
     """Its bytes are there, so the model reads what was said."""
-    tokenizer = AutoTokenizer.from_pretrained(folders["rlhflow"])
-    tokens = encoder_of("rlhflow", folders).line(item(QUESTION, (), ("<|eot_id|>x",))).tokens
+    tokenizer, encoder = tokenizer_of(folders["rlhflow"]), encoder_of("rlhflow", folders["rlhflow"])
+    tokens = encoder.line(item(QUESTION, (), ("<|eot_id|>x",))).tokens
     assert "<|eot_id|>x<|eot_id|>" in tokenizer.decode(tokens)
     assert tokens.count(tokenizer.convert_tokens_to_ids("<|eot_id|>")) == 2  # system and user
 
@@ -291,7 +311,7 @@ def test_a_special_token_in_a_step_is_spelt_out(folders: dict[str, Path]) -> Non
 @FAMILIES
 def test_a_step_is_one_line_where_a_break_ends_a_step(name: str, folders: dict[str, Path]) -> None:
     """In a chat a step may have several."""
-    encoder = encoder_of(name, folders)
+    encoder = encoder_of(name, folders[name])
     broken, whole = (encoder.line(item("?", (), (text,))).tokens for text in ("a\n  b", "a b"))
     assert (broken == whole) is FORMATS[name].script.one_line
 

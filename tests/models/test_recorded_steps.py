@@ -12,7 +12,6 @@ from unittest.mock import MagicMock
 
 import pytest
 import torch
-from tiny_text_models import build
 from torch import nn
 
 from selverify.models.generators.pretrained import load_hub_model
@@ -27,10 +26,9 @@ PROMPTS = ((*range(10, 40), 5), (*range(10, 40), 6, 7), (*range(10, 40), 8, 9, 1
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no accelerator")
 @pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-3), ("bfloat16", 0.15)])
 @torch.inference_mode()
-def test_recorded_steps_are_those_that_are_run(tmp_path: Path, dtype: str, apart: float) -> None:
+def test_recorded_steps_are_those_that_are_run(llama: Path, dtype: str, apart: float) -> None:
     """Until their room has grown and few rows are left. ``apart``: of the largest logit."""
-    folder = str(build(tmp_path, "llama"))
-    pretrained = load_hub_model(folder, revision=None, dtype=dtype, device="cuda")
+    pretrained = load_hub_model(str(llama), revision=None, dtype=dtype, device="cuda")
     prefixes = SharedPrefixes(pretrained, capacity=1000, depth=1.0)
     past = prefixes.read(PROMPTS)
     prefixes.expect(past, rows=len(PROMPTS) * WIDTH, width=WIDTH)
@@ -52,11 +50,9 @@ def test_recorded_steps_are_those_that_are_run(tmp_path: Path, dtype: str, apart
 
 
 @torch.inference_mode()
-def test_room_that_is_given_up_is_freed_at_once(tmp_path: Path) -> None:
+def test_room_that_is_given_up_is_freed_at_once(llama: Path) -> None:
     """Not when the garbage collector comes by: it may be most of an accelerator's memory."""
-    pretrained = load_hub_model(
-        str(build(tmp_path, "llama")), revision=None, dtype="float32", device="cpu"
-    )
+    pretrained = load_hub_model(str(llama), revision=None, dtype="float32", device="cpu")
     prefixes = SharedPrefixes(pretrained, capacity=1000, depth=1.0, fixed=True)
     past = prefixes.read(PROMPTS)
     prefixes.expect(past, rows=len(PROMPTS), width=1)
@@ -92,10 +88,9 @@ class Gated(Norm):
 
 
 @torch.inference_mode()
-def test_norms_that_compute_what_pytorchs_does_are_one_kernel(tmp_path: Path) -> None:
+def test_norms_that_compute_what_pytorchs_does_are_one_kernel(llama: Path) -> None:
     """And the model computes what it did; other norms stay."""
-    folder = str(build(tmp_path, "llama"))
-    model = load_hub_model(folder, revision=None, dtype="float32", device="cpu").model
+    model = load_hub_model(str(llama), revision=None, dtype="float32", device="cpu").model
     tokens = torch.tensor([[5, 6, 7]])
     expected = model(tokens).logits
     fuse_norms(model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -82,7 +82,10 @@ def test_hidden_states_are_those_after_a_share_of_the_layers(
         near(past.hidden[0], expected / expected.square().mean().sqrt())
 
 
-@pytest.fixture(params=["packed", "fixed", "kernel"])
+WAYS = ["packed", "fixed", "kernel"]
+
+
+@pytest.fixture(params=WAYS)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How rows lie: as on a processor; at slots of their own, as on an accelerator; so that its
     kernel reads what they share."""
@@ -92,8 +95,20 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-@pytest.mark.parametrize("capacity", [1, 60, 10_000])
-@pytest.mark.parametrize("at_once", [7, 4096])
+FAST = [(60, 7), (10_000, 4096)]
+"""What is kept and what is read at once, where rows do not lie as on a processor."""
+LAID_OUT = [
+    pytest.param(
+        way,
+        *sizes,
+        marks=[] if way == "packed" or sizes in FAST else pytest.mark.soak,
+    )
+    for way in WAYS
+    for sizes in product([1, 60, 10_000], [7, 4096])
+]
+
+
+@pytest.mark.parametrize(("way", "capacity", "at_once"), LAID_OUT, indirect=["way"])
 def test_prompts_of_all_lengths_and_rows_after_them_are_read_as_whole_texts(
     pretrained: HubModel, monkeypatch: pytest.MonkeyPatch, capacity: int, at_once: int, way: str
 ) -> None:

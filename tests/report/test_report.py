@@ -249,16 +249,6 @@ def test_unknown_methods_keep_their_own_name_and_come_last() -> None:
     assert names.method_name("zeta") == "zeta"
 
 
-def test_csv_is_written_whole(built: ReportData, tmp_path: Path) -> None:
-    """The CSV reads back as the table, with empty cells where there is no value."""
-    path = tmp_path / "main.csv"
-    pages.write_csv(built.tables["main"], path)
-    again = pd.read_csv(path)
-    assert again["accuracy"].tolist() == pytest.approx(built.tables["main"]["accuracy"].tolist())
-    assert again.set_index("method")["difference"].isna().to_dict()["full"]
-    assert [file.name for file in tmp_path.iterdir()] == ["main.csv"]
-
-
 def test_a_run_in_which_nothing_is_refused_accepted_or_tuned_still_has_a_page(
     built: ReportData, tmp_path: Path
 ) -> None:
@@ -340,8 +330,11 @@ def drawn(built: ReportData, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def test_every_figure_is_drawn_without_date_or_random_identifier(
     built: ReportData, drawn: dict[str, bytes], tmp_path: Path
 ) -> None:
-    """As SVG and PNG, so that DVC sees no change; one of them is drawn again here."""
+    """As SVG and PNG, so that DVC sees no change, and every one of the page; one of them is drawn
+    again here."""
     assert len(drawn) == 22 and {Path(name).suffix for name in drawn} == {".svg", ".png"}
+    shown = {one.figure for one in (sections.glance_table(built), *sections.sections(built))}
+    assert shown - {""} <= {Path(name).stem for name in drawn}
     assert all(len(content) > 1000 for content in drawn.values())
     plots.gate_bars(built.tables["gates"], tmp_path / "gates", title="What the gates refuse")
     assert (tmp_path / "gates.svg").read_bytes() == drawn["gates.svg"]

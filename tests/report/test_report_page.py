@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from markupsafe import escape
+from synthetic import STUB, stub_figures
 from test_cli import DOMAIN, TASKS, guided
 
 from selverify.errors import ArtifactError, SchemaError
@@ -21,7 +22,7 @@ from selverify.policy import Solved
 from selverify.report.by_depth import visits_table
 from selverify.report.explorer import NONE_WRONG, Outcome, TracedSearch, explorer_data
 from selverify.report.pages import to_html
-from selverify.report.sections import ReportData, glance_table, sections
+from selverify.report.sections import ReportData, sections
 from selverify.search.traces import read_events, write_events
 
 HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
@@ -47,9 +48,7 @@ def searched(solved: list[Solved]) -> list[TracedSearch]:
 
 @pytest.fixture
 def figures(tmp_path: Path, built: ReportData) -> Path:
-    for section in (glance_table(built), *sections(built)):
-        if section.figure:
-            (tmp_path / f"{section.figure}.svg").write_text("<svg/>", encoding="utf-8")
+    stub_figures(built, tmp_path)
     return tmp_path
 
 
@@ -145,7 +144,7 @@ def test_the_page_stands_alone(
     page = to_html(built, figures, data)
     for section in sections(built):
         assert f"<h2>{section.title}</h2>" in page
-    inside = base64.b64encode(b"<svg/>").decode()
+    inside = base64.b64encode(STUB.encode()).decode()
     assert page.count(inside) == 1 + sum(bool(section.figure) for section in sections(built))
     assert page.count(f">{escape(built.verdict)}</p>") == 1
     assert not re.search(r"(?:src|href)=\"(?!data:|#)", page)
