@@ -20,6 +20,7 @@ from rich.text import Text
 from selverify.audit.answer_groups import by_run
 from selverify.audit.figures import accuracy_against_cost, found_against_calls, sample_points
 from selverify.audit.importers import read_any
+from selverify.audit.importers.base import files_below
 from selverify.audit.list_audit import (
     LARGEST_SEED,
     AuditSettings,
@@ -141,9 +142,10 @@ def _mark(log: Path) -> bytes:
 def _check_apart(csv: Path, log: Path, stem: Path) -> None:
     """The tables are not written over the log, nor over the figures and their points."""
     written = rf"{re.escape(stem.name)}((-samples)?-run-\d+)?\.(svg|png|csv)"
+    read = {file.resolve() for file in (files_below(log, []) if log.is_dir() else [log])}
     for table in map(Path.resolve, (csv, _of_samples(csv))):
         beside = table.parent == stem.parent.resolve() and re.fullmatch(written, table.name)
-        if beside or table == log.resolve():
+        if beside or table in read:
             what = "a file of the figures" if beside else "the log"
             raise ParamsError(f"csv: given {csv}, which would overwrite {what}, expected another")
 

@@ -174,7 +174,7 @@ class CachedBackend:
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
     def _load(self, keys: Sequence[bytes]) -> _Known:
-        """What the file holds under ``keys``, which is read once while the memory is not full."""
+        """What is known under ``keys``; the file is read for those that the memory lacks."""
         if len(self._known) > MOST_KNOWN and not self._unwritten:
             self._known.clear()
         fresh = [key for key in dict.fromkeys(keys) if key not in self._known]
@@ -222,13 +222,16 @@ class CachedBackend:
             found[key].update(zip(indices, values, strict=True))
             rows += [_row(key, *pair) for pair in zip(indices, values, strict=True)]
         with self._lock:
-            if kind.kind in self._at_once:
+            in_file = kind.kind in self._at_once
+            if in_file:
                 self._insert(rows)
             else:
                 self._unwritten += rows
-            for key, _ in missing:
-                if key in self._known:  # another request may have emptied the memory
+            for key in {key for key, _ in missing}:
+                if key in self._known:
                     self._known[key].update(found[key])
+                elif not in_file:  # another request has emptied the memory
+                    self._known[key] = found[key]
 
     def write(self) -> None:
         """Put into the file, all or none, what is not there yet.

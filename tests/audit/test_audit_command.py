@@ -506,6 +506,19 @@ def test_the_files_of_another_project_are_audited_as_they_are(tmp_path: Path, fo
     assert left_out.startswith("9 entries") and raw == f"{left_out}\n{log}"
 
 
+def test_the_files_of_another_project_stay_and_must_hold_something(tmp_path: Path) -> None:
+    source = tmp_path / "rated" / "phase.jsonl"
+    source.parent.mkdir()
+    nothing = rated(1) | {"label": {"steps": [], "finish_reason": "solution"}}
+    lines = json.dumps(nothing) + "\n"
+    source.write_text(lines, encoding="utf-8")
+    told = sentence(audited(source.parent))
+    assert "given nothing that 'prm800k' can import, expected some (0 entries" in told
+    told = sentence(audited(source.parent, "--csv", source))
+    assert "which would overwrite the log, expected another" in told
+    assert source.read_text(encoding="utf-8") == lines
+
+
 def test_a_file_that_no_importer_knows_names_them_all(log: Path) -> None:
     """A folder too; but not where the file begins as a log does."""
     other = log.with_name("other.jsonl")

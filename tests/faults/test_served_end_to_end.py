@@ -21,8 +21,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import proxy
 import pytest
 import torch
+from proxy import Proxy, says, status
 from transformers import AutoTokenizer, LlamaForCausalLM
 
 from selverify.domains.word_problems import WordProblems
@@ -37,6 +39,7 @@ from selverify.types import Problem, Sample, State
 
 client = pytest.importorskip("selverify.models.generators.client")
 served = pytest.importorskip("selverify.models.generators.served")
+
 pytestmark = pytest.mark.soak
 
 TRAINED = Path(__file__).parents[2] / "models" / "word_problems-small"
@@ -225,6 +228,26 @@ def test_searches_over_http_end_as_in_process(url, checkpoint, problems, solve, 
     proposer = over(url, checkpoint)
     assert solve(problems[:SEARCHED], proposer) == in_process
     assert proposer._takes.most == 1 and proposer._takes.capped
+
+
+def test_searches_over_a_faulty_line_end_as_in_process(
+    url, checkpoint, problems, solve, in_process
+) -> None:
+    """The server is real, what is between it and the client fails, and one problem is alone."""
+    faults = [status(429), proxy.truncates, None, proxy.drops, None, says(b"<html>"), None, None]
+
+    def forward(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        request = urllib.request.Request(
+            f"{url.removesuffix('/v1')}{path}",
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60.0) as reply:
+            return dict(json.load(reply))
+
+    with Proxy(forward, faults * 4) as line:
+        results = solve(problems[:1], over(line.url, checkpoint))
+    assert results == {key: in_process[key] for key in results}
 
 
 def test_another_model_is_refused_in_one_sentence(url, checkpoint, problems) -> None:

@@ -8,6 +8,7 @@ import functools
 import json
 import logging
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -445,13 +446,17 @@ def test_a_step_that_the_limit_cuts_off_is_none(
     expected: tuple[str, str],
 ) -> None:
     """12 of 125 is no answer; as of a served text. ``room``: for tokens behind what is said.
-    ``expected``: as a move and as a solution.
+    ``expected``: as a move and as a solution. The limit is the sampling's, or the model's.
     """
     monkeypatch.undo()
     tokens = pretrained.tokenizer.encode(said, add_special_tokens=False)
     limit = len(tokens) + room
-    for one_move, text in zip((True, False), expected, strict=True):
-        base = dataclasses.replace(pretrained, model=copy.deepcopy(pretrained.model))
+    for (one_move, text), more in product(zip((True, False), expected, strict=True), (0, 9)):
+        base = dataclasses.replace(
+            pretrained,
+            model=copy.deepcopy(pretrained.model),
+            positions=len(pretrained.encode(prompting(STATES[0]))) + limit,
+        )
         model, coming = causal(base), [*tokens, pretrained.tokenizer.eos_token_id]
         base.model.get_output_embeddings().register_forward_hook(
             lambda _, __, logits, coming=coming: logits.index_fill(
@@ -459,7 +464,7 @@ def test_a_step_that_the_limit_cuts_off_is_none(
             )
         )
         item = CompleteItem(STATES[0], 0, 1)
-        ((sample,),) = model._sample([item], one_move=one_move, limit=limit, temperature=1.0)
+        ((sample,),) = model._sample([item], one_move=one_move, limit=limit + more, temperature=1.0)
         assert sample.text == text
 
 

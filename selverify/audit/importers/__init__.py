@@ -80,7 +80,10 @@ def read_any(path: Path) -> tuple[Log, list[str]]:
     if form is not None:
         imported = Imported()
         log = accepted_log(IMPORTERS[form].placed(path, imported))
-        return log, list(imported.sentences())
+        told = list(imported.sentences())
+        if not imported.entries:
+            raise SchemaError(f"{_nothing(path, form)} ({'; '.join(told)})")
+        return log, told
     try:
         return read_log(path), []
     except SchemaError as error:
@@ -142,7 +145,11 @@ def _some(entries: Iterator[Placed], source: Path, form: str) -> Iterator[Placed
         nothing = False
         yield entry
     if nothing:
-        raise SchemaError(f"{source}: given nothing that {form!r} can import, expected some")
+        raise SchemaError(_nothing(source, form))
+
+
+def _nothing(source: Path, form: str) -> str:
+    return f"{source}: given nothing that {form!r} can import, expected some"
 
 
 __all__ = ["IMPORTERS", "Imported", "Importer", "format_of", "import_log", "read_any"]

@@ -133,6 +133,7 @@ class CausalModel(SamplingGenerator):
         exact = " exact values" if exact_values else ""
         exact += "" if alphabet is None else f" of {alphabet!r}"
         exact += " up to the next question" if few_shot else ""
+        exact += " whole steps" if self._end.isspace() else ""
         self._identity = f"{pretrained.digest} {prompting_id} {sampled} {seed}{exact}"
 
     def identity(self) -> str:
