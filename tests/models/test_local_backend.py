@@ -329,7 +329,8 @@ def test_rankings_do_not_show_what_was_kept(generator, keeping, backbone, tiny_m
     assert both[0] == both[1]
     for read, kept in zip(bare, both[0], strict=True):
         assert kept == pytest.approx(read, abs=1e-5)
-        assert np.argsort(kept).tolist() == np.argsort(read).tolist()
+        in_order = np.take(read, np.argsort(kept))
+        assert (np.diff(in_order) > -1e-6).all()  # but for what rounding makes of a tie
 
 
 def test_the_identity_changes_with_what_samples_depend_on(generator, backbone):

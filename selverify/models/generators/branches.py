@@ -86,3 +86,41 @@ def _ordinals(ordered: np.ndarray) -> np.ndarray:
     """The place of each of the numbers, which are in order, among those that equal it."""
     places: np.ndarray = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
     return places
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How the N texts of R rows go on by one word, to N' texts.
+
+    ``parents`` [N'] say which old text each continues, ``words`` [N'] by which word. The first that
+    continues an old text takes its place, if there is such a place; ``moved`` are the places of the
+    others. ``texts`` [R]: the text of each row. ``first`` [R] marks the first row of each text.
+    """
+
+    parents: np.ndarray
+    words: np.ndarray
+    moved: np.ndarray
+    texts: np.ndarray
+    first: np.ndarray
+
+
+def next_step(texts: np.ndarray, picked: np.ndarray) -> Step:
+    """The distinct texts of rows, at places without a gap, after one more word each.
+
+    Args:
+        texts: which text each row has [R], at least one row.
+        picked: the word of each row [R].
+    """
+    words = int(picked.max()) + 1
+    told, first, of_rows = np.unique(texts * words + picked, return_index=True, return_inverse=True)
+    parents, said = np.divmod(told, words)
+    stays = (np.diff(parents, prepend=-1) > 0) & (parents < len(told))
+    taken = np.zeros(len(told), dtype=bool)
+    taken[parents[stays]] = True
+    moved = np.flatnonzero(~taken)
+    places = parents.copy()
+    places[~stays] = moved
+    order = np.argsort(places)
+    marked = np.zeros(len(texts), dtype=bool)
+    marked[first] = True
+    return Step(parents[order], said[order], moved, places[of_rows], marked)

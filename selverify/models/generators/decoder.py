@@ -6,8 +6,8 @@ one shared copy. Rows that are sampled after one prefix are computed once while 
 same: 16 samples of a move are two to three texts. ``tests/models/test_decoder.py`` holds all of it
 to the transformers forward pass.
 
-Shapes: G groups (prefixes), S rows a group, N columns (distinct texts of rows), T prefix words,
-M new words, H heads, D width.
+Shapes: G groups (prefixes), S rows a group, N distinct texts of rows, T prefix words, M new words,
+H heads, D width.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from selverify.models.generators.branches import Fork, fork_of
+from selverify.models.generators.branches import Step, next_step
 from selverify.models.generators.prefix_cache import Pieces, aligned, size_of
 from selverify.models.generators.reading import reading_order
 from selverify.models.generators.sampling import in_batches, uniforms
@@ -69,17 +69,20 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """Prefixes of a batch, padded on the left: keys and values [layers, 2, G, H, T, D/H]."""
+    """Prefixes of a batch, padded on the left: keys and values [layers, 2, G, H, T, D/H].
+
+    ``absent`` [G, T] is added to scores: 0 at a word, -inf at the padding.
+    """
 
     keys_values: Tensor
-    mask: Tensor
+    absent: Tensor
     lengths: Tensor
     last: Tensor
 
     def take(self, rows: Tensor) -> Prefix:
         """The prefixes at the given positions, in that order."""
         return Prefix(
-            self.keys_values[:, :, rows], self.mask[rows], self.lengths[rows], self.last[rows]
+            self.keys_values[:, :, rows], self.absent[rows], self.lengths[rows], self.last[rows]
         )
 
 
@@ -174,25 +177,28 @@ class Decoder:
         hidden = self.embedding[tokens].view(groups, rows * length, self.width)
         positions = prefix.lengths[:, None, None] + torch.arange(length)
         turns = self._turns(positions.expand(groups, rows, length).reshape(groups, -1))
-        causal = torch.ones(length, length).tril().bool()
+        later = torch.full((length, length), -torch.inf).triu(1)
         kept = []
         for index, layer in enumerate(self.layers):
-            query, key, value = self._project(layer, hidden, turns)
+            query, key, value = (
+                part.transpose(1, 2) for part in self._project(layer, hidden, turns)
+            )
             own = (groups, self.heads, rows, length, self.head_width)
-            key, value = key.view(own), value.view(own)
+            key, value = key.view(own), value.contiguous().view(own)
             if keep:
                 kept.append(torch.stack((key, value)))
             past = query @ prefix.keys_values[index, 0].transpose(-1, -2)
-            past = past.masked_fill(~prefix.mask[:, None, None, :], -torch.inf)
+            past += prefix.absent[:, None, None]
             present = query.view(own) @ key.transpose(-1, -2)
-            present = present.masked_fill(~causal, -torch.inf)
+            present += later
             past = past.view(groups, self.heads, rows, length, -1)
             weights = torch.cat((past, present), -1).softmax(-1)
             split = past.shape[-1]
             past_weights = weights[..., :split].reshape(groups, self.heads, rows * length, split)
             mixed = past_weights @ prefix.keys_values[index, 1]
             mixed = mixed + (weights[..., split:] @ value).view(mixed.shape)
-            hidden = self._finish(layer, hidden, mixed)
+            joined = mixed.transpose(1, 2).reshape(hidden.shape)
+            hidden = self._finish(layer, hidden, joined)
         final = self._norm(hidden, self.final_norm).view(groups, rows, length, self.width)
         return final, kept
 
@@ -217,36 +223,42 @@ class Decoder:
             temperature: 0 takes the most probable word.
             keep: whether to keep hidden states; costs a step more for each distinct row.
         """
-        groups, rows = seeds.shape
-        words = np.full((groups, rows, limit), -1, dtype=np.int64)
-        logprobs = np.zeros((groups, rows), dtype=np.float64)
-        distinct = np.zeros((groups, rows), dtype=bool)
-        kept = torch.zeros((groups, rows, limit if keep else 0, self.width))
-        lines, live = np.arange(groups), np.ones((groups, rows), dtype=bool)
-        columns = np.zeros((groups, rows), dtype=np.int64)
-        own = torch.empty((len(self.layers), 2, rows, groups, self.heads, limit, self.head_width))
-        hidden = prefix.last[:, None, :]
+        shape, numbers = seeds.shape, seeds.ravel()
+        words = np.full((seeds.size, limit), -1, dtype=np.int64)
+        logprobs = np.zeros(seeds.size)
+        distinct = np.zeros(seeds.size, dtype=bool)
+        kept = torch.zeros((seeds.size, limit if keep else 0, self.width))
+        own = torch.empty((len(self.layers), 2, seeds.size, self.heads, limit, self.head_width))
+        # The rows that are under way, the text of each, and the group of each text.
+        rows, groups = np.arange(seeds.size), np.arange(len(seeds))
+        texts, hidden = rows // shape[1], prefix.last
         for step in range(limit):
-            picked, logprob = self._pick(hidden, columns, uniforms(seeds[lines], step), temperature)
-            words[lines, :, step] = np.where(live, picked, -1)
-            logprobs[lines] += np.where(live, logprob, 0.0)
-            ended = live & np.isin(picked, stops)
-            live = live & ~ended & (step + 1 < limit)
-            going = live | ended if keep else live
-            fork = fork_of(going, columns, picked, width=hidden.shape[1])
-            if fork is None:
+            if not len(rows):
                 break
+            picked, logprob = self._pick(hidden, texts, uniforms(numbers[rows], step), temperature)
+            words[rows, step] = picked
+            logprobs[rows] += logprob
+            ended = np.isin(picked, stops)
+            live = ~ended & (step + 1 < limit)
+            going = live | ended if keep else live
+            if not going.any():
+                break
+            rows, live = rows[going], live[going]
+            forked = next_step(texts[going], picked[going])
+            _move(own, forked, used=step)
+            prefix, groups = _of_groups(prefix, groups[forked.parents])
+            hidden = self._step(prefix, own, forked.words, groups, step)
             if keep:
-                distinct[lines] |= ended & fork.first
-            own = _moved(own, fork, used=step)
-            if fork.packed:
-                prefix = prefix.take(torch.from_numpy(fork.groups))
-                lines, live = lines[fork.groups], live[fork.groups]
-            columns = fork.columns
-            hidden = self._step(prefix, own, torch.from_numpy(fork.words), step)
-            if keep:
-                kept[torch.from_numpy(lines), :, step] = _of_rows(hidden, columns)
-        return Sampled(words, (words >= 0).sum(-1), logprobs, distinct, kept)
+                distinct[rows[forked.first & ~live]] = True
+                kept[torch.from_numpy(rows), step] = hidden[torch.from_numpy(forked.texts)]
+            rows, texts = rows[live], forked.texts[live]
+        return Sampled(
+            words.reshape(*shape, limit),
+            (words >= 0).sum(-1).reshape(shape),
+            logprobs.reshape(shape),
+            distinct.reshape(shape),
+            kept.view(*shape, *kept.shape[1:]),
+        )
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the vocabulary (the output layer is tied to the embedding)."""
@@ -307,51 +319,51 @@ class Decoder:
             keys_values = torch.empty(shape)
         last = [entry.last if entry else torch.zeros(self.width) for entry in entries]
         lengths = torch.tensor(list(map(size_of, known)))
-        return Prefix(keys_values, mask.bool(), lengths, torch.stack(last))
+        absent = torch.where(mask.bool(), 0.0, -torch.inf)
+        return Prefix(keys_values, absent, lengths, torch.stack(last))
 
-    def _step(self, prefix: Prefix, own: Tensor, words: Tensor, step: int) -> Tensor:
-        groups, rows = words.shape
-        hidden = self.embedding[words]
-        turns = self._turns((prefix.lengths + step)[:, None].expand(groups, rows))
+    def _step(
+        self, prefix: Prefix, own: Tensor, words: np.ndarray, groups: np.ndarray, step: int
+    ) -> Tensor:
+        """Hidden states [N, D] of N texts after one more word each; their keys and values are kept.
+
+        ``own``: keys and values of the texts [layers, 2, at least N, H, M, D/H], ``step`` words of
+        which are there. ``groups`` [N]: the prefix that each continues.
+        """
+        count, lines = len(words), torch.from_numpy(groups)
+        hidden = self.embedding[torch.from_numpy(words)]
+        turns = self._turns(prefix.lengths[lines] + step)
+        seats = _Seats(groups, prefix.absent, self.heads)
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, turns)
-            own[index, 0, :rows, :, :, step] = key.permute(2, 0, 1, 3)
-            own[index, 1, :rows, :, :, step] = value.permute(2, 0, 1, 3)
-            past = query @ prefix.keys_values[index, 0].transpose(-1, -2)
-            past = past.masked_fill(~prefix.mask[:, None, None, :], -torch.inf)
-            mine = own[index, :, :rows, :, :, : step + 1]
-            present = query.permute(2, 0, 1, 3)[..., None, :] @ mine[0].transpose(-1, -2)
-            weights = torch.cat((past, present[..., 0, :].permute(1, 2, 0, 3)), -1).softmax(-1)
+            own[index, 0, :count, :, step] = key
+            own[index, 1, :count, :, step] = value
+            keys, values = own[index, :, :count, :, : step + 1]
+            past = seats.scores(query, prefix.keys_values[index, 0])
+            present = query[:, :, None] @ keys.mT
+            weights = torch.cat((past, present[:, :, 0]), -1).softmax(-1)
             split = past.shape[-1]
-            mixed = weights[..., :split] @ prefix.keys_values[index, 1]
-            said = _product(weights[..., split:].permute(2, 0, 1, 3)[..., None, :], mine[1])
-            mixed = mixed + said[..., 0, :].permute(1, 2, 0, 3)
-            hidden = self._finish(layer, hidden, mixed)
+            mixed = seats.mixed(weights[..., :split], prefix.keys_values[index, 1])
+            mixed = mixed + _product(weights[:, :, None, split:], values)[:, :, 0]
+            hidden = self._finish(layer, hidden, mixed.view(count, self.width))
         return self._norm(hidden, self.final_norm)
 
     def _turns(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """By which cosines and sines words at ``positions`` [G, rows] are rotated."""
-        return self.cos[positions][:, None], self.sin[positions][:, None]
+        """By which cosines and sines the heads of words at ``positions`` are rotated."""
+        return self.cos[positions][..., None, :], self.sin[positions][..., None, :]
 
     def _project(
         self, layer: _Layer, hidden: Tensor, turns: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated and scaled queries, rotated keys, values, each [G, H, rows, D/H]."""
-        groups, rows, _ = hidden.shape
+        """Rotated and scaled queries, rotated keys, values, each [..., H, D/H]."""
         fused = functional.linear(
             self._norm(hidden, layer.attention_norm), layer.qkv, layer.qkv_bias
-        )
-        query, key, value = (
-            part.view(groups, rows, self.heads, self.head_width).transpose(1, 2)
-            for part in fused.chunk(3, -1)
-        )
-        cos, sin = turns
-        query = (query * cos + _rotate(query) * sin) * self.head_width**-0.5
-        return query, key * cos + _rotate(key) * sin, value.contiguous()
+        ).view(*hidden.shape[:-1], 3 * self.heads, self.head_width)
+        turned, (cos, sin) = fused[..., : 2 * self.heads, :], turns
+        query, key = (turned * cos + _rotate(turned) * sin).chunk(2, -2)
+        return query * self.head_width**-0.5, key, fused[..., 2 * self.heads :, :]
 
-    def _finish(self, layer: _Layer, hidden: Tensor, mixed: Tensor) -> Tensor:
-        groups, rows, _ = hidden.shape
-        joined = mixed.transpose(1, 2).reshape(groups, rows, self.width)
+    def _finish(self, layer: _Layer, hidden: Tensor, joined: Tensor) -> Tensor:
         hidden = hidden + functional.linear(joined, layer.output, layer.output_bias)
         gate, up = functional.linear(self._norm(hidden, layer.feed_norm), layer.gate_up).chunk(
             2, -1
@@ -362,21 +374,58 @@ class Decoder:
         return functional.rms_norm(hidden, (self.width,), weight, self.epsilon)
 
     def _pick(
-        self, hidden: Tensor, columns: np.ndarray, uniform: np.ndarray, temperature: float
+        self, hidden: Tensor, texts: np.ndarray, uniform: np.ndarray, temperature: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A word [G, S] and its log probability for each row, which reads one of the columns."""
+        """A word [R] and its log probability for each row, after the text [R] that it has."""
+        at = torch.from_numpy(texts)
         logprobs = self.logits(hidden).log_softmax(-1)
         if temperature == 0.0:
-            picked = _of_rows(logprobs.argmax(-1), columns)
+            picked = logprobs.argmax(-1)[at]
         else:
             weights = (logprobs / temperature).softmax(-1)
-            sums = _of_rows(weights.cumsum(-1, dtype=torch.float64), columns)
-            last = sums[..., -1:]  # what is below it belongs to a word with a weight
-            target = torch.from_numpy(uniform)[..., None] * last
+            sums = weights.cumsum(-1, dtype=torch.float64)[at]
+            last = sums[:, -1:]  # what is below it belongs to a word with a weight
+            target = torch.from_numpy(uniform)[:, None] * last
             target = target.minimum(last.nextafter(torch.zeros_like(last)))
             picked = torch.searchsorted(sums, target, right=True).squeeze(-1)
-        chosen = _of_rows(logprobs, columns).gather(-1, picked[..., None]).squeeze(-1)
-        return picked.numpy(), chosen.double().numpy()
+        return picked.numpy(), logprobs[at, picked].double().numpy()
+
+
+class _Seats:
+    """Where the heads of N texts stand among those of G groups, each group's beside one another.
+
+    What a group's texts share is multiplied by all of them at once, which wants as many seats in
+    every group; nothing else is computed of an empty one.
+    """
+
+    def __init__(self, groups: np.ndarray, absent: Tensor, heads: int) -> None:
+        """``groups`` [N]: of each text. ``absent`` [G, T]: of their prefixes."""
+        counts = np.bincount(groups, minlength=len(absent))
+        order = np.argsort(groups, kind="stable")
+        seat = np.empty_like(groups)
+        seat[order] = np.arange(len(groups)) - np.repeat(counts.cumsum() - counts, counts)
+        self._shape = (len(absent), heads, int(counts.max()))
+        lines = groups[:, None] * heads + np.arange(heads)
+        self._at = torch.from_numpy((lines * self._shape[2] + seat[:, None]).ravel())
+        self._absent = absent[:, None, None]
+
+    def scores(self, query: Tensor, keys: Tensor) -> Tensor:
+        """Of queries [N, H, D/H] and their groups' keys [G, H, T, D/H]: [N, H, T]."""
+        return self._back((self._seated(query) @ keys.mT).add_(self._absent), len(query))
+
+    def mixed(self, weights: Tensor, values: Tensor) -> Tensor:
+        """The groups' values [G, H, T, D/H], weighted for each text: [N, H, D/H]."""
+        return self._back(self._seated(weights) @ values, len(weights))
+
+    def _seated(self, rows: Tensor) -> Tensor:
+        size = rows.shape[-1]
+        seats = rows.new_zeros((*self._shape, size))
+        seats.view(-1, size).index_copy_(0, self._at, rows.reshape(-1, size))
+        return seats
+
+    def _back(self, seats: Tensor, count: int) -> Tensor:
+        size = seats.shape[-1]
+        return seats.view(-1, size).index_select(0, self._at).view(count, -1, size)
 
 
 def little_padding(padded: int, words: int) -> bool:
@@ -412,21 +461,20 @@ def _fuse(model: Mapping[str, Tensor], number: int) -> _Layer:
     )
 
 
-def _of_rows(values: Tensor, columns: np.ndarray) -> Tensor:
-    """For each row the value of its column: [G, S, ...] of ``values`` [G, N, ...]."""
-    return values[torch.arange(len(columns))[:, None], torch.from_numpy(columns)]
+def _move(own: Tensor, forked: Step, *, used: int) -> None:
+    """Bring keys and values of the texts, ``used`` words each, to where the next ones are."""
+    new = torch.from_numpy(forked.moved)
+    old = torch.from_numpy(forked.parents[forked.moved])
+    if used and len(new):
+        own[:, :, new, :, :used] = own[:, :, old, :, :used]
 
 
-def _moved(own: Tensor, fork: Fork, *, used: int) -> Tensor:
-    """Keys and values [layers, 2, S, G, H, limit, D/H] of the new columns, ``used`` words each."""
-    if not fork.packed:
-        lines, columns = (fork.parents != np.arange(fork.parents.shape[1])).nonzero()
-        parents = fork.parents[lines, columns]
-        own[:, :, columns, lines, :, :used] = own[:, :, parents, lines, :, :used]
-        return own
-    layers, two, rows, _, heads, limit, size = own.shape
-    moved = own.new_empty((layers, two, rows, len(fork.groups), heads, limit, size))
-    moved[:, :, : fork.parents.shape[1], :, :, :used] = own[
-        :, :, fork.parents.T, fork.groups, :, :used
-    ]
-    return moved
+def _of_groups(prefix: Prefix, groups: np.ndarray) -> tuple[Prefix, np.ndarray]:
+    """The prefixes that are still continued, and which of them each text continues.
+
+    They are copied, so this waits until a quarter of them has ended.
+    """
+    left, of_texts = np.unique(groups, return_inverse=True)
+    if len(left) > 0.75 * len(prefix.lengths):
+        return prefix, groups
+    return prefix.take(torch.from_numpy(left)), of_texts

@@ -16,7 +16,7 @@ from torch import Tensor
 from selverify.domains.base import Domain
 from selverify.models.generators.checkpoints import Backbone, RewardModel
 from selverify.models.generators.decoder import Decoder, Sampled, little_padding
-from selverify.models.generators.reading import reading_order
+from selverify.models.generators.reading import Tokens, reading_order
 from selverify.models.generators.sampling import (
     Item,
     Replies,
@@ -39,8 +39,7 @@ GROUPS_AT_ONCE = 256
 _CONTINUATIONS_AT_ONCE = 64
 _REMEMBERED = 500_000
 """Judged moves that are remembered; a derivation's are asked for again with each new move."""
-_Words = tuple[int, ...]
-_Group = tuple[_Words, Sequence[_Words]]
+_Group = tuple[Tokens, Sequence[Tokens]]
 """A prefix, and rows of words that continue it."""
 
 
@@ -93,7 +92,7 @@ class LocalGenerator(SamplingGenerator):
             for item in items
         ]
         found: dict[int, Embeddings] = {}
-        for chosen, last, hidden, tokens in _read(self._decoder, groups):
+        for chosen, last, hidden, tokens in read_groups(self._decoder, groups):
             sizes = [len(groups[index][1]) for index in chosen]
             lines = torch.arange(len(chosen)).repeat_interleave(torch.tensor(sizes))
             rows = torch.cat([torch.arange(size) for size in sizes])
@@ -151,7 +150,7 @@ class LocalGenerator(SamplingGenerator):
             lengths: words of each move [R].
         """
         known = {goal: self._goal(goal) for goal in dict.fromkeys(goals)}
-        logprobs = self._decoder.logits(_before(states, hidden)).log_softmax(-1)
+        logprobs = self._decoder.logits(predicting(states, hidden)).log_softmax(-1)
         seen = token_logprobs(logprobs, tokens, tokens == self._end)
         return embeddings_of(
             state=states,
@@ -209,7 +208,7 @@ class LocalGenerator(SamplingGenerator):
     def _seeds(self, item: Item) -> list[int]:
         return item_seeds(f"{self._seed}|{item.state.problem.problem_id}|{item.state.trace}", item)
 
-    def _prefix(self, state: State) -> _Words:
+    def _prefix(self, state: State) -> Tokens:
         return (self._words.bos, *self._words.encode(self._domain.serialise(state)))
 
     def _goal(self, goal: str) -> Tensor:
@@ -224,7 +223,7 @@ class LocalVerifier:
         self._reward = reward
         self._words = reward.words
         self._end = self._words.ids[end_of_move]
-        self._log_scores: dict[tuple[_Words, _Words], float] = {}
+        self._log_scores: dict[tuple[Tokens, Tokens], float] = {}
 
     def identity(self) -> str:
         """Of the weights."""
@@ -244,7 +243,7 @@ class LocalVerifier:
             verdict_of([math.exp(self._log_scores[pair]) for pair in pairs]) for pairs in moves
         )
 
-    def _moves(self, item: VerifyItem) -> list[tuple[_Words, _Words]]:
+    def _moves(self, item: VerifyItem) -> list[tuple[Tokens, Tokens]]:
         """Each step of ``item``: the words before it, and its own."""
         before = (self._words.bos, *self._words.encode(item.state.problem.text))
         for move in item.state.derivation:
@@ -256,9 +255,9 @@ class LocalVerifier:
             before += said
         return pairs
 
-    def _judge(self, pairs: Iterable[tuple[_Words, _Words]]) -> None:
+    def _judge(self, pairs: Iterable[tuple[Tokens, Tokens]]) -> None:
         """Bring the log score of each move into ``_log_scores``."""
-        by_prefix: dict[_Words, list[_Words]] = {}
+        by_prefix: dict[Tokens, list[Tokens]] = {}
         for prefix, said in dict.fromkeys(pairs):
             if (prefix, said) not in self._log_scores:
                 by_prefix.setdefault(prefix, []).append(said)
@@ -267,8 +266,8 @@ class LocalVerifier:
             for prefix, rows in by_prefix.items()
             for start in range(0, len(rows), _CONTINUATIONS_AT_ONCE)
         ]
-        for chosen, last, hidden, tokens in _read(self._reward.decoder, groups):
-            before = _before(last[:, None].expand_as(hidden[:, :, 0]), hidden)
+        for chosen, last, hidden, tokens in read_groups(self._reward.decoder, groups):
+            before = predicting(last[:, None].expand_as(hidden[:, :, 0]), hidden)
             logs = self._reward.log_scores(before, hidden, tokens, self._end)
             for line, index in enumerate(chosen):
                 prefix, rows = groups[index]
@@ -276,7 +275,7 @@ class LocalVerifier:
                     self._log_scores[prefix, said] = float(logs[line, row, len(said) - 1])
 
 
-def _read(
+def read_groups(
     decoder: Decoder, groups: Sequence[_Group]
 ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
     """Indices, last prefix states [G, D], hidden states [G, S, M, D] and words [G, S, M].
@@ -309,6 +308,6 @@ def _read(
         yield chosen, prefix.last, decoder.extend(prefix, tokens), tokens
 
 
-def _before(first: Tensor, hidden: Tensor) -> Tensor:
+def predicting(first: Tensor, hidden: Tensor) -> Tensor:
     """The states [..., M, D] that predict the words: ``first`` [..., D], then those after words."""
     return torch.cat((first[..., None, :], hidden[..., :-1, :]), -2)
