@@ -28,7 +28,7 @@ from selverify.storage import write_table
 from selverify.training.exploration import parse_moves, state_of
 from selverify.training.fit import Epoch
 from selverify.training.policy import LabelledList, MappedLists, split_lists, train_policy
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import reproducible
 from selverify.types import Move, State
 from tasks.artifacts import VERSION, read_rows, read_tasks, say
 from tasks.models import open_models
@@ -46,7 +46,7 @@ def run(
     rows = read_rows(inputs["exploration"], "exploration", "lists")
     items = _items(domain, rows, inputs["benchmark"])
     # Reading with a model of the hub takes hours on one thread, and depends on the machine anyway.
-    with nullcontext() if has_source(inputs["generator"]) else one_thread():
+    with nullcontext() if has_source(inputs["generator"]) else reproducible():
         lists = MappedLists(_label(models, rows, items))
     heuristic, dispersion = train_policy(lists, settings, report=_report)
     store = PatternStore.build(domain, _labelled_moves(items, rows))

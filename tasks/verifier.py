@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import reduce
 from pathlib import Path
@@ -19,7 +20,7 @@ from selverify.errors import ParamsError
 from selverify.experiment.inspection import inspect_samples
 from selverify.experiment.statistics import area_under_roc
 from selverify.models.assembly import OpenModels, load_generator_model, prompting_of
-from selverify.models.sources import read_generator_source, write_source
+from selverify.models.sources import has_source, read_generator_source, write_source
 from selverify.models.threshold import RULES, leaves_tau, save_threshold
 from selverify.models.tokenizer import load_words
 from selverify.params import Params, PretrainedParams
@@ -28,6 +29,7 @@ from selverify.search.requests import Verify, VerifyItem
 from selverify.training.adapter_head import train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import train_head, whole_solution
+from selverify.training.reproducible import reproducible
 from selverify.training.rollouts import (
     ValuedSolution,
     sample_training_solutions,
@@ -54,11 +56,16 @@ def run(
 ) -> dict[str, float]:
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
+    with nullcontext() if has_source(inputs["generator"]) else reproducible():
+        return _trained(params, inputs, outputs["verifier"])
+
+
+def _trained(params: Params, inputs: Mapping[str, Path], folder: Path) -> dict[str, float]:
     solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
     valued = of_problems(solutions, [task.problem.problem_id for task in tasks])
     learned = with_targets(valued, params.verifier.targets[params.domain])
-    folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
+    kind = params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
     if kind == "source":
         write_source(folder, params.verifier.source[params.domain])

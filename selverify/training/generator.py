@@ -24,7 +24,7 @@ from selverify.params import Benchmark, Generator, Shape
 from selverify.storage import write_digests
 from selverify.training.fit import Update, descend
 from selverify.training.language import Encoded, encode, language_loss, length, like_lengths, pad
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import reproducible
 from selverify.types import Problem, Truth
 
 _POOL_BATCHES = 16
@@ -63,7 +63,7 @@ def build_backbone(shape: Shape, words: Words) -> LlamaForCausalLM:
     return model
 
 
-@one_thread()
+@reproducible()
 def train_generator(
     domain: GeneratedDomain,
     benchmark: Benchmark,

@@ -21,7 +21,7 @@ from selverify.params import VerifierParams
 from selverify.search.requests import VerifyItem
 from selverify.training.exploration import parse_moves
 from selverify.training.fit import Batches, ReportEpoch, adamw, fit
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import reproducible
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out, of_problems
 
@@ -51,7 +51,7 @@ def train_head(
     (rows, wanted), held = map(_read, parts)
     sizes = (rows.after.shape[1], rows.token_logprobs.shape[1], settings.hidden)
     head = StepHead(*sizes)
-    with one_thread():
+    with reproducible():
         lowest = fit(
             "head",
             head,

@@ -32,7 +32,7 @@ from selverify.models.verifiers.head import StepHead, read_of
 from selverify.params import Residual
 from selverify.search.allocation import dispersion
 from selverify.training.fit import Batches, ReportEpoch, Update, adamw, fit
-from selverify.training.reproducible import one_thread, side_by_side
+from selverify.training.reproducible import reproducible, side_by_side
 
 _DRAWS = 50
 _ROWS_PER_BATCH = 1024
@@ -219,7 +219,7 @@ def split_lists(lists: Sequence[LabelledList], settings: Residual) -> tuple[list
     )
 
 
-@one_thread()
+@reproducible()
 def train_policy(
     lists: MappedLists,
     settings: Residual,

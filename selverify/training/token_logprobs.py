@@ -7,9 +7,10 @@ values were made, test problems.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from threading import Event
 from typing import NamedTuple
@@ -21,16 +22,19 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import LlamaForCausalLM
 
 from selverify.models.generators.checkpoints import save_reward_model
+from selverify.models.generators.decoder import Decoder
+from selverify.models.generators.local import predicting, read_groups
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.reward import TokenLogprobHead, token_logprobs
 from selverify.params import VerifierParams
 from selverify.training.fit import Batches, ReportEpoch, adamw, fit
-from selverify.training.language import encode, language_loss, length, pad
-from selverify.training.reproducible import one_thread, side_by_side
+from selverify.training.language import encode, language_loss, pad
+from selverify.training.reproducible import reproducible, side_by_side
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out, load_trainable, of_problems, tune
 
-_ROWS_AT_ONCE = 32
+_KEPT_WORDS = 20_000
+"""Of problems, which several solutions begin with; 4 KiB each."""
 _CERTAIN = -1e-6
 """Log values end here, so that the chance of failure keeps a logarithm."""
 
@@ -44,7 +48,7 @@ class _Data(NamedTuple):
     mask: Tensor  # [S, T]
 
 
-@one_thread()
+@reproducible()
 def train_token_logprob_model(
     solutions: Sequence[ValuedSolution],
     settings: VerifierParams,
@@ -137,29 +141,50 @@ def _gather(
     end_of_move: str,
 ) -> list[tuple[Tensor, ...]]:
     """For each solution the columns of ``_Data``: log probabilities of the judge that it is given
-    with, states of ``generator``."""
+    with, states of ``generator``. Each problem is read once."""
     judge, solutions = given
-    end = words.ids[end_of_move]
-    encoded = [encode(one.text, one.moves, words) for one in solutions]
-    found: dict[int, tuple[Tensor, ...]] = {}
-    order = sorted(range(len(encoded)), key=lambda row: length(encoded[row]))
-    for start in range(0, len(order), _ROWS_AT_ONCE):
+    end, decoder = words.ids[end_of_move], _decoder(judge)
+    seen: dict[int, Tensor] = {}
+    for place, ends, before, said in _read(decoder, solutions, words, stop):
+        logprobs = decoder.logits(before).log_softmax(-1)
+        seen[place] = token_logprobs(logprobs, said, said == end)[ends]
+    states = {
+        place: before[torch.cat((torch.zeros(1, dtype=torch.long), ends[:-1] + 1))]
+        for place, ends, before, _ in _read(_decoder(generator), solutions, words, stop)
+    }
+    return [
+        (
+            seen[place],
+            states[place],
+            torch.tensor(one.values),
+            (torch.arange(len(one.values)) >= one.fresh).to(torch.float32),
+        )
+        for place, one in enumerate(solutions)
+    ]
+
+
+def _read(
+    decoder: Decoder, solutions: Sequence[ValuedSolution], words: Words, stop: Event
+) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
+    """Of each solution its place, the last word of each of its moves [T], the states before all
+    its words [M, D] and these [M]."""
+    moves = [[words.encode(move) for move in one.moves] for one in solutions]
+    groups = [
+        ((words.bos, *words.encode(one.text)), [tuple(chain(*said))])
+        for one, said in zip(solutions, moves, strict=True)
+    ]
+    for chosen, last, hidden, tokens in read_groups(decoder, groups):
         if stop.is_set():
             raise CancelledError
-        rows = order[start : start + _ROWS_AT_ONCE]
-        tokens, lengths = pad([encoded[row] for row in rows], words)
-        states = generator.model(input_ids=tokens).last_hidden_state
-        logprobs = judge(input_ids=tokens[:, :-1]).logits.log_softmax(-1)
-        is_problem = torch.arange(tokens.shape[1]) < lengths[:, None]
-        seen = token_logprobs(logprobs, tokens[:, 1:], ((tokens == end) | is_problem)[:, 1:])
-        for place, row in enumerate(rows):
-            ends = torch.where((tokens[place] == end) & ~is_problem[place])[0]
-            starts = torch.cat((lengths[place : place + 1] - 1, ends[:-1]))
-            wanted = solutions[row].values
-            columns = seen[place, ends - 1], states[place, starts], torch.tensor(wanted)
-            learned = torch.arange(len(wanted)) >= solutions[row].fresh
-            found[row] = *columns, learned.to(torch.float32)
-    return [found[row] for row in range(len(solutions))]
+        before = predicting(last, hidden[:, 0])
+        for line, place in enumerate(chosen):
+            ends = torch.tensor([len(move) for move in moves[place]]).cumsum(0) - 1
+            size = int(ends[-1]) + 1
+            yield place, ends, before[line, :size], tokens[line, 0, :size]
+
+
+def _decoder(model: LlamaForCausalLM) -> Decoder:
+    return Decoder(model.config.to_dict(), model.state_dict(), capacity=_KEPT_WORDS)
 
 
 def _padded(solutions: Sequence[tuple[Tensor, ...]]) -> _Data:

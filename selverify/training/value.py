@@ -18,7 +18,7 @@ from selverify.models.verifiers.reward import ValueHead
 from selverify.params import VerifierParams
 from selverify.training.fit import ReportEpoch
 from selverify.training.language import Encoded, encode, pad
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import reproducible
 from selverify.training.rollouts import ValuedSolution
 from selverify.training.tuning import held_out, load_trainable, of_problems, tune
 
@@ -27,7 +27,7 @@ _Example = tuple[Encoded, list[float | None]]
 """A solution and the targets of its steps; None where another solution has the step."""
 
 
-@one_thread()
+@reproducible()
 def train_value_model(
     solutions: Sequence[ValuedSolution],
     settings: VerifierParams,

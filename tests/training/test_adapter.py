@@ -30,7 +30,7 @@ from selverify.search.requests import CompleteItem, ProposeItem
 from selverify.storage import write_digests
 from selverify.training.adapter import Progress, encode_solution, solution_loss, train_adapter
 from selverify.training.language import like_lengths
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import reproducible
 from selverify.types import Move, State
 
 DOMAIN = GradeSchool()
@@ -53,7 +53,7 @@ SAMPLING = Sampling(
 @pytest.fixture(autouse=True)
 def on_one_thread() -> Iterator[None]:
     """Threads would only wait for each other: the model is tiny."""
-    with one_thread():
+    with reproducible():
         yield
 
 

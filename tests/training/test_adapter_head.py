@@ -24,7 +24,7 @@ from selverify.training.adapter import train_adapter
 from selverify.training.adapter_head import _by_problem, _examples, _loss, train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import whole_solution
-from selverify.training.reproducible import one_thread
+from selverify.training.reproducible import reproducible
 from selverify.training.rollouts import ValuedSolution
 
 DOMAIN = GradeSchool()
@@ -40,7 +40,7 @@ SAMPLING = Sampling(
 
 @pytest.fixture(autouse=True)
 def on_one_thread():  # type: ignore[no-untyped-def]
-    with one_thread():
+    with reproducible():
         yield
 
 

@@ -27,13 +27,14 @@ from selverify.models.heuristic.embedding import (
 )
 from selverify.models.tokenizer import Words
 from selverify.models.verifiers.head import load_head, read_of, single_steps
-from selverify.models.verifiers.reward import SEEN, TokenLogprobHead
+from selverify.models.verifiers.reward import SEEN, TokenLogprobHead, token_logprobs
 from selverify.params import Benchmark, Generator, Shape, Split, VerifierParams
 from selverify.search.requests import Complete, Propose, ProposeItem, RankItem
 from selverify.training.fit import Batches, Epoch, adamw, fit, one_cycle
 from selverify.training.generator import _drill, train_generator
 from selverify.training.head import embed_moves, train_head, whole_solution
-from selverify.training.reproducible import side_by_side
+from selverify.training.language import encode
+from selverify.training.reproducible import reproducible, side_by_side
 from selverify.training.rollouts import (
     SampledSolution,
     ValuedSolution,
@@ -48,7 +49,8 @@ from selverify.training.rollouts import (
     written_solutions,
     written_values,
 )
-from selverify.training.tuning import BatchesOfLike, held_out, with_targets
+from selverify.training.token_logprobs import _gather
+from selverify.training.tuning import BatchesOfLike, held_out, load_trainable, with_targets
 from selverify.types import Move, Sample, State, Truth
 from tasks import residual as residual_stage
 from tasks.verifier import TRAINERS
@@ -391,6 +393,31 @@ def test_the_reward_model_learns_its_targets(kind, backbone, tmp_path):
     assert isinstance(loaded.head, TokenLogprobHead) == (kind == "token_logprobs")
 
 
+def test_a_head_learns_from_what_whole_solutions_say(backbone):
+    """Read together after their problems they say what each says when it is read alone."""
+    given, words = solutions(24), Words(DOMAIN.vocabulary)
+    judge, generator = (load_trainable(backbone[0]) for _ in range(2))
+    torch.nn.init.normal_(judge.model.norm.weight)
+    end = words.ids[DOMAIN.end_of_move]
+    found = _gather(
+        (judge, given), Event(), generator=generator, words=words, end_of_move=DOMAIN.end_of_move
+    )
+    for one, (seen, states, values, learned) in zip(given, found, strict=True):
+        problem, moves = encode(one.text, one.moves, words)
+        tokens = torch.tensor([[*problem, *moves]])
+        ends = torch.where(tokens[0] == end)[0]
+        begun = (tokens[0] == end) | (torch.arange(tokens.shape[1]) < len(problem))
+        with torch.inference_mode():
+            logprobs = judge(input_ids=tokens).logits[0, :-1].log_softmax(-1)
+            read = generator.model(input_ids=tokens).last_hidden_state[0]
+        expected = token_logprobs(logprobs, tokens[0, 1:], begun[1:])[ends - 1]
+        torch.testing.assert_close(seen, expected, atol=1e-5, rtol=1e-4)
+        starts = torch.cat((torch.tensor([len(problem) - 1]), ends[:-1]))
+        torch.testing.assert_close(states, read[starts], atol=1e-5, rtol=1e-4)
+        assert values.tolist() == pytest.approx(one.values)
+        assert learned.tolist() == [float(at >= one.fresh) for at in range(len(one.moves))]
+
+
 def embed(items: Sequence[RankItem]) -> list[Embeddings]:
     """Embeddings that tell of each move how deep it is, and whether it is an answer."""
     found = []
@@ -695,3 +722,25 @@ def test_targets():
     valued = [replace(one, moves=("",) * 3, values=(0.0, 0.25, 1.0))]
     assert with_targets(valued, "soft") == valued
     assert with_targets(valued, "hard")[0].values == (0.0, 1.0, 1.0)
+
+
+def test_a_linear_layer_is_the_same_by_either_library():
+    """Its product and its gradients, of rows in any shape; bfloat16 is left as it is."""
+    torch.manual_seed(2)
+    layer, rows = torch.nn.Linear(6, 5), torch.randn(2, 3, 6, requires_grad=True)
+
+    def made() -> list[torch.Tensor]:
+        layer.zero_grad()
+        product = layer(rows)
+        (rows_grad,) = torch.autograd.grad(product.square().sum(), rows, retain_graph=True)
+        product.square().sum().backward()
+        return [product.detach(), rows_grad, layer.weight.grad.clone(), layer.bias.grad.clone()]
+
+    plain = made()
+    with reproducible():
+        for one, other in zip(plain, made(), strict=True):
+            torch.testing.assert_close(one, other)
+        assert layer.bfloat16()(rows.bfloat16()).dtype == torch.bfloat16
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            assert layer.float()(rows).dtype == torch.bfloat16
+        assert "_Linear" in str(layer.float()(rows).grad_fn.next_functions)
