@@ -16,9 +16,9 @@ TRACKING_DIRECTORY = ".mlflow"
 PREFECT_DIRECTORY = ".prefect"
 
 # PyTorch picks its kernels by processor, and each sums in another order. A training turns another
-# last digit into other weights, so its stages take AVX2 everywhere, and the products of MKL in the
-# order of every x86 processor, at a quarter of the speed: most are oneDNN's in a training
-# (``selverify.training.reproducible``). Each can be set otherwise in the environment.
+# last digit into other weights, so its stages use AVX2 everywhere, and the kernels of MKL that
+# every x86 processor has. These have a quarter of the speed, so most products of a training are
+# oneDNN's (``selverify.training.reproducible``). Each can be set otherwise in the environment.
 TRAININGS = frozenset({"verifier", "residual"})
 KERNELS = {
     "MKL_CBWR": "COMPATIBLE",

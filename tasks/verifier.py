@@ -56,30 +56,27 @@ def run(
 ) -> dict[str, float]:
     """Write the reward model; metrics are on problems it never saw."""
     torch.set_num_threads(params.tracking.threads)
-    with nullcontext() if has_source(inputs["generator"]) else reproducible():
-        return _trained(params, inputs, outputs["verifier"])
-
-
-def _trained(params: Params, inputs: Mapping[str, Path], folder: Path) -> dict[str, float]:
     solutions = solutions_from(read_rows(inputs["rollouts"], "rollouts", "values"))
     tasks, _ = read_training(inputs["benchmark"], params.rollouts.share)
     valued = of_problems(solutions, [task.problem.problem_id for task in tasks])
     learned = with_targets(valued, params.verifier.targets[params.domain])
-    kind = params.verifier.kind[params.domain]
+    folder, kind = outputs["verifier"], params.verifier.kind[params.domain]
     losses: dict[str, float] = {}
     if kind == "source":
         write_source(folder, params.verifier.source[params.domain])
     else:
         train = OF_PRETRAINED.get(kind, _train_model)
         losses = train(learned, params, inputs, folder)
-    with_verifier = {**inputs, "verifier": folder}
-    chosen = {}
-    if leaves_tau(params):
-        trained = frozenset(held_out(learned, params.verifier)[0])
-        known = trained | {task.problem.problem_id for task in tasks if task.split == FURTHER}
-        new = [one for one in solutions if one.problem_id not in known]
-        chosen = _choose_tau(new, params, with_verifier, folder)
-    return {**losses, **chosen, **_audit(params, with_verifier)}
+    models = open_models(params, {**inputs, "verifier": folder}, seed=params.verifier.seed)
+    trained_here = not any(map(has_source, (inputs["generator"], folder)))
+    with reproducible() if trained_here else nullcontext():
+        chosen = {}
+        if leaves_tau(params):
+            trained = frozenset(held_out(learned, params.verifier)[0])
+            known = trained | {task.problem.problem_id for task in tasks if task.split == FURTHER}
+            new = [one for one in solutions if one.problem_id not in known]
+            chosen = _choose_tau(new, params, models, folder)
+        return {**losses, **chosen, **_audit(params, models, inputs["benchmark"])}
 
 
 def _train_model(
@@ -151,14 +148,13 @@ OF_PRETRAINED = {"head": _train_head, "adapter": _train_adapted_head}
 
 
 def _choose_tau(
-    held: list[ValuedSolution], params: Params, inputs: Mapping[str, Path], folder: Path
+    held: list[ValuedSolution], params: Params, models: OpenModels, folder: Path
 ) -> dict[str, float]:
     """Tau on ``held``, solutions of problems that the training left out, beside the verifier.
 
     Under relative targets without answers: what is left after one is nearly all, so they score
     higher than all other moves, and tau would lie between the two.
     """
-    models = open_models(params, inputs, seed=params.verifier.seed)
     items = tuple(whole_solution(one, models.domain) for one in held)
     verdicts = cast(tuple[Verdict, ...], models.backend.answer(Verify(items)))
     relative = params.verifier.targets[params.domain] == "relative"
@@ -186,11 +182,10 @@ def _answers(domain: Domain, item: VerifyItem) -> bool:
     return domain.is_final(reduce(domain.apply, item.steps, item.state))
 
 
-def _audit(params: Params, inputs: Mapping[str, Path]) -> dict[str, float]:
+def _audit(params: Params, models: OpenModels, benchmark: Path) -> dict[str, float]:
     """Step AUC on validation problems against exact truth, of all steps and of first errors; where
     there is none, against answers and against rollouts."""
-    models = open_models(params, inputs, seed=params.verifier.seed)
-    tasks = read_tasks(inputs["benchmark"], "validation")
+    tasks = read_tasks(benchmark, "validation")
     with open_grader(params) as grader:
         steps = inspect_samples(
             models.domain,

@@ -1,13 +1,14 @@
 """What a training needs to give the same weights again, on any number of cores.
 
-Knows: threads, which library multiplies. Does not know: models, or which kernels the processor has.
+Knows: threads, libraries of products. Does not know: models, or which kernels the processor has.
 
 A sum of floating-point numbers depends on its order, and its order on how many threads share it; a
 training turns another last digit into other weights. So trainings compute on one thread, and
 independent ones side by side; adapters on a pretrained model are the exception, for they would take
 hours. The order also depends on the processor's instructions: PyTorch takes them from the
-environment when it is imported (``flows.environment``). Of its two libraries, oneDNN sums alike on
-every processor with AVX2 at full speed, MKL only with kernels of a quarter of it.
+environment when it is imported (``flows.environment``). Of its two libraries, oneDNN with AVX2 has
+summed alike on every processor that was tried, at full speed; MKL does only with kernels that are a
+quarter as fast.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -45,10 +47,11 @@ def reproducible() -> Iterator[None]:
 def side_by_side(
     train: Callable[[_Item, Event], _Result], items: Iterable[_Item], *, workers: int
 ) -> list[_Result]:
-    """The result of ``train`` for each item, in order; each is computed on one thread of its own.
+    """The result of ``train`` for each item, in order; each is computed on one thread of its own,
+    with linear layers by oneDNN.
 
-    ``train`` draws from a generator of its own: PyTorch's is shared between threads. Before every
-    batch it looks at the event, and raises once it is set: another training failed, or the caller
+    ``train`` draws from a generator of its own: PyTorch's is shared between threads. Between
+    batches it looks at the event, and raises once it is set: another training failed, or the caller
     was interrupted.
     """
     stop = Event()
@@ -81,7 +84,8 @@ class _LinearByOneDNN(TorchFunctionMode):
     ) -> Any:
         if func is functional.linear and _ONEDNN and not torch.is_autocast_enabled("cpu"):
             rows, weight, bias = _of_linear(*args, **(kwargs or {}))
-            if rows.device.type == "cpu" and rows.dtype == weight.dtype == torch.float32:
+            fits = rows.device.type == "cpu" and rows.dtype == weight.dtype == torch.float32
+            if fits and rows.numel():
                 flat = rows.reshape(-1, rows.shape[-1])
                 product: Tensor = _Linear.apply(flat, weight, bias)  # type: ignore[no-untyped-call]
                 return product.view(*rows.shape[:-1], len(weight))
@@ -103,6 +107,7 @@ class _Linear(torch.autograd.Function):
         return _product(rows, weight, bias)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         rows, weight = ctx.saved_tensors

@@ -141,7 +141,7 @@ def _gather(
     end_of_move: str,
 ) -> list[tuple[Tensor, ...]]:
     """For each solution the columns of ``_Data``: log probabilities of the judge that it is given
-    with, states of ``generator``. Each problem is read once."""
+    with, states of ``generator``. Each of the two reads a problem once for all its solutions."""
     judge, solutions = given
     end, decoder = words.ids[end_of_move], _decoder(judge)
     seen: dict[int, Tensor] = {}
@@ -166,8 +166,8 @@ def _gather(
 def _read(
     decoder: Decoder, solutions: Sequence[ValuedSolution], words: Words, stop: Event
 ) -> Iterator[tuple[int, Tensor, Tensor, Tensor]]:
-    """Of each solution its place, the last word of each of its moves [T], the states before all
-    its words [M, D] and these [M]."""
+    """For each solution its index, the index of each move's last word [T], the state before each
+    word [M, D] and the words [M]."""
     moves = [[words.encode(move) for move in one.moves] for one in solutions]
     groups = [
         ((words.bos, *words.encode(one.text)), [tuple(chain(*said))])

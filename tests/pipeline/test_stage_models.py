@@ -224,11 +224,8 @@ def test_a_verifier_without_a_solution_to_judge_has_no_area(
     tasks = (Task("validation", problem, truth, ""),) if unreadable else ()
     models = OpenModels(domain, Mute(), None, "", None, None)
     monkeypatch.setattr(verifier, "read_tasks", lambda *_: tasks)
-    monkeypatch.setattr(verifier, "open_models", lambda *_, **__: models)
     given = params(tmp_path / "replies.sqlite")
     audited = given.verifier.model_copy(update={"audit_rollouts": 4})
     changed = given.model_copy(update={"domain": domain.name, "verifier": audited})
     counts = {"validation_rollout_steps": 0.0, "validation_rollout_right": 0.0}
-    assert verifier._audit(changed, {"benchmark": tmp_path}) == (
-        {} if knows_truth(domain) else counts
-    )
+    assert verifier._audit(changed, models, tmp_path) == ({} if knows_truth(domain) else counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ from selverify.training.adapter import train_adapter
 from selverify.training.adapter_head import _by_problem, _examples, _loss, train_adapted_head
 from selverify.training.fit import Epoch
 from selverify.training.head import whole_solution
-from selverify.training.reproducible import reproducible
 from selverify.training.rollouts import ValuedSolution
 
 DOMAIN = GradeSchool()
@@ -39,9 +39,11 @@ SAMPLING = Sampling(
 
 
 @pytest.fixture(autouse=True)
-def on_one_thread():  # type: ignore[no-untyped-def]
-    with reproducible():
-        yield
+def on_one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def valued() -> list[ValuedSolution]:

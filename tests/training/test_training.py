@@ -34,7 +34,7 @@ from selverify.training.fit import Batches, Epoch, adamw, fit, one_cycle
 from selverify.training.generator import _drill, train_generator
 from selverify.training.head import embed_moves, train_head, whole_solution
 from selverify.training.language import encode
-from selverify.training.reproducible import reproducible, side_by_side
+from selverify.training.reproducible import _ONEDNN, reproducible, side_by_side
 from selverify.training.rollouts import (
     SampledSolution,
     ValuedSolution,
@@ -667,9 +667,14 @@ def test_trainings_side_by_side_end_when_the_one_who_wants_them_is_interrupted()
 
 
 def test_trainings_side_by_side_keep_their_order():
-    """Results stand as their inputs do, each made on one thread."""
-    made = side_by_side(lambda one, _: (one, torch.get_num_threads()), range(5), workers=2)
-    assert made == [(number, 1) for number in range(5)]
+    """Results stand as their inputs do, each made on one thread and with oneDNN."""
+    layer, rows = torch.nn.Linear(6, 5), torch.randn(2, 6)
+
+    def train(one: int, _: Event) -> tuple[int, int, bool]:
+        return one, torch.get_num_threads(), by_onednn(layer, rows)
+
+    made = side_by_side(train, range(5), workers=2)
+    assert made == [(number, 1, _ONEDNN) for number in range(5)]
 
 
 def test_trainings_side_by_side_are_in_the_context_of_the_caller():
@@ -724,23 +729,38 @@ def test_targets():
     assert with_targets(valued, "hard")[0].values == (0.0, 1.0, 1.0)
 
 
-def test_a_linear_layer_is_the_same_by_either_library():
-    """Its product and its gradients, of rows in any shape; bfloat16 is left as it is."""
+def by_onednn(layer: torch.nn.Linear, rows: torch.Tensor) -> bool:
+    return "_Linear" in str(layer(rows).grad_fn.next_functions)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(2, 3, 6), (1, 6), (6,), (0, 6)])
+@pytest.mark.parametrize("wide", [5, 1])
+def test_a_linear_layer_is_the_same_by_either_library(bias, shape, wide):
+    """Its product and its gradients."""
     torch.manual_seed(2)
-    layer, rows = torch.nn.Linear(6, 5), torch.randn(2, 3, 6, requires_grad=True)
+    layer, rows = torch.nn.Linear(6, wide, bias=bias), torch.randn(shape, requires_grad=True)
 
     def made() -> list[torch.Tensor]:
-        layer.zero_grad()
         product = layer(rows)
-        (rows_grad,) = torch.autograd.grad(product.square().sum(), rows, retain_graph=True)
-        product.square().sum().backward()
-        return [product.detach(), rows_grad, layer.weight.grad.clone(), layer.bias.grad.clone()]
+        wanted = (rows, *layer.parameters())
+        return [product.detach(), *torch.autograd.grad(product.square().sum(), wanted)]
 
     plain = made()
     with reproducible():
         for one, other in zip(plain, made(), strict=True):
             torch.testing.assert_close(one, other)
-        assert layer.bfloat16()(rows.bfloat16()).dtype == torch.bfloat16
+        assert by_onednn(layer, rows) == (_ONEDNN and rows.numel() > 0)
+        layer.weight.requires_grad_(False)
+        rows.requires_grad_(False)
+        layer(rows).sum().backward() if bias else None
+
+
+def test_a_layer_in_bfloat16_is_left_as_it_is():
+    """Its weights, or what autocast makes of them."""
+    layer, rows = torch.nn.Linear(6, 5), torch.randn(2, 6)
+    with reproducible():
+        assert by_onednn(layer, rows) == _ONEDNN
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            assert layer.float()(rows).dtype == torch.bfloat16
-        assert "_Linear" in str(layer.float()(rows).grad_fn.next_functions)
+            assert layer(rows).dtype == torch.bfloat16
+        assert layer.bfloat16()(rows.bfloat16()).dtype == torch.bfloat16

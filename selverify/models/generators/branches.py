@@ -1,6 +1,7 @@
-"""Which texts a batch of sampled rows holds: rows with the same words share a column.
+"""Which texts a batch of sampled rows holds: rows with the same words are one text.
 
-Knows: rows, columns and words as numbers. Does not know: models, keys and values, probabilities.
+Texts have columns in a grid of groups, or places in one list. Knows: rows, columns, places and
+words as numbers. Does not know: models, keys and values, probabilities.
 
 Shapes: G groups (prefixes), S rows a group, N columns.
 """
@@ -93,7 +94,7 @@ class Step:
     """How the N texts of R rows go on by one word, to N' texts.
 
     ``parents`` [N'] say which old text each continues, ``words`` [N'] by which word. The first that
-    continues an old text takes its place, if there is such a place; ``moved`` are the places of the
+    continues an old text takes its place, if that is below N'; ``moved`` are the places of the
     others. ``texts`` [R]: the text of each row. ``first`` [R] marks the first row of each text.
     """
 

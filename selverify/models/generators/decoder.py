@@ -376,7 +376,7 @@ class Decoder:
     def _pick(
         self, hidden: Tensor, texts: np.ndarray, uniform: np.ndarray, temperature: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A word [R] and its log probability for each row, after the text [R] that it has."""
+        """The next word [R] and its log probability for each row; ``texts`` [R]: which it has."""
         at = torch.from_numpy(texts)
         logprobs = self.logits(hidden).log_softmax(-1)
         if temperature == 0.0:
@@ -394,8 +394,8 @@ class Decoder:
 class _Seats:
     """Where the heads of N texts stand among those of G groups, each group's beside one another.
 
-    What a group's texts share is multiplied by all of them at once, which wants as many seats in
-    every group; nothing else is computed of an empty one.
+    What a group's texts share is multiplied by all of them at once, so every group has as many
+    seats as the largest needs. Empty ones are used for nothing else.
     """
 
     def __init__(self, groups: np.ndarray, absent: Tensor, heads: int) -> None:
