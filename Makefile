@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 FLOWS := $(BIN)/python -m flows
 
-.PHONY: run test soak fuzz real bench peers published spread screenshots report check docs ui up clean install
+.PHONY: run test soak fuzz real bench peers published spread variants screenshots report check docs ui up clean install
 .DEFAULT_GOAL := run
 
 run: $(INSTALLED)
@@ -50,6 +50,10 @@ published: $(INSTALLED)
 # How far a default run's accuracy and gain move when all is trained again with other seeds: five runs.
 spread: $(INSTALLED)
 	@$(FLOWS) exec python tests/spread.py
+
+# The tables of docs/results-paper.md beside PROFILE=paper, which has to be the last run; ONLY=parts, grid or shares.
+variants: $(INSTALLED)
+	@$(FLOWS) exec python tests/variants.py $(if $(ONLY),--only $(ONLY))
 
 # The pictures of the documentation from the run that is here: pip install -e '.[browser]' first, and Chromium.
 screenshots: $(INSTALLED)

@@ -110,12 +110,12 @@ def fill(root: Path, report: Path, *, origin: Origin) -> tuple[Path, ...]:
     results, figures = _page_of(about), FIGURES / about
     drawn = [stem for stem in CAPTIONS if stem != OPTIONAL or (report / f"{stem}.svg").is_file()]
     whole = _long(text, origin, figures.relative_to(RESULTS.parent), drawn)
-    filled = {results: _replaced(root / results, whole, BEGIN, END)}
+    filled = {results: replaced(root / results, whole, BEGIN, END)}
     if results == RESULTS:
-        filled = {README: _replaced(root / README, _short(text, origin), BEGIN, END)} | filled
+        filled = {README: replaced(root / README, _short(text, origin), BEGIN, END)} | filled
     elif domain in TITLES:
         short = _table(text, origin, results, SECOND_METHODS)
-        filled = {README: _replaced(root / README, short, SECOND_BEGIN, SECOND_END)} | filled
+        filled = {README: replaced(root / README, short, SECOND_BEGIN, SECOND_END)} | filled
     _copy_figures(report, root / figures, drawn)
     if README in filled:
         _draw_beside(root / FIGURES)
@@ -292,7 +292,13 @@ def _split_title(text: str) -> tuple[str, str]:
     return first.removeprefix("# Report: "), rest.strip()
 
 
-def _replaced(page: Path, block: str, begin: str, end: str) -> str:
+def replaced(page: Path, block: str, begin: str, end: str) -> str:
+    """The text of a page with ``block`` between its two markers.
+
+    Raises:
+        ArtifactError: the page is missing.
+        SchemaError: it lacks its markers.
+    """
     if not page.is_file():
         raise ArtifactError(f"{page}: missing; expected a page with {begin}")
     text = page.read_text(encoding="utf-8")
