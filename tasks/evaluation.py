@@ -6,7 +6,7 @@ The methods of a shard share batches and replies.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -125,12 +125,19 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     methods = tuple(dict.fromkeys((*params.evaluation.methods, *left_out)))
 
     def report(method: str, number: int, of: int) -> None:
-        say(f"evaluation: {shard.name}, seed {seed}: method {number} of {of}, {method}")
+        say(f"evaluation: {shard.name}, seed {seed}: {number} of {of} methods, {method}")
 
     with closing(cast(CachedBackend, models.backend)) as backend:
-        known = partial(_remembered, backend, _common(shard, backend))
+        common = _common(shard, backend)
         found = evaluate(
-            domain, backend, shard.tasks, conditions, methods=methods, report=report, known=known
+            domain,
+            backend,
+            shard.tasks,
+            conditions,
+            methods=methods,
+            report=report,
+            recall=lambda own: backend.recall(f"{common} {own}"),
+            remember=partial(_remember, backend, common),
         )
         outcomes = [{"sampling_seed": seed, **row} for row in found]
         part = Part(backend.sizes(), outcomes, [], {})
@@ -153,20 +160,13 @@ def _common(shard: Shard, backend: Backend) -> str:
     return repr((CODE, GRADED_BY, models, shard.tasks, seconds))
 
 
-def _remembered(
-    cache: CachedBackend, common: str, own: str, make: Callable[[], list[Row]]
-) -> list[Row]:
-    """The rows of a method that an evaluation before this one has made of the same, or new ones.
+def _remember(cache: CachedBackend, common: str, own: str, rows: list[Row]) -> None:
+    """Keep the rows of a method for later evaluations of the same.
 
     A grading that ran out of time could end otherwise, so rows with one are made anew.
     """
-    name = f"{common} {own}"
-    found: list[Row] | None = cache.recall(name)
-    if found is None:
-        found = make()
-        if all(row["status"] != TIMEOUT for row in found):
-            cache.remember(name, found)
-    return found
+    if all(row["status"] != TIMEOUT for row in rows):
+        cache.remember(f"{common} {own}", rows)
 
 
 def _trace(

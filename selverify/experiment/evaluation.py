@@ -6,7 +6,7 @@ setting is chosen (``selection``), files, figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from selverify.data.benchmark import Task
@@ -16,19 +16,19 @@ from selverify.errors import BudgetError, ParamsError
 from selverify.experiment.methods import (
     METHODS,
     Conditions,
-    Method,
     Trial,
     capped,
     points_of,
     setting_name,
 )
-from selverify.experiment.reuse import Searches
+from selverify.experiment.reuse import Key, Searches
 from selverify.search.backend import Backend
-from selverify.search.driver import Result
+from selverify.search.driver import Result, Search, run_searches
 from selverify.types import Outcome
 
 Row = dict[str, Any]
-Known = Callable[[str, Callable[[], list[Row]]], list[Row]]
+_Key = tuple[str, str, Key]
+"""Of a search: its method, problem, and what tells it from others of these."""
 
 
 def evaluate(
@@ -39,16 +39,19 @@ def evaluate(
     *,
     methods: Sequence[str],
     report: Callable[[str, int, int], None],
-    known: Known = lambda _, make: make(),
+    recall: Callable[[str], list[Row] | None] = lambda _own: None,
+    remember: Callable[[str, list[Row]], None] = lambda _own, _rows: None,
 ) -> list[Row]:
     """One row for each (method, setting, budget, problem): the table ``outcomes``.
 
-    All searches of a method advance together, and methods share the backend's reply cache.
+    The searches of all methods advance together, so that batches stay large, and share the
+    backend's reply cache.
 
     Args:
-        report: called with the method, its number and how many methods there are, before each.
-        known: called with what a method's rows depend on (``Method.depends_on``) and what makes
-            them; it returns them, made now or before.
+        report: called with a method, how many are done, and of how many, when it is done.
+        recall: gives a method's rows that were made before by what they depend on
+            (``Method.depends_on``), or None.
+        remember: called with the same and the rows that were made now.
 
     Raises:
         ParamsError: a method that does not exist.
@@ -58,56 +61,74 @@ def evaluate(
     for n in evaluation.budgets:
         if n < 1:
             raise BudgetError(f"evaluation.budgets: given {n}, expected at least 1")
-    rows: list[Row] = []
-    with Grader(seconds=evaluation.grading_seconds, workers=1) as grader:
-        for number, name in enumerate(methods, start=1):
-            if name not in METHODS:
-                raise ParamsError(
-                    f"evaluation.methods: given {name!r}, expected among {', '.join(METHODS)}"
-                )
-            report(name, number, len(methods))
-            method = METHODS[name]
-
-            def make(method: Method = method) -> list[Row]:
-                return [
-                    {
-                        "method": method.name,
-                        "setting": setting,
-                        "n": trial.n,
-                        "problem_id": trial.task.problem.problem_id,
-                        **_row(result, trial.task.truth.answer, grader),
-                    }
-                    for setting, trial, result in _run(
-                        domain, backend, tasks, conditions, method=method
-                    )
-                ]
-
-            rows += known(method.depends_on(conditions), make)
-    return rows
-
-
-def _run(
-    domain: Domain,
-    backend: Backend,
-    tasks: Sequence[Task],
-    conditions: Conditions,
-    *,
-    method: Method,
-) -> Iterator[tuple[str, Trial, Result[Outcome]]]:
-    """The result of each setting (by its name), budget and problem."""
-    searches = Searches(method, backend)
-    points = {setting_name(point): point for point in points_of(method, conditions.params)}
-    budgets = (1,) if method.kind == "greedy" else conditions.params.evaluation.budgets
-    for n in sorted(budgets, reverse=True):
-        as_run = {name: capped(point, n) for name, point in points.items()}
-        trials = {
-            point: [Trial(domain, task, n, point, conditions) for task in tasks]
-            for point in as_run.values()
+    for name in methods:
+        if name not in METHODS:
+            raise ParamsError(
+                f"evaluation.methods: given {name!r}, expected among {', '.join(METHODS)}"
+            )
+    own = {name: METHODS[name].depends_on(conditions) for name in methods}
+    found = {name: rows for name in methods if (rows := recall(own[name])) is not None}
+    for number, name in enumerate(found, start=1):
+        report(name, number, len(methods))
+    searched = {
+        name: {
+            task.problem.problem_id: Searches(
+                METHODS[name], _budgets(domain, task, conditions, name)
+            )
+            for task in tasks
         }
-        results = searches.run([trial for listed in trials.values() for trial in listed])
-        for name, point in as_run.items():
-            for trial in trials[point]:
-                yield name, trial, results[trial.key]
+        for name in methods
+        if name not in found
+    }
+    left = dict.fromkeys(searched, len(tasks))
+    with Grader(seconds=evaluation.grading_seconds, workers=1) as grader:
+
+        def then(key: _Key, result: Result[Outcome]) -> dict[_Key, Search[Outcome]]:
+            name, problem_id, asked = key
+            searches = searched[name][problem_id]
+            begun = searches.go_on(asked, result)
+            left[name] -= not searches.under_way
+            if not left[name]:
+                found[name] = _rows(name, searched.pop(name).values(), grader)
+                remember(own[name], found[name])
+                report(name, len(found), len(methods))
+            return {(name, problem_id, one): search for one, search in begun.items()}
+
+        first = {
+            (name, problem_id, one): search
+            for name, by_problem in searched.items()
+            for problem_id, searches in by_problem.items()
+            for one, search in searches.begin().items()
+        }
+        run_searches(first, backend, end_of_move=domain.end_of_move, then=then)
+    return [row for name in methods for row in found.get(name, ())]
+
+
+def _budgets(
+    domain: Domain, task: Task, conditions: Conditions, method: str
+) -> Iterator[dict[str, Trial]]:
+    """The trials of a method on one problem, by the name of their setting; the largest first."""
+    row, params = METHODS[method], conditions.params
+    points = points_of(row, params)
+    for n in (1,) if row.kind == "greedy" else sorted(params.evaluation.budgets, reverse=True):
+        yield {
+            setting_name(point): Trial(domain, task, n, capped(point, n), conditions)
+            for point in points
+        }
+
+
+def _rows(method: str, searched: Iterable[Searches], grader: Grader) -> list[Row]:
+    return [
+        {
+            "method": method,
+            "setting": setting,
+            "n": trial.n,
+            "problem_id": trial.task.problem.problem_id,
+            **_row(result, trial.task.truth.answer, grader),
+        }
+        for searches in searched
+        for setting, trial, result in searches.results
+    ]
 
 
 def _row(result: Result[Outcome], gold: str, grader: Grader) -> Row:

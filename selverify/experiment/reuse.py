@@ -1,4 +1,4 @@
-"""The searches of one method, each made once under all settings that lead it the same way.
+"""The searches of one method on a problem, each made once under all settings that lead it alike.
 
 Knows: which decisions a gated competition took, and when other settings would have taken the same
 ones. Does not know: what a search does between its decisions.
@@ -7,18 +7,18 @@ ones. Does not know: what a search does between its decisions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from selverify.experiment.methods import Gated, Method, Point, Trial
-from selverify.search.backend import Backend
-from selverify.search.driver import Result, Search, run_searches
+from selverify.search.driver import Result, Search
 from selverify.search.gated import Rules
 from selverify.search.ledger import Ledger
 from selverify.search.rules import GatedSettings
 from selverify.types import Outcome
 
-Key = tuple[Point, int, str]
+Key = tuple[int, tuple[Point, int, str]]
+"""Of a search under way: the budget that it was begun with, and ``Trial.key``."""
 
 
 @dataclass(slots=True)
@@ -95,61 +95,89 @@ class _Made:
     result: Result[Outcome]
 
 
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Trials that are likely to go the same way; the search of the ``first`` is under way."""
+
+    first: Trial
+    others: Sequence[Trial]
+    decisions: Decisions | None
+
+
 class Searches:
-    """The searches of one method; one that would go the same way is not made again."""
+    """The searches of one method on one problem; one that would go the same way is not made again.
 
-    def __init__(self, method: Method, backend: Backend) -> None:
-        self._method, self._backend = method, backend
-        self._known: dict[Key, _Made] = {}
+    Those of the largest budget begin together, and those of the next one when they have ended. Of
+    gated competitions with one number of proposals one is under way at a time.
+    """
 
-    def run(self, trials: Sequence[Trial]) -> dict[Key, Result[Outcome]]:
-        """The result of each trial, all at one budget; budgets come in falling order.
+    def __init__(self, method: Method, budgets: Iterable[Mapping[str, Trial]]) -> None:
+        """``budgets``: the trials of each by the name of their setting, in falling order."""
+        self._method = method
+        self._budgets = iter(budgets)
+        self._trials: Mapping[str, Trial] = {}
+        self._known: dict[tuple[Point, int, str], _Made] = {}
+        self._under_way: dict[Key, _Group] = {}
+        self.results: list[tuple[str, Trial, Result[Outcome]]] = []
+        """Of each budget whose searches have ended: the setting's name, the trial, its result."""
 
-        Each wave makes one gated competition for each problem and number of proposals; those of one
-        problem are likely to be the same.
-        """
+    def begin(self) -> dict[Key, Search[Outcome]]:
+        """The first searches of the next budget that needs any; none where all have ended."""
+        for trials in self._budgets:
+            self._trials = trials
+            if begun := self._first_searches():
+                return begun
+            self._end_of_budget()
+        return {}
+
+    def go_on(self, key: Key, result: Result[Outcome]) -> dict[Key, Search[Outcome]]:
+        """What to make after the search under ``key`` has ended with ``result``."""
+        group = self._under_way.pop(key)
+        made = self._known[group.first.key] = _Made(group.decisions, result)
+        left = []
+        for trial in group.others:
+            if self._leads(made, trial):
+                self._known[trial.key] = made
+            else:
+                left.append(trial)
+        if left:
+            return dict([self._begun(*left)])
+        if self._under_way:
+            return {}
+        self._end_of_budget()
+        return self.begin()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a search has begun and not ended."""
+        return bool(self._under_way)
+
+    def _first_searches(self) -> dict[Key, Search[Outcome]]:
         groups: dict[object, list[Trial]] = {}
-        for trial in trials:
+        for trial in {trial.key: trial for trial in self._trials.values()}.values():
             made = self._known.get(trial.key)
             if made is None or not self._within_limits(made, trial):
                 gated = isinstance(self._method.build, Gated)
-                groups.setdefault(trial.key[1:] if gated else trial.key, []).append(trial)
-        waiting = list(groups.values())
-        while waiting:
-            self._known |= self._make([group[0] for group in waiting])
-            left = [self._unanswered(*group) for group in waiting]
-            waiting = [group for group in left if group]
-        return {trial.key: self._known[trial.key].result for trial in trials}
+                groups.setdefault(trial.key[1] if gated else trial.key, []).append(trial)
+        return dict(self._begun(*group) for group in groups.values())
 
     def _within_limits(self, made: _Made, trial: Trial) -> bool:
         return self._method.stepwise and same_with_less(
             made.result.ledger, budget=trial.n, generation_cap=trial.generation_cap
         )
 
-    def _make(self, trials: Sequence[Trial]) -> dict[Key, _Made]:
-        build, searches, decided = self._method.build, {}, {}
-        for trial in trials:
-            if isinstance(build, Gated):
-                settings = build.settings(trial)
-                decisions = Decisions(settings)
-                decided[trial.key] = decisions
-                search = build.search(trial, decisions.recorded(settings.rules(trial.domain)))
-            else:
-                search = build(trial)
-            budget = trial.n if self._method.kind in ("vote", "gated", "part") else None
-            searches[trial.key] = Search(search, budget=budget)
-        results = run_searches(searches, self._backend, end_of_move=trials[0].domain.end_of_move)
-        return {key: _Made(decided.get(key), result) for key, result in results.items()}
-
-    def _unanswered(self, first: Trial, *others: Trial) -> list[Trial]:
-        """Those of ``others`` that the search of ``first`` says nothing of."""
-        made, left = self._known[first.key], []
-        for trial in others:
-            if self._leads(made, trial):
-                self._known[trial.key] = made
-            else:
-                left.append(trial)
-        return left
+    def _begun(self, first: Trial, *others: Trial) -> tuple[Key, Search[Outcome]]:
+        build, decisions = self._method.build, None
+        if isinstance(build, Gated):
+            settings = build.settings(first)
+            decisions = Decisions(settings)
+            search = build.search(first, decisions.recorded(settings.rules(first.domain)))
+        else:
+            search = build(first)
+        key = first.n, first.key
+        self._under_way[key] = _Group(first, others, decisions)
+        budget = first.n if self._method.kind in ("vote", "gated", "part") else None
+        return key, Search(search, budget=budget)
 
     def _leads(self, made: _Made, trial: Trial) -> bool:
         build = self._method.build
@@ -158,6 +186,11 @@ class Searches:
             and isinstance(build, Gated)
             and made.decisions.same_under(build.settings(trial))
         )
+
+    def _end_of_budget(self) -> None:
+        self.results += [
+            (name, trial, self._known[trial.key].result) for name, trial in self._trials.items()
+        ]
 
 
 def same_with_less(spent: Ledger, *, budget: int, generation_cap: int) -> bool:

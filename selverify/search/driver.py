@@ -8,7 +8,7 @@ which were requested together.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
@@ -60,10 +60,10 @@ class Result(Generic[_T]):
 
 
 @dataclass(slots=True)
-class _Run(Generic[_T]):
+class _Run(Generic[_K, _T]):
     """A search under way: its open request, and what it has cost so far."""
 
-    key: Hashable
+    key: _K
     search: Search[_T]
     reading: Reading
     events: list[Event] | None
@@ -74,7 +74,12 @@ class _Run(Generic[_T]):
 
 
 def run_searches(
-    searches: Mapping[_K, Search[_T]], backend: Backend, *, end_of_move: str, traced: bool = False
+    searches: Mapping[_K, Search[_T]],
+    backend: Backend,
+    *,
+    end_of_move: str,
+    traced: bool = False,
+    then: Callable[[_K, Result[_T]], Mapping[_K, Search[_T]]] = lambda _key, _result: {},
 ) -> dict[_K, Result[_T]]:
     """Drive all searches to their end.
 
@@ -90,24 +95,48 @@ def run_searches(
         backend: answers the requests; in several threads, where it has a ``concurrency``.
         end_of_move: the domain's word that closes a move; counts the moves of solutions.
         traced: whether to keep events.
+        then: called with the key and the result of each search that ends; returns further searches,
+            under keys of their own, which join those under way.
 
     Raises:
         BudgetError: a budget is below 1, or a search asks for more calls than it has left.
         ProtocolError: a search yields something else than a request, or a reply has a wrong
-            length.
+            length, or two searches have one key.
     """
-    runs = {
-        key: _Run(
-            key,
-            _checked(key, search),
-            Reading(backend.tokens, end_of_move=end_of_move),
-            [] if traced else None,
-        )
-        for key, search in searches.items()
-    }
-    waiting: dict[type[_Asked], list[_Run[_T]]] = {kind: [] for kind in _KINDS}
-    _advance_all(runs.values(), [None] * len(runs), waiting=waiting)
-    with InFlight[_Run[_T], tuple[Any, ...]]() as under_way:
+    results: dict[_K, Result[_T] | None] = {}
+    waiting: dict[type[_Asked], list[_Run[_K, _T]]] = {kind: [] for kind in _KINDS}
+
+    def begun(searches: Mapping[_K, Search[_T]]) -> list[_Run[_K, _T]]:
+        if again := results.keys() & searches.keys():
+            raise ProtocolError(f"search {again.pop()!r}: begun twice, expected a key of its own")
+        results.update(dict.fromkeys(searches))
+        return [
+            _Run(
+                key,
+                _checked(key, search),
+                Reading(backend.tokens, end_of_move=end_of_move),
+                [] if traced else None,
+            )
+            for key, search in searches.items()
+        ]
+
+    def advance(runs: Sequence[_Run[_K, _T]], replies: Sequence[Reply]) -> None:
+        """Up to the next requests, also of searches that begin where one ends."""
+        while runs:
+            further: list[_Run[_K, _T]] = []
+            for run, reply in zip(runs, replies, strict=True):
+                request = _advance(run, reply)
+                if request is not None:
+                    waiting[type(request)].append(run)
+                    continue
+                result = Result(cast(_T, run.outcome), run.ledger, tuple(run.events or ()))
+                results[run.key] = result
+                further += begun(then(run.key, result))
+            runs, replies = further, [None] * len(further)
+
+    first = begun(searches)
+    advance(first, [None] * len(first))
+    with InFlight[_Run[_K, _T], tuple[Any, ...]]() as under_way:
         while under_way or any(waiting.values()):
             for kind in _KINDS:
                 turn, waiting[kind] = waiting[kind], []
@@ -118,16 +147,12 @@ def run_searches(
                     for run in turn:
                         under_way.begin(_job(run, backend, most=most))
                 else:
-                    replies = _answer(kind, turn, backend=backend, end_of_move=end_of_move)
-                    _advance_all(turn, replies, waiting=waiting)
+                    advance(turn, _answer(kind, turn, backend=backend, end_of_move=end_of_move))
             if under_way:
                 for run, reply in under_way.take(wait=not any(waiting.values())):
                     _charge(run, reply, end_of_move=end_of_move)
-                    _advance_all([run], [reply], waiting=waiting)
-    return {
-        key: Result(cast(_T, run.outcome), run.ledger, tuple(run.events or ()))
-        for key, run in runs.items()
-    }
+                    advance([run], [reply])
+    return cast("dict[_K, Result[_T]]", results)
 
 
 def _checked(key: Hashable, search: Search[_T]) -> Search[_T]:
@@ -136,19 +161,7 @@ def _checked(key: Hashable, search: Search[_T]) -> Search[_T]:
     return search
 
 
-def _advance_all(
-    runs: Iterable[_Run[_T]],
-    replies: Sequence[Reply],
-    *,
-    waiting: dict[type[_Asked], list[_Run[_T]]],
-) -> None:
-    for run, reply in zip(runs, replies, strict=True):
-        request = _advance(run, reply)
-        if request is not None:
-            waiting[type(request)].append(run)
-
-
-def _advance(run: _Run[_T], reply: Reply) -> _Asked | None:
+def _advance(run: _Run[_K, _T], reply: Reply) -> _Asked | None:
     """Send the reply; the next open request, or None at the end. Notes are taken on the way."""
     try:
         request = run.search.generator.send(reply)
@@ -167,7 +180,7 @@ def _advance(run: _Run[_T], reply: Reply) -> _Asked | None:
     return request
 
 
-def _job(run: _Run[_T], backend: Backend, *, most: int) -> Job[_Run[_T], tuple[Any, ...]]:
+def _job(run: _Run[_K, _T], backend: Backend, *, most: int) -> Job[_Run[_K, _T], tuple[Any, ...]]:
     """The open request of one search; what is under way is not asked for by another."""
     request = cast(_Asked, run.request)
     kind = type(request)
@@ -189,7 +202,7 @@ def _place(kind: str, item: Any) -> tuple[Hashable, ...]:
 
 
 def _answer(
-    kind: type[_Asked], turn: Sequence[_Run[_T]], *, backend: Backend, end_of_move: str
+    kind: type[_Asked], turn: Sequence[_Run[_K, _T]], *, backend: Backend, end_of_move: str
 ) -> list[Reply]:
     """Ask all open requests of one kind at once, charge each search and split the reply."""
     requests = [cast(_Asked, run.request) for run in turn]
@@ -205,7 +218,7 @@ def _answer(
     return replies
 
 
-def _charge(run: _Run[_T], reply: tuple[Any, ...], *, end_of_move: str) -> None:
+def _charge(run: _Run[_K, _T], reply: tuple[Any, ...], *, end_of_move: str) -> None:
     """Count what the open request of ``run`` costs, and keep its events."""
     request = cast(_Asked, run.request)
     run.answered += 1
@@ -240,7 +253,7 @@ def _width(item: Any) -> int:
     return int(item.count)
 
 
-def _check_budgets(turn: Sequence[_Run[_T]]) -> None:
+def _check_budgets(turn: Sequence[_Run[_K, _T]]) -> None:
     for run in turn:
         budget, request = run.search.budget, run.request
         if not isinstance(request, Verify) or budget is None:

@@ -28,7 +28,7 @@ from selverify.search.exploration import explore
 from selverify.search.ledger import Ledger
 from selverify.training.exploration import exploration_rows, state_of
 from selverify.types import State
-from tasks.evaluation import _remembered
+from tasks.evaluation import _remember
 
 PARAMS = with_tau(load_params(Path("params.yaml")), 0.4)
 DOMAIN = domain_by_name("word_problems")
@@ -166,8 +166,15 @@ def test_another_setting_on_known_rows_gives_what_it_gives_alone(conditions, bac
 
     def rows(conditions, path):
         cache = CachedBackend(backend, path)
-        known = partial(_remembered, cache, "code and models")
-        found = evaluate(DOMAIN, cache, TASKS, conditions, known=known, **options)
+        found = evaluate(
+            DOMAIN,
+            cache,
+            TASKS,
+            conditions,
+            recall=lambda own: cache.recall(f"code and models {own}"),
+            remember=partial(_remember, cache, "code and models"),
+            **options,
+        )
         cache.write()
         cache.close()
         return found
@@ -181,24 +188,35 @@ def test_another_setting_on_known_rows_gives_what_it_gives_alone(conditions, bac
 
 def test_rows_that_are_known_are_not_made(outcomes, conditions, backend):
     """What is handed in is taken for the method's rows, in its place."""
-    made = {}
-
-    def known(key, make):
-        made[key] = make() if "'best_of_n'" in key else []
-        return made[key]
-
+    made, reported = {}, []
     rows = evaluate(
         DOMAIN,
         backend,
         TASKS,
         conditions,
         methods=("cot", "best_of_n", "full"),
-        report=lambda *_: None,
-        known=known,
+        report=lambda *done: reported.append(done),
+        recall=lambda own: None if "'best_of_n'" in own else [],
+        remember=made.__setitem__,
     )
-    assert len(made) == 3
     own = outcomes[outcomes["method"] == "best_of_n"].reset_index(drop=True)
     pd.testing.assert_frame_equal(pd.DataFrame(rows), own)
+    assert list(made.values()) == [rows]
+    assert reported == [("cot", 1, 3), ("full", 2, 3), ("best_of_n", 3, 3)]
+
+
+def test_each_method_alone_gives_the_rows_that_it_has_beside_the_others(
+    outcomes, conditions, backend
+):
+    """That all searches advance together changes none."""
+    options = {"report": lambda *_: None}
+    alone = [
+        row
+        for name in METHODS
+        for task in TASKS
+        for row in evaluate(DOMAIN, backend, [task], conditions, methods=(name,), **options)
+    ]
+    pd.testing.assert_frame_equal(pd.DataFrame(alone), outcomes)
 
 
 def test_costs_follow_from_what_a_method_is(outcomes):

@@ -8,7 +8,7 @@ import pytest
 from toy import Fixed, ScriptedBackend, ToyDomain, alone, move, toy_problem
 
 from selverify.errors import BudgetError, ProtocolError
-from selverify.search.driver import Search, run_searches
+from selverify.search.driver import Result, Search, run_searches
 from selverify.search.ledger import Ledger
 from selverify.search.requests import (
     Complete,
@@ -102,6 +102,30 @@ def test_an_empty_request_is_answered_without_the_backend() -> None:
 def test_no_searches_is_no_results() -> None:
     """An empty mapping runs to its end at once."""
     assert run_searches({}, ScriptedBackend(), end_of_move=";") == {}
+
+
+def test_what_follows_a_search_joins_those_under_way() -> None:
+    """It is asked with them, has a ledger and a budget of its own, and may be followed, too."""
+    backend = ScriptedBackend()
+    ended: list[str] = []
+
+    def then(key: str, result: Result[list[Reply]]) -> dict[str, Search[list[Reply]]]:
+        ended.append(key)
+        assert result.ledger.verifier_calls == {"a": 1, "b": 3, "c": 2, "d": 0}[key]
+        after = {"a": {"c": Search(ask(verify(2)), 2)}, "c": {"d": Search(ask(), None)}}
+        return after.get(key, {})
+
+    searches = {"b": Search(ask(verify(1), verify(2)), None), "a": Search(ask(verify(1)), 1)}
+    results = run_searches(searches, backend, end_of_move=";", then=then)
+    assert ended == ["a", "b", "c", "d"] and list(results) == ["b", "a", "c", "d"]
+    assert [len(request.items) for request in backend.asked] == [2, 4]
+    with pytest.raises(ProtocolError, match="search 'a': begun twice"):
+        run_searches(
+            {"a": Search(ask(), None)},
+            backend,
+            end_of_move=";",
+            then=lambda _key, _result: {"a": Search(ask(), None)},
+        )
 
 
 def test_a_search_that_asks_for_more_calls_than_it_has_left_is_stopped() -> None:
