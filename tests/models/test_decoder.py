@@ -136,9 +136,10 @@ def test_extension_equals_transformers(model, decoder):
 
 def test_greedy_sampling_equals_generate(model, decoder):
     """Temperature 0 writes what transformers' greedy search writes, up to the stop word."""
-    seeds = np.zeros((len(SEQUENCES), 1), dtype=np.uint64)
+    groups = np.arange(len(SEQUENCES))
+    seeds, rules = np.zeros(len(groups), dtype=np.uint64), {"stops": [2], "limit": 12}
     sampled = decoder.sample(
-        decoder.prefixes(SEQUENCES), seeds, stops=[2], limit=12, temperature=0.0, keep=False
+        decoder.prefixes(SEQUENCES), seeds, groups, temperature=0.0, keep=False, **rules
     )
     for row, sequence in enumerate(SEQUENCES):
         ids = torch.tensor([sequence])
@@ -150,7 +151,7 @@ def test_greedy_sampling_equals_generate(model, decoder):
             eos_token_id=2,
             pad_token_id=0,
         )[0, len(sequence) :]
-        assert sampled.words[row, 0, : sampled.lengths[row, 0]].tolist() == expected.tolist()
+        assert sampled.words[row, : sampled.lengths[row]].tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("products", [0, 1_000_000])
@@ -158,23 +159,24 @@ def test_greedy_sampling_equals_generate(model, decoder):
 def test_samples_do_not_depend_on_their_batch(model, decoder, keep, products, monkeypatch):
     """Words follow from prefix and seed; the score is the sum of the words' log probabilities."""
     monkeypatch.setattr(decoding, "_SMALL_PRODUCT", products)
-    seeds = np.arange(24, dtype=np.uint64).reshape(3, 8) * np.uint64(977)
+    seeds = np.arange(21, dtype=np.uint64) * np.uint64(977)
+    groups = np.arange(3).repeat([8, 1, 12])  # each prefix has as many rows as it likes
     rules = {"stops": [2, 5, 6], "limit": 10, "temperature": 1.0, "keep": keep}
-    together = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules)
-    for group, sequence in enumerate(SEQUENCES):
-        for row in range(8):
-            alone = decoder.sample(
-                decoder.prefixes([sequence]), seeds[group : group + 1, row : row + 1], **rules
-            )
-            assert alone.words[0, 0].tolist() == together.words[group, row].tolist()
-            score = together.logprobs[group, row]
-            assert alone.logprobs[0, 0] == pytest.approx(score, abs=1e-4)
-            said = together.words[group, row, : together.lengths[group, row]].tolist()
-            with torch.inference_mode():
-                logits = model(input_ids=torch.tensor([(*sequence, *said)])).logits[0]
-            rows = logits.log_softmax(-1)[len(sequence) - 1 : -1]
-            expected = sum(float(row[word]) for row, word in zip(rows, said, strict=True))
-            assert score == pytest.approx(expected, abs=1e-4)
+    together = decoder.sample(decoder.prefixes(SEQUENCES), seeds, groups, **rules)
+    for row, group in enumerate(groups.tolist()):
+        sequence = SEQUENCES[group]
+        alone = decoder.sample(
+            decoder.prefixes([sequence]), seeds[row : row + 1], np.array([0]), **rules
+        )
+        assert alone.words[0].tolist() == together.words[row].tolist()
+        score = together.logprobs[row]
+        assert alone.logprobs[0] == pytest.approx(score, abs=1e-4)
+        said = together.words[row, : together.lengths[row]].tolist()
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([(*sequence, *said)])).logits[0]
+        rows = logits.log_softmax(-1)[len(sequence) - 1 : -1]
+        expected = sum(float(row[word]) for row, word in zip(rows, said, strict=True))
+        assert score == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.fixture
@@ -189,21 +191,24 @@ def unwritten_memory_is_nan() -> Iterator[None]:
 @pytest.mark.parametrize("rows", [2, 40])
 def test_kept_states_equal_transformers(model, decoder, rows):
     """Of each text that a stop word ended one row has its states, however early rows leave."""
-    seeds = np.arange(3 * rows, dtype=np.uint64).reshape(3, rows) * np.uint64(977)
+    sizes = [rows, 2 * rows, 1]
+    seeds = np.arange(sum(sizes), dtype=np.uint64) * np.uint64(977)
+    groups = np.arange(3).repeat(sizes)
     rules = {"stops": [2, 5, 6], "limit": 7, "temperature": 1.0}
-    kept = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules, keep=True)
-    bare = decoder.sample(decoder.prefixes(SEQUENCES), seeds, **rules, keep=False)
+    kept = decoder.sample(decoder.prefixes(SEQUENCES), seeds, groups, **rules, keep=True)
+    bare = decoder.sample(decoder.prefixes(SEQUENCES), seeds, groups, **rules, keep=False)
     assert kept.words.tolist() == bare.words.tolist()
     assert not bare.distinct.any()
     assert kept.hidden.isfinite().all()
     for group, sequence in enumerate(SEQUENCES):
-        texts = [tuple(row[row >= 0].tolist()) for row in kept.words[group]]
-        ended = [text if text[-1] in rules["stops"] else None for text in texts]
-        marked = [row for row in range(rows) if ended[row] and row == ended.index(ended[row])]
-        assert kept.distinct[group].nonzero()[0].tolist() == marked
+        own = np.flatnonzero(groups == group).tolist()
+        texts = {row: tuple(kept.words[row, : kept.lengths[row]].tolist()) for row in own}
+        ended = {row: text for row, text in texts.items() if text[-1] in rules["stops"]}
+        marked = [row for row in ended if row == min(r for r in ended if ended[r] == ended[row])]
+        assert [row for row in own if kept.distinct[row]] == marked
         for row in marked:
             expected = reference(model, (*sequence, *texts[row]))[len(sequence) :]
-            found = kept.hidden[group, row, : len(texts[row])]
+            found = kept.hidden[row, : len(texts[row])]
             torch.testing.assert_close(found, expected, **NEAR)
     lengths = set(kept.lengths[kept.distinct].tolist())
     assert rows == 2 or lengths == {1, 2, 3, 4, 5, 6, 7}

@@ -6,8 +6,8 @@ one shared copy. Rows that are sampled after one prefix are computed once while 
 same: 16 samples of a move are two to three texts. ``tests/models/test_decoder.py`` holds all of it
 to the transformers forward pass.
 
-Shapes: G groups (prefixes), S rows a group, N distinct texts of rows, T prefix words, M new words,
-H heads, D width.
+Shapes: G groups (prefixes), S rows a group, R rows in all, N distinct texts of rows, T prefix
+words, M new words, H heads, D width.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Continuations of G prefixes, S rows each, of at most M words.
+    """R rows of at most M words that continue prefixes.
 
-    ``words`` [G, S, M] are -1 after a row's end, ``lengths`` [G, S] count them, ``logprobs`` [G, S]
-    are their summed log probabilities at temperature 1, in nats. ``distinct`` [G, S] marks, of the
-    rows that a stop word ended, the first with its words in its group. ``hidden`` [G, S, M, D] are
-    the hidden states after each of its words, and numbers without a meaning elsewhere. Without
+    ``words`` [R, M] are -1 after a row's end, ``lengths`` [R] count them, ``logprobs`` [R] are
+    their summed log probabilities at temperature 1, in nats. ``distinct`` [R] marks, of the rows
+    that a stop word ended, the first with its words after its prefix. ``hidden`` [R, M, D] are the
+    hidden states after each of its words, and numbers without a meaning elsewhere. Without
     ``keep`` it has no words, and no row is marked.
     """
 
@@ -207,35 +207,36 @@ class Decoder:
         self,
         prefix: Prefix,
         seeds: np.ndarray,
+        groups: np.ndarray,
         *,
         stops: Sequence[int],
         limit: int,
         temperature: float,
         keep: bool,
     ) -> Sampled:
-        """Continue each prefix in S rows until a stop word or ``limit`` words.
+        """Continue prefixes in R rows until a stop word or ``limit`` words.
 
         Args:
             prefix: G prefixes.
-            seeds: uint64 [G, S]; row and step alone fix the uniform number that picks a word.
+            seeds: uint64 [R]; seed and step alone fix the uniform number that picks a word.
+            groups: which prefix each row continues [R].
             stops: words that end a row (kept in the output).
             limit: words a row at most.
             temperature: 0 takes the most probable word.
             keep: whether to keep hidden states; costs a step more for each distinct row.
         """
-        shape, numbers = seeds.shape, seeds.ravel()
-        words = np.full((seeds.size, limit), -1, dtype=np.int64)
-        logprobs = np.zeros(seeds.size)
-        distinct = np.zeros(seeds.size, dtype=bool)
-        kept = torch.zeros((seeds.size, limit if keep else 0, self.width))
-        own = torch.empty((len(self.layers), 2, seeds.size, self.heads, limit, self.head_width))
+        words = np.full((len(seeds), limit), -1, dtype=np.int64)
+        logprobs = np.zeros(len(seeds))
+        distinct = np.zeros(len(seeds), dtype=bool)
+        kept = torch.zeros((len(seeds), limit if keep else 0, self.width))
+        own = torch.empty((len(self.layers), 2, len(seeds), self.heads, limit, self.head_width))
         # The rows that are under way, the text of each, and the group of each text.
-        rows, groups = np.arange(seeds.size), np.arange(len(seeds))
-        texts, hidden = rows // shape[1], prefix.last
+        rows, texts, hidden = np.arange(len(seeds)), groups, prefix.last
+        groups = np.arange(len(hidden))
         for step in range(limit):
             if not len(rows):
                 break
-            picked, logprob = self._pick(hidden, texts, uniforms(numbers[rows], step), temperature)
+            picked, logprob = self._pick(hidden, texts, uniforms(seeds[rows], step), temperature)
             words[rows, step] = picked
             logprobs[rows] += logprob
             ended = np.isin(picked, stops)
@@ -252,13 +253,7 @@ class Decoder:
                 distinct[rows[forked.first & ~live]] = True
                 kept[torch.from_numpy(rows), step] = hidden[torch.from_numpy(forked.texts)]
             rows, texts = rows[live], forked.texts[live]
-        return Sampled(
-            words.reshape(*shape, limit),
-            (words >= 0).sum(-1).reshape(shape),
-            logprobs.reshape(shape),
-            distinct.reshape(shape),
-            kept.view(*shape, *kept.shape[1:]),
-        )
+        return Sampled(words, (words >= 0).sum(-1), logprobs, distinct, kept)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores of the vocabulary (the output layer is tied to the embedding)."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 
 import numpy as np
 import torch
@@ -107,25 +108,32 @@ class LocalGenerator(SamplingGenerator):
         return [found[index] for index in range(len(items))]
 
     def _keep(
-        self, states: Sequence[State], replies: Replies, *, last: Tensor, sampled: Sampled
+        self, states: Sequence[State], texts: Sequence[str], last: Tensor, sampled: Sampled
     ) -> None:
-        """Keep the embeddings of moves that were sampled at ``states`` and are not kept yet."""
+        """Keep the embeddings of moves that are not kept yet.
+
+        Args:
+            states: before each row's move [R].
+            texts: of the moves [R].
+            last: hidden states before the moves [R, D].
+            sampled: what was sampled.
+        """
         # A text leaves special words out, so what is read of it is not what was sampled.
         whole = (sampled.words > self._words.eos) | (sampled.words < 0)
         new = {
-            key: (line, row)
-            for line, row in np.argwhere(sampled.distinct & whole.all(-1)).tolist()
-            for key in move_keys(states[line], [replies[line][row].text])
+            key: row
+            for row in np.flatnonzero(sampled.distinct & whole.all(-1)).tolist()
+            for key in move_keys(states[row], [texts[row]])
             if key not in self._kept
         }
         if new:
-            lines, rows = torch.tensor(list(new.values())).T
-            lengths = torch.from_numpy(sampled.lengths)[lines, rows]
-            words = torch.from_numpy(sampled.words)[lines, rows, : lengths.max()]
+            rows = torch.tensor(list(new.values()))
+            lengths = torch.from_numpy(sampled.lengths)[rows]
+            words = torch.from_numpy(sampled.words)[rows, : lengths.max()]
             read = self._embeddings(
                 [goal for _, goal, *_ in new],
-                last[lines],
-                hidden=sampled.hidden[lines, rows, : lengths.max()],
+                last[rows],
+                hidden=sampled.hidden[rows, : lengths.max()],
                 tokens=words.clamp(min=0),
                 lengths=lengths,
             )
@@ -165,44 +173,47 @@ class LocalGenerator(SamplingGenerator):
         self, items: Sequence[Item], *, one_move: bool, limit: int, temperature: float
     ) -> Replies:
         prefixes = [self._prefix(item.state) for item in items]
-        counts = [item.count for item in items]
         keep = one_move and self._kept.capacity > 0
         stops = (self._end, self._words.eos) if one_move else (self._words.eos,)
         limits = [min(limit, self._decoder.positions - len(prefix)) for prefix in prefixes]
         replies = [(NOTHING,) * item.count for item in items]
+        fitting = [index for index, most in enumerate(limits) if most > 0]
+        order = sorted(fitting, key=lambda index: (limits[index], len(prefixes[index])))
+        counts = [items[index].count for index in order]
+        before = dict(zip(order, accumulate(counts, initial=0), strict=False))
 
         def fits(batch: Sequence[int]) -> bool:
             first, last = batch[0], batch[-1]
-            same = (counts[first], limits[first]) == (counts[last], limits[last])
-            return same and len(batch) * counts[first] <= self._sampling.batch_rows
+            rows = before[last] + items[last].count - before[first]
+            return limits[first] == limits[last] and rows <= self._sampling.batch_rows
 
-        fitting = [index for index, most in enumerate(limits) if most > 0]
-        order = sorted(fitting, key=lambda i: (counts[i], len(prefixes[i])))
         for chosen in in_batches(order, fits):
-            seeds = [self._seeds(items[index]) for index in chosen]
+            sizes = [items[index].count for index in chosen]
+            lines = np.arange(len(chosen)).repeat(sizes)
+            seeds = [seed for index in chosen for seed in self._seeds(items[index])]
             prefix = self._decoder.prefixes([prefixes[index] for index in chosen])
             sampled = self._decoder.sample(
                 prefix,
                 np.array(seeds, dtype=np.uint64),
+                lines,
                 stops=stops,
                 limit=limits[chosen[0]],
                 temperature=temperature,
                 keep=keep,
             )
-            for line, index in enumerate(chosen):
-                replies[index] = tuple(
-                    Sample(self._words.decode(row[:length].tolist()), int(length), float(logprob))
-                    for row, length, logprob in zip(
-                        sampled.words[line],
-                        sampled.lengths[line],
-                        sampled.logprobs[line],
-                        strict=True,
-                    )
+            samples = [
+                Sample(self._words.decode(row[:length].tolist()), int(length), float(logprob))
+                for row, length, logprob in zip(
+                    sampled.words, sampled.lengths, sampled.logprobs, strict=True
                 )
+            ]
             if keep:
-                states = [items[index].state for index in chosen]
-                samples = tuple(replies[index] for index in chosen)
-                self._keep(states, samples, last=prefix.last, sampled=sampled)
+                states = [items[chosen[line]].state for line in lines.tolist()]
+                texts = [sample.text for sample in samples]
+                self._keep(states, texts, prefix.last[torch.from_numpy(lines)], sampled)
+            rows = iter(samples)
+            for index, size in zip(chosen, sizes, strict=True):
+                replies[index] = tuple(islice(rows, size))
         return tuple(replies)
 
     def _seeds(self, item: Item) -> list[int]:
