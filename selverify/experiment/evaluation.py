@@ -27,6 +27,9 @@ from selverify.search.driver import Result, Search, run_searches
 from selverify.types import Outcome
 
 Row = dict[str, Any]
+MOST_UNDER_WAY = 5000
+"""Searches at once, beyond which those of another method or problem wait: each holds its state,
+a vote its solutions."""
 _Key = tuple[str, str, Key]
 """Of a search: its method, problem, and what tells it from others of these."""
 
@@ -81,26 +84,36 @@ def evaluate(
         if name not in found
     }
     left = dict.fromkeys(searched, len(tasks))
+    waiting = ((name, problem_id) for name in tuple(searched) for problem_id in searched[name])
+    under_way = 0
     with Grader(seconds=evaluation.grading_seconds, workers=1) as grader:
 
+        def first_searches() -> dict[_Key, Search[Outcome]]:
+            """Of those that wait, as many as there is room for."""
+            nonlocal under_way
+            begun: dict[_Key, Search[Outcome]] = {}
+            while under_way < MOST_UNDER_WAY and (next_one := next(waiting, None)):
+                name, problem_id = next_one
+                some = searched[name][problem_id].begin()
+                begun |= {(name, problem_id, key): search for key, search in some.items()}
+                under_way += len(some)
+            return begun
+
         def then(key: _Key, result: Result[Outcome]) -> dict[_Key, Search[Outcome]]:
+            nonlocal under_way
             name, problem_id, asked = key
             searches = searched[name][problem_id]
-            begun = searches.go_on(asked, result)
+            further = searches.go_on(asked, result)
+            under_way += len(further) - 1
             left[name] -= not searches.under_way
             if not left[name]:
                 found[name] = _rows(name, searched.pop(name).values(), grader)
                 remember(own[name], found[name])
                 report(name, len(found), len(methods))
-            return {(name, problem_id, one): search for one, search in begun.items()}
+            begun = {(name, problem_id, one): search for one, search in further.items()}
+            return begun | first_searches()
 
-        first = {
-            (name, problem_id, one): search
-            for name, by_problem in searched.items()
-            for problem_id, searches in by_problem.items()
-            for one, search in searches.begin().items()
-        }
-        run_searches(first, backend, end_of_move=domain.end_of_move, then=then)
+        run_searches(first_searches(), backend, end_of_move=domain.end_of_move, then=then)
     return [row for name in methods for row in found.get(name, ())]
 
 

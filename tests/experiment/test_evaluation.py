@@ -15,6 +15,7 @@ from selverify.data.benchmark import build
 from selverify.data.grading import Grader
 from selverify.domains import domain_by_name
 from selverify.errors import ParamsError
+from selverify.experiment import evaluation
 from selverify.experiment.evaluation import Row, evaluate
 from selverify.experiment.inspection import inspect_samples
 from selverify.experiment.methods import METHODS, Conditions, Gated, Method, Trial, points_of
@@ -206,9 +207,9 @@ def test_rows_that_are_known_are_not_made(outcomes, conditions, backend):
 
 
 def test_each_method_alone_gives_the_rows_that_it_has_beside_the_others(
-    outcomes, conditions, backend
+    outcomes, conditions, backend, monkeypatch
 ):
-    """That all searches advance together changes none."""
+    """That all searches advance together changes none, however many have to wait."""
     options = {"report": lambda *_: None}
     alone = [
         row
@@ -217,6 +218,10 @@ def test_each_method_alone_gives_the_rows_that_it_has_beside_the_others(
         for row in evaluate(DOMAIN, backend, [task], conditions, methods=(name,), **options)
     ]
     pd.testing.assert_frame_equal(pd.DataFrame(alone), outcomes)
+    monkeypatch.setattr(evaluation, "MOST_UNDER_WAY", 3)
+    options = {"methods": tuple(METHODS), "report": lambda *_: None}
+    some = evaluate(DOMAIN, backend, TASKS, conditions, **options)
+    pd.testing.assert_frame_equal(pd.DataFrame(some), outcomes)
 
 
 def test_costs_follow_from_what_a_method_is(outcomes):
