@@ -125,7 +125,7 @@ def _under_seed(shard: Shard, seed: int) -> Part:
     methods = tuple(dict.fromkeys((*params.evaluation.methods, *left_out)))
 
     def report(method: str, number: int, of: int) -> None:
-        say(f"evaluation: {shard.name}, seed {seed}: {number} of {of} methods, {method}")
+        say(f"evaluation: {shard.name}, seed {seed}: {number} of {of} methods done, {method}")
 
     with closing(cast(CachedBackend, models.backend)) as backend:
         common = _common(shard, backend)

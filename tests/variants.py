@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.launcher import run
-from flows.origin import REPORT_NAME, find_origin, reported
+from flows.origin import PROFILE, REPORT_NAME, changed_parameters, find_origin, reported
 from flows.profiles import Settings, params_with, profile_settings
 from flows.readme import MAIN_SECTION, replaced, section
 from flows.stages import PARAMS_FILE
-from selverify.errors import ArtifactError, SelverifyError
+from selverify.errors import ArtifactError, ParamsError, SelverifyError
 from selverify.experiment.equal_cost import HULL
 from selverify.experiment.methods import PARTS
 from selverify.report.names import FULL_METHOD, method_name
@@ -30,8 +30,9 @@ from selverify.storage import atomic_path
 
 PAGE = Path("docs/results-paper.md")
 REPORT = Path("results/report")
+PAPER = f"{PROFILE}paper"
 FIRST: Settings = ("backbones=[small]", "strengths=[strong]")
-"""What the variants have of the run before them; they change more."""
+"""Restricts the run before to its first backbone and verifier; each variant changes more."""
 SHARES = {"weak": 0.016, "twentieth": 0.05, "fifth": 0.2, "strong": 1.0}
 """Verifiers by the share of the training after which they stop."""
 FULL, BEST = method_name(FULL_METHOD), method_name(HULL)
@@ -56,11 +57,13 @@ class Report:
         """The report that is here.
 
         Raises:
-            ArtifactError: it is missing, or nobody knows where it was computed.
+            ArtifactError: it is missing, or is not of the parameters that are here.
         """
-        origin = find_origin(Path.cwd(), REPORT)
-        if origin is None or "profile paper" not in origin.changes:
-            raise ArtifactError(f"{REPORT}: expected the report of make run PROFILE=paper")
+        origin, changes = find_origin(Path.cwd(), REPORT), changed_parameters(Path.cwd())
+        if origin is None or origin.changes != changes:
+            raise ArtifactError(
+                f"{REPORT}: expected the report of {', '.join(changes) or 'no changes'}"
+            )
         return cls(reported(REPORT, REPORT_NAME).read_text("utf-8"), origin.sentence)
 
     def rows(self, title: str) -> dict[str, Row]:
@@ -74,10 +77,10 @@ class Report:
         found: dict[str, dict[str, str]] = {}
         for name, row in self.rows("Targets").items():
             if told := TARGET.fullmatch(name):
-                digits = "+.1f" if told[3] else ".2f"
-                ends = (float(end) for end in row["95 % interval"].split(" to "))
-                interval = ", ".join(f"{end:{digits}}" for end in ends)
-                cell = f"{float(row['Measured']):{digits}} [{interval}]"
+                digits = "+z.1f" if told[3] else "z.2f"
+                numbers = (row["Measured"], *row["95 % interval"].split(" to "))
+                value, *ends = (_rounded(number, digits) for number in numbers)
+                cell = f"{value} [{', '.join(ends)}]"
                 found.setdefault(told[2], {})[told[1]] = cell
         return found
 
@@ -136,24 +139,32 @@ def _at_64(report: Report) -> dict[str, str]:
     average = report.rows("Settings chosen by cross-validation")[FULL]
     near = report.rows("Calls to come near the best of the hull")[FULL]
     best, less = (
-        next(name for name in targets if name.endswith(LESS) == alike) for alike in (False, True)
+        next((name for name in targets if name.endswith(LESS) == alike), "-")
+        for alike in (False, True)
     )
+    none = {POINTS: "-", CALLS: "-"}
+    own = {name: targets.get(name, none) for name in (best, less, "Gates-only", ORACLE)}
     return {
         "Accuracy, %": main["Accuracy, %"],
         "The same on average over 20 divisions": average["Accuracy over repetitions, %"],
         "Calls": main["Verifier calls"],
         "The best baseline with gates": best,
-        "Points to the best baseline with gates": targets[best][POINTS],
-        "Calls over those of the best baseline with gates": targets[best][CALLS],
+        "Points to the best baseline with gates": own[best][POINTS],
+        "Calls over those of the best baseline with gates": own[best][CALLS],
         "The best baseline without more tokens": less.removesuffix(LESS),
-        "Points to the best baseline that generates no more tokens": targets[less][POINTS],
-        "Calls over those of that baseline": targets[less][CALLS],
-        "Points to gates-only with the same settings": targets["Gates-only"][POINTS],
-        "Calls over those of gates-only with the same settings": targets["Gates-only"][CALLS],
-        "Calls over those of an oracle that calls only where needed": targets[ORACLE][CALLS],
+        "Points to the best baseline that generates no more tokens": own[less][POINTS],
+        "Calls over those of that baseline": own[less][CALLS],
+        "Points to gates-only with the same settings": own["Gates-only"][POINTS],
+        "Calls over those of gates-only with the same settings": own["Gates-only"][CALLS],
+        "Calls over those of an oracle that calls only where needed": own[ORACLE][CALLS],
         "Calls to come within one point of the hull's best accuracy": near["Verifier calls"],
         "The same over the hull's calls": near["Over the hull's calls"],
     }
+
+
+def _rounded(number: str, digits: str) -> str:
+    """A number of the report with fewer digits; a dash stays."""
+    return "-" if number == "-" else format(float(number), digits)
 
 
 def _first(cell: str) -> str:
@@ -184,15 +195,22 @@ def main() -> None:
     """Run the variants and fill their places on ``PAGE``.
 
     Raises:
-        ArtifactError: the last run was not that of the paper's scale.
+        ParamsError: the parameters are not those of the paper's scale.
+        ArtifactError: the report that is here is of others.
     """
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--only", choices=VARIANTS)
     only = asked.parse_args().only
+    if (changes := changed_parameters(Path.cwd())) != (PAPER,):
+        raise ParamsError(
+            f"{PARAMS_FILE}: given {', '.join(changes) or 'no changes'}, expected {PAPER} "
+            "(make run PROFILE=paper)"
+        )
     before, text = Report.of_the_last_run(), PARAMS_FILE.read_text(encoding="utf-8")
     try:
         for name, (table, changes) in VARIANTS.items():
             if only in (None, name):
+                PARAMS_FILE.write_text(text, encoding="utf-8")
                 changed = params_with(FIRST, changes or profile_settings(name), origin=PARAMS_FILE)
                 started = time.monotonic()
                 PARAMS_FILE.write_text(changed, encoding="utf-8")

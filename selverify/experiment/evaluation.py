@@ -28,8 +28,8 @@ from selverify.types import Outcome
 
 Row = dict[str, Any]
 MOST_UNDER_WAY = 5000
-"""Searches at once, beyond which those of another method or problem wait: each holds its state,
-a vote its solutions."""
+"""When so many searches are, those of another method or problem wait: each holds its state, a vote
+its solutions."""
 _Key = tuple[str, str, Key]
 """Of a search: its method, problem, and what tells it from others of these."""
 
@@ -83,7 +83,7 @@ def evaluate(
         for name in methods
         if name not in found
     }
-    left = dict.fromkeys(searched, len(tasks))
+    left = {name: len(by_problem) for name, by_problem in searched.items()}
     waiting = ((name, problem_id) for name in tuple(searched) for problem_id in searched[name])
     under_way = 0
     with Grader(seconds=evaluation.grading_seconds, workers=1) as grader:

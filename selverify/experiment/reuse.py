@@ -88,14 +88,6 @@ class Decisions:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    """A search that was made; ``decisions`` if it is a gated competition."""
-
-    decisions: Decisions | None
-    result: Result[Outcome]
-
-
-@dataclass(frozen=True, slots=True)
 class _Group:
     """Trials that are likely to go the same way; the search of the ``first`` is under way."""
 
@@ -116,7 +108,7 @@ class Searches:
         self._method = method
         self._budgets = iter(budgets)
         self._trials: Mapping[str, Trial] = {}
-        self._known: dict[tuple[Point, int, str], _Made] = {}
+        self._known: dict[tuple[Point, int, str], Result[Outcome]] = {}
         self._under_way: dict[Key, _Group] = {}
         self.results: list[tuple[str, Trial, Result[Outcome]]] = []
         """Of each budget whose searches have ended: the setting's name, the trial, its result."""
@@ -133,11 +125,11 @@ class Searches:
     def go_on(self, key: Key, result: Result[Outcome]) -> dict[Key, Search[Outcome]]:
         """What to make after the search under ``key`` has ended with ``result``."""
         group = self._under_way.pop(key)
-        made = self._known[group.first.key] = _Made(group.decisions, result)
+        self._known[group.first.key] = result
         left = []
         for trial in group.others:
-            if self._leads(made, trial):
-                self._known[trial.key] = made
+            if self._leads(group.decisions, trial):
+                self._known[trial.key] = result
             else:
                 left.append(trial)
         if left:
@@ -161,9 +153,9 @@ class Searches:
                 groups.setdefault(trial.key[1] if gated else trial.key, []).append(trial)
         return dict(self._begun(*group) for group in groups.values())
 
-    def _within_limits(self, made: _Made, trial: Trial) -> bool:
+    def _within_limits(self, made: Result[Outcome], trial: Trial) -> bool:
         return self._method.stepwise and same_with_less(
-            made.result.ledger, budget=trial.n, generation_cap=trial.generation_cap
+            made.ledger, budget=trial.n, generation_cap=trial.generation_cap
         )
 
     def _begun(self, first: Trial, *others: Trial) -> tuple[Key, Search[Outcome]]:
@@ -179,17 +171,17 @@ class Searches:
         budget = first.n if self._method.kind in ("vote", "gated", "part") else None
         return key, Search(search, budget=budget)
 
-    def _leads(self, made: _Made, trial: Trial) -> bool:
+    def _leads(self, decisions: Decisions | None, trial: Trial) -> bool:
         build = self._method.build
         return (
-            made.decisions is not None
+            decisions is not None
             and isinstance(build, Gated)
-            and made.decisions.same_under(build.settings(trial))
+            and decisions.same_under(build.settings(trial))
         )
 
     def _end_of_budget(self) -> None:
         self.results += [
-            (name, trial, self._known[trial.key].result) for name, trial in self._trials.items()
+            (name, trial, self._known[trial.key]) for name, trial in self._trials.items()
         ]
 
 

@@ -61,14 +61,17 @@ class Result(Generic[_T]):
 
 @dataclass(slots=True)
 class _Run(Generic[_K, _T]):
-    """A search under way: its open request, and what it has cost so far."""
+    """A search under way: its open request, and what it has cost so far.
+
+    ``answered``: replies to it and to those that it followed.
+    """
 
     key: _K
     search: Search[_T]
     reading: Reading
     events: list[Event] | None
+    answered: int
     ledger: Ledger = field(default_factory=Ledger)
-    answered: int = 0
     request: _Asked | None = None
     outcome: _T | None = None
 
@@ -88,10 +91,11 @@ def run_searches(
     kind's turn of the same round, so batches stay large. What it waits for (``concurrency``) is
     asked for each search by itself, which goes on with its reply at once: none waits for the
     slowest of a round. Of those that wait for their turn the one with the fewest replies goes
-    first, so one that was held up does not end long after the others.
+    first, those to searches that it followed included, so one that was held up does not end long
+    after the others.
 
     Args:
-        searches: by key; the result has the same keys in the same order.
+        searches: by key; the result has the same keys in the same order, then those that followed.
         backend: answers the requests; in several threads, where it has a ``concurrency``.
         end_of_move: the domain's word that closes a move; counts the moves of solutions.
         traced: whether to keep events.
@@ -106,7 +110,7 @@ def run_searches(
     results: dict[_K, Result[_T] | None] = {}
     waiting: dict[type[_Asked], list[_Run[_K, _T]]] = {kind: [] for kind in _KINDS}
 
-    def begun(searches: Mapping[_K, Search[_T]]) -> list[_Run[_K, _T]]:
+    def begun(searches: Mapping[_K, Search[_T]], answered: int) -> list[_Run[_K, _T]]:
         if again := results.keys() & searches.keys():
             raise ProtocolError(f"search {again.pop()!r}: begun twice, expected a key of its own")
         results.update(dict.fromkeys(searches))
@@ -116,6 +120,7 @@ def run_searches(
                 _checked(key, search),
                 Reading(backend.tokens, end_of_move=end_of_move),
                 [] if traced else None,
+                answered,
             )
             for key, search in searches.items()
         ]
@@ -131,10 +136,10 @@ def run_searches(
                     continue
                 result = Result(cast(_T, run.outcome), run.ledger, tuple(run.events or ()))
                 results[run.key] = result
-                further += begun(then(run.key, result))
+                further += begun(then(run.key, result), run.answered)
             runs, replies = further, [None] * len(further)
 
-    first = begun(searches)
+    first = begun(searches, 0)
     advance(first, [None] * len(first))
     with InFlight[_Run[_K, _T], tuple[Any, ...]]() as under_way:
         while under_way or any(waiting.values()):

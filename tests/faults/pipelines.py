@@ -72,9 +72,9 @@ class _Counted:
 
 
 def _counting(request):
-    def counted(self, kind, missing):
+    def counted(self, kind, missing, found):
         _ASKED.missing = missing  # several threads may ask
-        return request(self, kind, missing)
+        return request(self, kind, missing, found)
 
     return counted
 

@@ -39,7 +39,7 @@ def test_a_killed_worker_ends_the_stage_and_the_next_run_makes_good(wholes: Whol
     checkout.forget_replies()
     checkout.forget(name)
     run = started(whole, name, "pipeline")
-    run.wait_for("method 2 of")
+    run.wait_for("methods done")
     workers = [one for one in run.alive() if "spawn_main" in " ".join(one.cmdline())]
     assert len(workers) == 2
     workers[0].kill()

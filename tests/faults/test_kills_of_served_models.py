@@ -30,7 +30,7 @@ def interrupt(run: Run) -> None:
     os.killpg(run.process.pid, signal.SIGINT)
 
 
-AT_WORK = re.compile(r"evaluation: (\S+) to \S+, seed \d+: method 2 of")
+AT_WORK = re.compile(r"evaluation: (\S+) to \S+, seed \d+: \d+ of \d+ methods done")
 """A shard by its first problem."""
 INTERRUPT = "Ctrl-C"
 ENDS: Mapping[str, Callable[[Run], None]] = {

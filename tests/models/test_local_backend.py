@@ -105,6 +105,31 @@ def test_samples_follow_from_state_and_index_alone(generator):
     assert len({sample.text for samples in together for sample in samples}) > 10
 
 
+def test_items_of_any_count_are_sampled_together(generator, keeping, monkeypatch):
+    """Each gets what it gets alone, and what is kept of its moves is what is read of them."""
+    counts, asked, rows = (3, 1, 9, 16, 2, 25, 1, 0, 5), states(8), []
+    sample = keeping._decoder.sample
+
+    def counted(prefix, seeds, groups, **rules):
+        rows.append(np.bincount(groups).tolist())
+        return sample(prefix, seeds, groups, **rules)
+
+    monkeypatch.setattr(keeping._decoder, "sample", counted)
+    items = [ProposeItem(asked[at % 8], 2 * at, count) for at, count in enumerate(counts)]
+    together = keeping.propose(items)
+    assert sorted(count for own in rows for count in own if count) == sorted(counts)[1:]
+    assert any(len(set(own)) > 1 for own in rows)
+    assert all(sum(own) <= SAMPLING.batch_rows or len(own) == 1 for own in rows)
+    args, ranked = moves(asked[0], 1)[0].args, []
+    for item, reply in zip(items, together, strict=True):
+        (alone,) = generator.propose([item])
+        assert [one.text for one in reply] == [one.text for one in alone]
+        if texts := [text for text in dict.fromkeys(one.text for one in reply) if text]:
+            own = tuple(Move("", args, text) for text in texts)
+            ranked.append(RankItem(item.state, own, ""))
+    assert_near(keeping.embed(ranked), generator.embed(ranked), atol=1e-5)
+
+
 def test_a_text_ends_where_the_positions_do(generator, backbone, monkeypatch):
     """A sample has the words that are left behind its prefix; others of the request stay whole."""
     asked = states(5)

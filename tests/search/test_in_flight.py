@@ -6,7 +6,7 @@ import contextvars
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import anyio
 import pytest
 from fake_backend import PassingBackend
 from strategies import BACKEND, DOMAIN
-from toy import toy_problem
+from toy import ScriptedBackend, ToyDomain, toy_problem
 
 from selverify.errors import NoReply
 from selverify.models.reply_cache import CachedBackend
@@ -23,7 +23,7 @@ from selverify.search.best_of_n import best_of_n
 from selverify.search.driver import Result, Search, run_searches
 from selverify.search.in_flight import PORTAL, shared_limits
 from selverify.search.majority import majority_vote
-from selverify.search.requests import Reply, Request
+from selverify.search.requests import Propose, ProposeItem, Reply, Request
 from selverify.types import Outcome
 
 MOST = 4
@@ -179,3 +179,27 @@ def test_a_search_inside_a_search_has_limits_of_its_own() -> None:
         begun = contextvars.copy_context()
         begun.run(begin_thread)
         assert begun.run(drive, outer, 1) == drive(BACKEND, 1)
+
+
+def test_what_follows_a_search_waits_as_long_as_that_would() -> None:
+    """By the replies to it and to those before it, so that no other search is held up by it."""
+
+    class One(ScriptedBackend):
+        def concurrency(self, kind: str) -> int:
+            return 1
+
+    def propose(key: str, times: int) -> Generator[Request, Reply, None]:
+        state = ToyDomain().initial_state(toy_problem(3, key), budget=9)
+        for start in range(times):
+            yield Propose((ProposeItem(state, start, 1),))
+
+    def then(key: str, _result: Result[None]) -> dict[str, Search[None]]:
+        after = f"{key}+"
+        return {} if key == "long" or len(after) > 4 else {after: Search(propose(after, 1), None)}
+
+    searches = {key: Search(propose(key, 4 if key == "long" else 1), None) for key in ("a", "long")}
+    backend = One(moves={"": ["add 1 ;"] * 4})
+    run_searches(searches, backend, end_of_move=";", then=then)
+    asked = [item.state.problem.problem_id for one in backend.asked for item in one.items]
+    assert sorted(asked) == ["a", "a+", "a++", "a+++", *["long"] * 4]
+    assert asked[:6].count("long") == 3

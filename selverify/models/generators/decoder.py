@@ -88,7 +88,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """R rows of at most M words that continue prefixes.
+    """R rows, each of which continues a prefix by at most M words.
 
     ``words`` [R, M] are -1 after a row's end, ``lengths`` [R] count them, ``logprobs`` [R] are
     their summed log probabilities at temperature 1, in nats. ``distinct`` [R] marks, of the rows
