@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 
@@ -208,12 +209,15 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_text_takes_long(name: str) -> None:
-    """At most 50 ms against itself with another end or other numerals, where it is asked."""
+    """At most 50 ms against itself with another end or other numerals, where it is asked. Others
+    on the machine slow some of ten attempts, not all of them."""
     text = HOSTILE[name]
     for other in (f"{text[:-1]}7", text.replace(".0", ".00"), text[::-1]):
-        taken = []
-        for _ in range(3):
+        taken = math.inf
+        for _ in range(10):
             began = time.process_time()
             compare_quickly(text, other)
-            taken.append(time.process_time() - began)
-        assert min(taken) < 0.05
+            taken = min(taken, time.process_time() - began)
+            if taken < 0.05:
+                break
+        assert taken < 0.05
