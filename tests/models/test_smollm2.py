@@ -18,6 +18,7 @@ QUESTIONS = {
 }
 
 
+@pytest.mark.soak  # half a minute
 def test_it_solves_two_questions() -> None:
     """In lines that pass every gate, with values that Apply computed, for at most four calls."""
     try:
