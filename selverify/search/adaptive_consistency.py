@@ -74,7 +74,7 @@ def adaptive_consistency(
 
     Args:
         rule: a name of ``STOPPING_RULES``.
-        confidence: in [0, 1]; the paper takes 0.95 with ``beta``.
+        confidence: in [0, 1]; Aggarwal et al. take 0.95 with ``beta``.
     """
     start = domain.initial_state(problem, budget=n)
     following, support = STOPPING_RULES[rule]

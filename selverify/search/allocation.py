@@ -47,7 +47,7 @@ def verification_budget(
 
     Rounded half up. A ``reference`` (sigma-bar) of 0 or less says nothing: the factor is then 1.
     With beta > 0 spread scores get more calls, which is the equation; with beta < 0 close scores
-    do, which is the paper's prose.
+    do, which is half of the sentence below it.
     """
     # beta = 0 comes first: a tiny reference makes the ratio infinite, and 0 * inf is no number.
     factor = 1.0 + beta * (sigma / reference - 1.0) if beta and reference > 0 else 1.0

@@ -1,8 +1,8 @@
 """Beam search guided by the verifier's scores of each state's moves.
 
-One search, three rows of the table of methods. keep b (the paper's words) keeps the top b states.
-Snell et al. (2024) keep N // M of them; that each is expanded M times, and that N are expanded
-again where fewer distinct ones are left, is the same as spreading N proposals over them.
+One search, three rows of the table of methods. The paper keeps the top b states. Snell et al.
+(2024) keep N // M of them and expand each M times; where fewer distinct ones are left, N are still
+drawn. So N proposals are spread over the states.
 Granularity search (Chen et al. 2025, arXiv 2505.11730) verifies every g-th move only.
 """
 
