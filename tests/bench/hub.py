@@ -192,18 +192,18 @@ def products(pretrained: HubModel, *, rows: int, tokens: int, words: bool = True
     model, output = pretrained.model, pretrained.model.get_output_embeddings()
     of_words = [output] if words else []
     linears = [*(one for one in _leaves(model, nn.Linear) if one is not output), *of_words]
-    integers = [one.weight for one in _leaves(model, Int8Linear)]
+    integers = _leaves(model, Int8Linear)
     given = {
         size: torch.randn(rows, size, device=model.device, dtype=output.weight.dtype)
         for size in {one.in_features for one in linears}
     }
     codes = {
         size: torch.randint(-MOST, MOST + 1, (rows, size), dtype=torch.int8)
-        for size in {len(weight) for weight in integers}
+        for size in {one.weight.shape[0] for one in integers}
     }
     for _ in range(tokens):
-        for weight in integers:
-            torch._int_mm(codes[len(weight)], weight)
+        for layer in integers:
+            layer.product(codes[layer.weight.shape[0]])
         for one in linears:
             one(given[one.in_features])
     return rows * tokens

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -42,6 +45,40 @@ def test_a_row_does_not_depend_on_those_beside_it() -> None:
     layer, x = Int8Linear(nn.Linear(64, 32)), torch.randn(70, 64)
     alone = torch.cat([layer(row[None]) for row in x])
     assert torch.equal(layer(x), alone)
+
+
+EXACT = """
+import torch
+from torch import nn
+from selverify.models.generators import int8
+
+torch.manual_seed(4)
+linear, most = nn.Linear(1536, 70), int8.MOST
+layer = int8.Int8Linear(linear)
+int8.sums_are_exact = lambda: False
+plain = int8.Int8Linear(linear)
+for rows in (1, 17, 300):
+    for codes in (
+        torch.randint(-most, most + 1, (rows, 1536), dtype=torch.int8),
+        torch.full((rows, 1536), most, dtype=torch.int8),
+        torch.full((rows, 1536), -most, dtype=torch.int8),
+        (most * plain.weight[:, 0].sign()).to(torch.int8).expand(rows, -1).contiguous(),
+    ):
+        exact = (codes.double() @ plain.weight.double()).float() * plain.scale
+        assert torch.equal(layer.product(codes), exact), codes[:, :3]
+        torch.testing.assert_close(plain.product(codes), exact, rtol=1e-6, atol=0.0)
+print(layer.weight.dtype)
+"""
+
+
+@pytest.mark.parametrize("instructions", ["AVX2", "ALL"])
+def test_products_are_exact_whatever_the_processor_adds(instructions: str) -> None:
+    """Of sums as long as those of a model of 135 M weights, numbers at their largest among them."""
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": instructions, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", EXACT]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["torch.float32"] or instructions == "ALL"
 
 
 def test_codes_of_a_row_reach_127_and_no_further() -> None:
@@ -96,10 +133,13 @@ def test_siblings_are_one_product(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("up_proj", "gate_proj"):
         mlp.add_module(name, nn.Linear(8, 4))
     round_linears(mlp)
-    sizes, multiply = [], torch._int_mm
-    monkeypatch.setattr(
-        torch, "_int_mm", lambda a, b: sizes.append(tuple(b.shape)) or multiply(a, b)
-    )
+    sizes, multiply = [], Int8Linear.product
+
+    def product(layer: Int8Linear, codes: torch.Tensor) -> torch.Tensor:
+        sizes.append(tuple(layer.weight.shape))
+        return multiply(layer, codes)
+
+    monkeypatch.setattr(Int8Linear, "product", product)
     for name in ("up_proj", "gate_proj"):
         mlp.get_submodule(name)(x)
     assert sizes == [(8, 8)]

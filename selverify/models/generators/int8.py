@@ -4,12 +4,15 @@ Knows: rounding of weights and of what goes through them, which layers are given
 know: tokens, attention.
 
 Processors with instructions for it (VNNI, AMX) multiply these some four times as fast as float32
-numbers.
+numbers. On others two products are added in 16 bits, which they can exceed, so there the same
+integers are multiplied as float32 numbers.
 Each token is rounded by itself, and sums of integers are exact, so a product does not depend on
 what is read with it.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import torch
 from torch import Tensor, nn
@@ -33,18 +36,25 @@ class Int8Linear(nn.Module):
     def __init__(self, *linears: nn.Linear) -> None:
         super().__init__()
         codes, scale = rounded(torch.cat([one.weight.detach().float() for one in linears]))
-        self.weight = nn.Parameter(codes.t().contiguous(), requires_grad=False)
+        weight = codes if sums_are_exact() else codes.float()
+        self.weight = nn.Parameter(weight.t().contiguous(), requires_grad=False)
         self.register_buffer("scale", scale.squeeze(1))
         biases: list[Tensor] = [one.bias for one in linears if one.bias is not None]
         self.bias = nn.Parameter(torch.cat(biases), requires_grad=False) if biases else None
 
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs] in float32 of x [..., inputs]."""
-        codes, scale = rounded(x.reshape(-1, x.shape[-1]))
-        product = torch._int_mm(codes, self.weight).float().mul_(scale).mul_(self.scale)
+        codes, step = rounded(x.reshape(-1, x.shape[-1]))
+        product = self.product(codes).mul_(step)
         if self.bias is not None:
             product += self.bias
         return product.view(*x.shape[:-1], -1)
+
+    def product(self, codes: Tensor) -> Tensor:
+        """[B, outputs] in float32, without the bias, of codes [B, inputs]."""
+        if self.weight.dtype == torch.int8:
+            return torch._int_mm(codes, self.weight).float().mul_(self.scale)
+        return torch.mm(codes.float(), self.weight).mul_(self.scale)
 
 
 class Siblings:
@@ -77,6 +87,13 @@ class Sibling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs] in float32 of x [..., inputs]."""
         return self._siblings.output(x, self._place)
+
+
+@cache
+def sums_are_exact() -> bool:
+    """Whether this processor multiplies the largest integers of 8 bits without an error."""
+    largest = torch.full((64, 64), MOST, dtype=torch.int8)
+    return bool((torch._int_mm(largest, largest) == MOST * MOST * 64).all())
 
 
 def rounded(rows: Tensor) -> tuple[Tensor, Tensor]:
