@@ -29,7 +29,7 @@ from selverify.models.generators import (
     shared_prefix,
 )
 from selverify.models.generators.decoding import Decoding, Words, draw
-from selverify.models.generators.prefix_cache import KeptPrefixes
+from selverify.models.generators.prefix_cache import SPLIT, KeptPrefixes, Pieces
 from selverify.models.generators.pretrained import HubModel, load_hub_model
 from selverify.models.generators.shared_attention import NONE
 from selverify.models.generators.shared_prefix import SharedPrefixes
@@ -214,6 +214,78 @@ def test_a_longer_prefix_holds_the_pieces_of_the_one_before_and_is_counted_once(
     assert kept.longest((2, 2), most=2) == (third,)
     kept.add((3,) * 10, lambda: (torch.zeros((1, 2, 1, 10, 4)),))
     assert kept.longest((1,) * 12, most=12) == kept.longest((2, 2), most=2) == ()
+
+
+def test_a_prefix_is_kept_while_a_longer_one_that_continues_it_is() -> None:
+    """Ten places: of a question, its continuation and another question, the continuation goes."""
+    kept = KeptPrefixes(10)
+    question, more, other = (torch.zeros((1, 2, 1, size, 4)) for size in (4, 3, 4))
+    kept.add((1,) * 4, lambda: (question,))
+    kept.add((1,) * 7, lambda: (question, more))
+    kept.add((2,) * 4, lambda: (other,))
+    assert kept.size == 8
+    assert kept.longest((1,) * 9, most=9) == (question,)
+    assert kept.longest((2,) * 9, most=9) == (other,)
+    kept.add((3,) * 6, lambda: (torch.zeros((1, 2, 1, 6, 4)),))
+    assert kept.longest((1,) * 9, most=9) == (), "it was used longest ago"
+    assert kept.longest((2,) * 9, most=9) == (other,)
+
+
+def test_a_common_beginning_of_prefixes_is_a_part_of_one_of_them() -> None:
+    """Of two states of a question of 20 tokens, the second is read from the question's end."""
+    kept = KeptPrefixes(100)
+    question, first = (1,) * 20, torch.rand((1, 2, 1, 23, 4))
+    kept.add((*question, 2, 3, 4), lambda: (first,))
+    known = kept.longest((*question, 5, 6), most=21)
+    assert len(known) == 1 and torch.equal(known[0], first[..., :20, :]) and kept.size == 23
+    second = torch.rand((1, 2, 1, 2, 4))
+    kept.add((*question, 5, 6), lambda: (*known, second))
+    assert kept.size == 25, "the question is no copy"
+    assert kept.longest((*question, 5, 6, 7), most=22) == (known[0], second)
+    assert kept.longest((*question, 2), most=21) == known, "nearly as long as 21 tokens"
+    assert kept.longest((1,) * (SPLIT - 1), most=SPLIT - 1) == (), "too short"
+    kept.add((7,) * 98, lambda: (torch.zeros((1, 2, 1, 98, 4)),))
+    assert kept.size == 98 and kept.longest((*question, 5, 6), most=22) == ()
+
+
+def _joined(known: Pieces, rest: Tensor) -> Pieces:
+    return (*known, rest)
+
+
+def test_kept_prefixes_are_those_that_were_read() -> None:
+    """Random prompts over few words, as many as do not fit: what is kept of them is theirs."""
+    rng, kept = random.Random(3), KeptPrefixes(60)
+    for _ in range(500):
+        prompt = tuple(rng.choices((1, 2), (9, 1), k=rng.randint(2, 40)))
+        known = kept.longest(prompt, most=len(prompt) - 1)
+        found = torch.cat(known, -2).flatten().tolist() if known else []
+        assert found == list(prompt[: len(found)])
+        rest = torch.tensor(prompt[len(found) :], dtype=torch.float32).view(1, 1, 1, -1, 1)
+        kept.add(prompt, partial(_joined, known, rest))
+        assert kept.size <= kept.capacity
+    for token in range(300):
+        kept.add((3, token), partial(_joined, (), torch.ones((1, 1, 1, 2, 1))))
+    assert kept.size == 60, "all that others held has been given back"
+    assert kept.longest((3, 299), most=2) and not kept.longest((1,) * 40, most=40)
+
+
+def test_prompts_are_read_from_what_was_used_last_to_what_is_not_kept() -> None:
+    kept = KeptPrefixes(10)
+    for token in (1, 2, 3):
+        kept.add((token,) * 2, lambda: (torch.zeros((1, 2, 1, 2, 4)),))
+    kept.longest((1, 1), most=2)
+    prompts = [(4, 4, 4), (3, 3, 3), (2, 2, 2), (1, 1, 1), (5, 5, 5), (1, 1)]
+    assert kept.latest_first(prompts) == [3, 1, 2, 0, 4, 5]
+
+
+def test_a_turn_of_reading_has_prompts_of_half_the_capacity(pretrained: HubModel) -> None:
+    prefixes = SharedPrefixes(pretrained, capacity=24, depth=1.0)
+    prompts = [(token,) * 6 for token in (1, 2, 3, 4)]
+    prefixes.read([prompts[2]])
+    assert prefixes.reading_turns(prompts) == [0, 1, 0, 1]
+    prefixes.read([prompts[3]])
+    assert prefixes.reading_turns(prompts) == [1, 1, 0, 0]
+    assert prefixes.reading_turns([]) == []
 
 
 def test_attention_that_is_not_by_keys_and_values_alone_is_refused(

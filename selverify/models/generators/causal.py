@@ -294,7 +294,8 @@ class CausalModel(SamplingGenerator):
         room = self._pretrained.positions
         replies = [(NOTHING,) * item.count for item in items]
         fitting = [place for place, prompt in enumerate(prompts) if len(prompt) < room]
-        first = reading_order(prompts, kept_tokens=self._prefixes.capacity)
+        parts = reading_order(prompts, kept_tokens=self._prefixes.capacity)
+        first = list(zip(parts, self._prefixes.reading_turns(prompts), strict=True))
         order = sorted(
             fitting, key=lambda place: (first[place], items[place].count, len(prompts[place]))
         )

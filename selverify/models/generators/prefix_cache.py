@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,49 +22,129 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 Pieces = tuple[Tensor, ...]
 """Keys and values of a prefix, one after another: [layers, 2, heads, T, D / heads] each."""
+SPLIT = 16
+"""A common beginning of prefixes is kept by itself if it has so many tokens more than what is."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    tokens: tuple[int, ...]
+    pieces: Pieces
+    parent: int
+    """The key of the prefix that this one continues; 0: none."""
 
 
 class KeptPrefixes:
-    """Keys and values of prefixes, the last used of them.
+    """Keys and values of prefixes, the last used of them, and of what these begin with.
 
-    A longer prefix refers to the pieces of the one that it continues. ``size``: tokens of all
-    pieces together, at most ``capacity``.
+    A longer prefix refers to the pieces of the one that it continues, which is kept for as long; a
+    common beginning of two prefixes refers to a part of a piece. ``size``: tokens of all pieces
+    together, at most ``capacity``.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._kept: OrderedDict[int, tuple[tuple[int, ...], Pieces]] = OrderedDict()
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._beginnings: dict[int, int] = {}
+        self._continued: Counter[int] = Counter()
         self._used: Counter[int] = Counter()
+        self._tokens: dict[int, int] = {}
         self.size = 0
 
     def longest(self, tokens: Sequence[int], *, most: int) -> Pieces:
-        """What is kept of the longest prefix of ``tokens`` that has at most ``most`` tokens."""
+        """What is kept of the longest prefix of ``tokens`` that has at most ``most`` tokens: of one
+        that was added, or what one begins with, where that is ``SPLIT`` tokens more at least.
+        """
         hashes = _hashes(tokens[:most]) if self._kept else []
+        begun = 0
         for size in range(len(hashes) - 1, 0, -1):
-            known, pieces = self._kept.get(hashes[size], ((), ()))
-            if pieces and known == tuple(tokens[:size]):
+            if begun and size <= begun - SPLIT:
+                break
+            known = self._kept.get(hashes[size])
+            if known is not None and known.tokens == tuple(tokens[:size]):
                 self._kept.move_to_end(hashes[size])
-                return pieces
-        return ()
+                return known.pieces
+            if not begun and self._begins(self._beginnings.get(hashes[size]), tokens[:size]):
+                begun = size
+        if begun < SPLIT:
+            return ()
+        pieces = _first(self._kept[self._beginnings[hashes[begun]]].pieces, begun)
+        self.add(tokens[:begun], lambda: pieces)
+        return pieces
+
+    def _begins(self, key: int | None, tokens: Sequence[int]) -> bool:
+        """Whether there is a prefix ``key`` and it begins with ``tokens``."""
+        return key is not None and self._kept[key].tokens[: len(tokens)] == tuple(tokens)
+
+    def latest_first(self, prompts: Sequence[Sequence[int]]) -> list[int]:
+        """The places of ``prompts``, by when what is kept of each was last used.
+
+        Those of which nothing is kept come last. In another order, what is new of the first ones
+        would drive out what is kept of the others before they are read.
+        """
+        uses = {key: use for use, key in enumerate(self._kept, 1)}
+        last = [
+            next((uses[key] for key in reversed(_hashes(prompt)[1:-1]) if key in uses), 0)
+            for prompt in prompts
+        ]
+        return sorted(range(len(prompts)), key=lambda place: -last[place])
 
     def add(self, tokens: Sequence[int], made: Callable[[], Pieces]) -> None:
         """Keep ``tokens``, whose pieces ``made`` gives; it is not called where they are kept."""
-        key = _hashes(tokens)[-1]
+        hashes = _hashes(tokens)
+        key = hashes[-1]
         if key in self._kept:
             self._kept.move_to_end(key)
         elif tokens:
             pieces = made()
-            self._kept[key] = (tuple(tokens), pieces)
+            before = hashes[size_of(pieces[:-1])]
+            parent = before if before in self._kept else 0
+            self._kept[key] = _Kept(tuple(tokens), pieces, parent)
+            self._continued[parent] += 1
+            for beginning in hashes[1:]:
+                self._beginnings.setdefault(beginning, key)
             for piece in pieces:
-                self._used[id(piece)] += 1
-                self.size += piece.shape[-2] * (self._used[id(piece)] == 1)
+                place = _place(piece)
+                self._used[place] += 1
+                if place not in self._tokens:
+                    self._tokens[place] = piece.shape[-2]
+                    self.size += piece.shape[-2]
         while self.size > self.capacity and self._kept:
-            _, (_, oldest) = self._kept.popitem(last=False)
-            for piece in oldest:
-                self._used[id(piece)] -= 1
-                if not self._used[id(piece)]:
-                    del self._used[id(piece)]
-                    self.size -= piece.shape[-2]
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Drop the prefix that was used longest ago, of those that none continues."""
+        key = next(iter(self._kept))
+        while self._continued[key]:
+            self._kept.move_to_end(key)
+            key = next(iter(self._kept))
+        oldest = self._kept.pop(key)
+        self._continued.subtract([oldest.parent])
+        if not self._continued[oldest.parent]:
+            del self._continued[oldest.parent]
+        for beginning in _hashes(oldest.tokens):
+            if self._beginnings.get(beginning) == key:
+                del self._beginnings[beginning]
+        for place in map(_place, oldest.pieces):
+            self._used[place] -= 1
+            if not self._used[place]:
+                del self._used[place]
+                self.size -= self._tokens.pop(place)
+
+
+def _place(piece: Tensor) -> int:
+    """Where the memory of a piece is, or of the one that it is a part of."""
+    return piece.untyped_storage().data_ptr()
+
+
+def _first(pieces: Pieces, size: int) -> Pieces:
+    """The pieces' first tokens, without a copy."""
+    found: list[Tensor] = []
+    for piece in pieces:
+        left = size - size_of(found)
+        if left > 0:
+            found.append(piece[..., :left, :])
+    return tuple(found)
 
 
 def size_of(pieces: Sequence[Tensor]) -> int:

@@ -94,6 +94,16 @@ class SharedPrefixes:
         """So many tokens of prompts are kept."""
         return self._kept.capacity
 
+    def reading_turns(self, prompts: Sequence[tuple[int, ...]]) -> list[int]:
+        """When to read each: the least in the first turn, prompts of half the capacity a turn."""
+        turns, turn, filled = [0] * len(prompts), 0, 0
+        for place in self._kept.latest_first(prompts):
+            size = len(prompts[place])
+            if filled and (filled + size) * 2 > self.capacity:
+                turn, filled = turn + 1, 0
+            turns[place], filled = turn, filled + size
+        return turns
+
     @torch.inference_mode()
     def read(self, prompts: Sequence[tuple[int, ...]]) -> Past:
         """All prompts as one batch, a row each; of each at least the last token is read.
