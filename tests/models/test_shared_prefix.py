@@ -248,6 +248,19 @@ def test_a_common_beginning_of_prefixes_is_a_part_of_one_of_them() -> None:
     assert kept.size == 98 and kept.longest((*question, 5, 6), most=22) == ()
 
 
+def test_of_a_part_the_whole_that_it_keeps_in_memory_is_counted() -> None:
+    """The state that a question of 20 tokens is a part of is dropped while another is read."""
+    kept = KeptPrefixes(100)
+    question = (1,) * 20
+    kept.add((*question, *range(2, 12)), lambda: (torch.rand((1, 2, 1, 30, 4)),))
+    known = kept.longest((*question, 50), most=20)
+    kept.add((7,) * 98, lambda: (torch.zeros((1, 2, 1, 98, 4)),))
+    assert kept.size == 98
+    kept.capacity = 200
+    kept.add((*question, 50), lambda: (*known, torch.rand((1, 2, 1, 1, 4))))
+    assert kept.size == 98 + 30 + 1
+
+
 def _joined(known: Pieces, rest: Tensor) -> Pieces:
     return (*known, rest)
 

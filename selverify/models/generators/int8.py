@@ -45,16 +45,16 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[..., outputs] in float32 of x [..., inputs]."""
         codes, step = rounded(x.reshape(-1, x.shape[-1]))
-        product = self.product(codes).mul_(step)
+        product = self.product(codes).float().mul_(step).mul_(self.scale)
         if self.bias is not None:
             product += self.bias
         return product.view(*x.shape[:-1], -1)
 
     def product(self, codes: Tensor) -> Tensor:
-        """[B, outputs] in float32, without the bias, of codes [B, inputs]."""
+        """Sums [B, outputs] of codes [B, inputs] times weights: integers, as such or in float32."""
         if self.weight.dtype == torch.int8:
-            return torch._int_mm(codes, self.weight).float().mul_(self.scale)
-        return torch.mm(codes.float(), self.weight).mul_(self.scale)
+            return torch._int_mm(codes, self.weight)
+        return torch.mm(codes.float(), self.weight)
 
 
 class Siblings:

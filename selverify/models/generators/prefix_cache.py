@@ -48,7 +48,6 @@ class KeptPrefixes:
         self._beginnings: dict[int, int] = {}
         self._continued: Counter[int] = Counter()
         self._used: Counter[int] = Counter()
-        self._tokens: dict[int, int] = {}
         self.size = 0
 
     def longest(self, tokens: Sequence[int], *, most: int) -> Pieces:
@@ -104,11 +103,8 @@ class KeptPrefixes:
             for beginning in hashes[1:]:
                 self._beginnings.setdefault(beginning, key)
             for piece in pieces:
-                place = _place(piece)
-                self._used[place] += 1
-                if place not in self._tokens:
-                    self._tokens[place] = piece.shape[-2]
-                    self.size += piece.shape[-2]
+                self._used[_place(piece)] += 1
+                self.size += _held(piece) * (self._used[_place(piece)] == 1)
         while self.size > self.capacity and self._kept:
             self._drop_oldest()
 
@@ -125,16 +121,21 @@ class KeptPrefixes:
         for beginning in _hashes(oldest.tokens):
             if self._beginnings.get(beginning) == key:
                 del self._beginnings[beginning]
-        for place in map(_place, oldest.pieces):
-            self._used[place] -= 1
-            if not self._used[place]:
-                del self._used[place]
-                self.size -= self._tokens.pop(place)
+        for piece in oldest.pieces:
+            self._used[_place(piece)] -= 1
+            if not self._used[_place(piece)]:
+                del self._used[_place(piece)]
+                self.size -= _held(piece)
 
 
 def _place(piece: Tensor) -> int:
     """Where the memory of a piece is, or of the one that it is a part of."""
     return piece.untyped_storage().data_ptr()
+
+
+def _held(piece: Tensor) -> int:
+    """Tokens that there is memory for at that place."""
+    return piece.untyped_storage().nbytes() // piece[..., :1, :].nbytes
 
 
 def _first(pieces: Pieces, size: int) -> Pieces:

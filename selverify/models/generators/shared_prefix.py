@@ -95,7 +95,8 @@ class SharedPrefixes:
         return self._kept.capacity
 
     def reading_turns(self, prompts: Sequence[tuple[int, ...]]) -> list[int]:
-        """When to read each: the least in the first turn, prompts of half the capacity a turn."""
+        """The turn in which to read each, from 0 on: first those of which what is kept was used
+        last. The prompts of a turn have half the capacity's tokens together."""
         turns, turn, filled = [0] * len(prompts), 0, 0
         for place in self._kept.latest_first(prompts):
             size = len(prompts[place])
